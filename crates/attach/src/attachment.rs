@@ -1,4 +1,4 @@
-//! What is mounted, from beginning to end.
+//! An attachment: a mounted device, from beginning to end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{AttachError, holders, mount, sys};
 
 /// The name of the file in the directory at which a device is attached.
 pub const FILE_NAME: &str = "disk";
-/// The largest request, in bytes: what the kernel allows by default (`fs.fuse.max_pages_limit`).
+/// The largest request, in bytes: the kernel's default limit (`fs.fuse.max_pages_limit`).
 const MAX_WRITE: u32 = 1 << 20;
 /// How long the kernel may take for its first request.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ pub struct Options {
     /// It looks only while that has paid off lately.
     pub spin: Duration,
     /// Whether the machine's idle processors look for work too instead of halting, while requests
-    /// come so fast that nobody who serves them sleeps. Needs root.
+    /// come so fast that no thread that serves them sleeps. Needs root.
     pub keep_awake: bool,
     /// Whether the mount point may have content, which is hidden while the device is attached.
     pub nonempty: bool,
@@ -105,7 +105,7 @@ impl Attachment {
         let mut leading = Some(Leading { spin: options.spin, awake });
         let session = mount::mount(&mount_point, options.read_only)?;
         let mut attachment = Attachment::mounted(mount_point.clone(), device, shared);
-        // From here on, what fails is unmounted by dropping the attachment.
+        // From here on, dropping the attachment unmounts it when a step fails.
         let (begun, has_begun) = channel();
         for (index, engine) in engines.into_iter().enumerate() {
             let channel = match index {
@@ -137,7 +137,7 @@ impl Attachment {
         Ok(attachment)
     }
 
-    /// What was just mounted, without threads that serve it.
+    /// A fresh mount, without threads that serve it.
     fn mounted(mount_point: PathBuf, device: Arc<dyn Device>, shared: Arc<Shared>) -> Attachment {
         let file = mount_point.join(FILE_NAME);
         let (threads, loop_device) = (Vec::new(), None);
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_thread_has_served_yet_is_unmounted_as_well() {
+    fn mount_that_no_thread_has_served_yet_is_unmounted_as_well() {
         let dir = tempfile::tempdir().unwrap();
         let mount_point = mount::check_mount_point(dir.path(), false).unwrap();
         let Ok(session) = mount::mount(&mount_point, false) else {

@@ -1,5 +1,5 @@
-//! Finds what is attached at a mount point, asks its process to end, and clears away what a crash
-//! has left. Nothing is kept on disk for that: the mount says which process serves it, and the
+//! Finds the attachment at a mount point, asks its process to end, and clears away the leftovers of
+//! a crash. Nothing is kept on disk for that: the mount says which process serves it, and the
 //! kernel whether the process is there.
 
 use std::path::{Path, PathBuf};
@@ -25,12 +25,12 @@ pub struct Attached {
     pub loops: Vec<PathBuf>,
 }
 
-/// What is attached at a mount point.
+/// Returns the attachment at a mount point.
 ///
 /// # Errors
 /// `NotAttached` when nothing of Esker's is.
 pub fn find(mount_point: &Path) -> Result<Attached, AttachError> {
-    // The file system may be dead: what its path is must not be asked of it.
+    // The file system may be dead: it must not be asked for its own path.
     let absolute = std::path::absolute(mount_point).unwrap_or_else(|_| mount_point.to_owned());
     let resolved = std::fs::canonicalize(&absolute).unwrap_or_else(|_| lexical(&absolute));
     let Some(pid) = server_of(&resolved) else {
@@ -58,12 +58,12 @@ impl Attached {
     /// Fails if a loop device over the file is mounted.
     ///
     /// # Errors
-    /// `Busy`, with what to do.
+    /// `Busy`, with the remedy.
     pub fn check_unused(&self) -> Result<(), AttachError> {
         self.loops.iter().try_for_each(|path| loop_device::check_unused(path))
     }
 
-    /// Who uses it, as far as this user is told.
+    /// Returns its users, as far as this user is told.
     #[must_use]
     pub fn holders(&self) -> Vec<Holder> {
         holders::of(&self.mount_point, &self.loops)
@@ -97,7 +97,7 @@ impl Attached {
         server_of(&self.mount_point).is_some()
     }
 
-    /// Clears away what a process that has crashed left: its loop devices and the mount. Returns the
+    /// Clears away the leftovers of a crashed process: its loop devices and the mount. Returns the
     /// loop devices that are mounted still; each ends when it is unmounted.
     ///
     /// # Errors

@@ -77,7 +77,7 @@ impl Message {
     }
 }
 
-/// What has to be done about a request beside replying.
+/// Action that a request needs beside replying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accepted {
     /// Nothing.
@@ -323,7 +323,7 @@ impl Engine {
         }
     }
 
-    /// Starts what was accepted, and replies to what has completed. Returns how many commands have
+    /// Starts accepted requests, and replies to completed ones. Returns how many commands have
     /// completed.
     pub(crate) fn turn(&mut self, replies: &mut dyn Replies) -> usize {
         self.advance(replies, |queue, done| queue.poll(done))
@@ -433,7 +433,7 @@ impl Engine {
 
     /// The queue pair has broken.
     fn fail_everything(&mut self, replies: &mut dyn Replies) {
-        // Dropping it waits for what is in flight.
+        // Dropping it waits for the commands in flight.
         self.queue = None;
         self.batch.clear();
         for job in std::mem::take(&mut self.jobs).into_iter().flatten() {
@@ -450,7 +450,7 @@ impl Engine {
     }
 }
 
-/// What the kernel is told of a device's error.
+/// Returns the error number that the kernel gets for a device's error.
 fn errno_of(error: &DeviceError) -> Errno {
     let zeroes = matches!(error.op(), OpKind::Discard | OpKind::WriteZeroes);
     match error.kind() {

@@ -1,4 +1,4 @@
-//! Errors: what was to be done, to what, and what to do now.
+//! Errors: the operation that failed, its subject, and the remedy.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,13 @@ pub enum AttachError {
     /// The operating system refused.
     #[error("{}: {what} failed: {errno}; {advice}", path.display())]
     Os {
-        /// What was to be done.
+        /// The operation that failed.
         what: &'static str,
-        /// To what.
+        /// The path that it was for.
         path: PathBuf,
         /// The system's answer.
         errno: Errno,
-        /// What to do.
+        /// The remedy.
         advice: &'static str,
     },
     /// This machine or user cannot mount.
@@ -28,7 +28,7 @@ pub enum AttachError {
     Unsupported {
         /// Where it was to be mounted, or the device node.
         path: PathBuf,
-        /// What is missing, and what to do.
+        /// The thing that is missing, and the remedy.
         why: String,
     },
     /// The mount point is no directory, or something is there already.
@@ -36,7 +36,7 @@ pub enum AttachError {
     Invalid {
         /// The mount point.
         path: PathBuf,
-        /// What is wrong, and what would be right.
+        /// The problem, and the right form.
         why: String,
     },
     /// Nothing of Esker's is attached there.
@@ -47,7 +47,7 @@ pub enum AttachError {
     Busy {
         /// The mount point or the loop device.
         path: PathBuf,
-        /// By what, and what to do.
+        /// The holder, and the remedy.
         why: String,
     },
     /// A thread that served it has panicked, which is a defect.
@@ -59,7 +59,7 @@ pub enum AttachError {
     Panicked {
         /// Where it was mounted.
         mount_point: PathBuf,
-        /// What the thread said.
+        /// The message of the thread's panic.
         message: String,
     },
     /// The device failed.
@@ -77,7 +77,7 @@ impl AttachError {
         AttachError::Os { what, path: path.as_ref().to_owned(), errno, advice }
     }
 
-    /// What a caller can do about it.
+    /// The remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

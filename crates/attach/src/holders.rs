@@ -1,6 +1,6 @@
-//! Who uses what is attached: processes with an open file, a mapping or a directory under the mount point or on the
-//! loop device, and file systems that are mounted from it. All of it is in `/proc` (proc(5)); of processes of other
-//! users only root is told.
+//! Users of an attachment: processes and file systems. A process has an open file, a mapping or a
+//! directory under the mount point or on the loop device; a file system is mounted from it. All of
+//! it is in `/proc` (proc(5)); of processes of other users only root is told.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ pub enum Holder {
     Process {
         /// Its number.
         pid: u32,
-        /// What it is called.
+        /// Its command name.
         name: String,
-        /// What it has open.
+        /// The path that it has open.
         path: PathBuf,
     },
     /// A file system.
@@ -44,7 +44,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Who uses what is attached at a mount point, and the loop devices over it.
+/// Returns the users of the attachment at a mount point, and of the loop devices over it.
 pub(crate) fn of(mount_point: &Path, loops: &[PathBuf]) -> Vec<Holder> {
     let is_its = |path: &Path| {
         path.starts_with(mount_point) || loops.iter().any(|one| mount_table::is_of(one, path))
@@ -85,7 +85,7 @@ fn held_by(process: &Path, is_its: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     })
 }
 
-/// Holders in a sentence; what to do to find them where none is known.
+/// Returns holders in a sentence; without known ones, the command that finds them.
 #[must_use]
 pub fn said(holders: &[Holder], mount_point: &Path) -> String {
     if holders.is_empty() {

@@ -6,18 +6,18 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`attachment`] | [`Attachment`]: what is mounted, from beginning to end |
-//! | [`detach`] | finds what is attached at a mount point, and clears away what a crash has left |
+//! | [`attachment`] | [`Attachment`]: a mounted device, from beginning to end |
+//! | [`detach`] | finds the attachment at a mount point, and clears away the leftovers of a crash |
 //! | [`error`] | [`AttachError`] |
 //! | `engine` | requests become commands of the device, and completions replies; no system call |
 //! | `server` | the threads between `/dev/fuse` and the engine |
-//! | [`holders`] | who uses what is attached |
-//! | `mount`, `mount_table` | mounts, as root or through `fusermount3`; what is mounted where |
+//! | [`holders`] | the users of an attachment |
+//! | `mount`, `mount_table` | mounts, as root or through `fusermount3`; the table of mounts |
 //! | `loop_device` | makes and releases loop devices |
 //! | `wire` | the bytes of FUSE (`linux/fuse.h`, protocol 7.31) and of the loop driver |
 //! | `sys` | the system calls that have no safe wrapper |
 //!
-//! # What is promised
+//! # Promises
 //!
 //! 1. Nothing is cached: a write that was answered has completed on the device, and one that was
 //!    answered after `fsync`, or through a file opened with `O_DSYNC`, is durable.

@@ -136,7 +136,7 @@ impl LoopDevice {
 
     /// Frees it now, or when its last user closes it.
     pub(crate) fn release_anyway(self) {
-        // What fails was freed before.
+        // A loop device that cannot be freed was freed before.
         let _ = sys::loop_clear(&self.device);
     }
 }

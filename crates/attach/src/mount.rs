@@ -1,6 +1,6 @@
 //! Mounts and unmounts: with `mount(2)` for root, through `fusermount3` for everybody else.
 //!
-//! The source of the mount is `esker:PID`, so that whoever finds it knows who serves it.
+//! The source of the mount is `esker:PID`, so that whoever finds it knows the process that serves it.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -49,7 +49,7 @@ pub(crate) fn check_mount_point(path: &Path, hides: bool) -> Result<PathBuf, Att
     if server_of(&path).is_some() {
         return Err(invalid("a device is attached here; detach it first, or name another"));
     }
-    // A directory that cannot be read is taken for an empty one: the system says what is wrong with it.
+    // A directory that cannot be read is taken for an empty one: the system reports the problem with it.
     let first = std::fs::read_dir(&path).ok().and_then(|mut entries| entries.next()?.ok());
     if let Some(first) = first.filter(|_| !hides) {
         return Err(invalid(&format!(
@@ -161,7 +161,7 @@ fn receive(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
     Err(Errno::BADMSG)
 }
 
-/// Unmounts; `lazily` as soon as nobody uses it, and at once for everybody who does not yet.
+/// Unmounts; `lazily` as soon as nobody uses it, and at once for every process that does not use it yet.
 pub(crate) fn unmount(at: &Path, lazily: bool) -> Result<(), Errno> {
     if rustix::process::geteuid().is_root() {
         let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };

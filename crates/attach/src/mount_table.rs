@@ -1,9 +1,9 @@
-//! What is mounted where: `/proc/self/mountinfo` (proc(5)).
+//! The table of mounts: `/proc/self/mountinfo` (proc(5)).
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// What stands before the number of the process in the source of a mount.
+/// Text before the number of the process in the source of a mount.
 pub(crate) const SOURCE: &str = "esker:";
 /// The type of the file system.
 pub(crate) const FILE_SYSTEM: &str = "fuse.esker";

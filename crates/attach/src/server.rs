@@ -1,12 +1,12 @@
 //! The threads between `/dev/fuse` and the engine.
 //!
-//! One thread *leads*: it alone waits for requests, because the kernel would wake all who wait for
+//! One thread *leads*: it alone waits for requests, because the kernel would wake all threads that wait for
 //! each one. The others sleep until there is more than one thread can do: the leader finds a batch
 //! of requests at once, or was kept from looking for requests by a slow device.
 //!
 //! A core that has gone to sleep takes long to wake (tens of microseconds on a virtual machine), so
 //! a thread looks again and again for a moment before it waits, as long as that has paid off; and
-//! the leader can keep the cores of those who wait for replies from going to sleep.
+//! the leader can keep the cores of processes that wait for replies from going to sleep.
 //!
 //! Invariants
 //! 1. A reply goes out through the channel that its request came in by.
@@ -50,7 +50,7 @@ const WATCH_STEP: Duration = Duration::from_micros(500);
 /// How soon a change that waits for another thread's tries again.
 const PARKED_STEP: Duration = Duration::from_micros(50);
 
-/// What the threads of one connection share.
+/// State that the threads of one connection share.
 pub(crate) struct Shared {
     pub(crate) volume: Arc<Volume>,
     clock: Clock,
@@ -137,7 +137,7 @@ impl Drop for EndOfThread {
 pub(crate) struct Leading {
     /// How long it looks for one before it sleeps.
     pub(crate) spin: Duration,
-    /// What keeps idle processors from halting meanwhile.
+    /// Handle that keeps idle processors from halting meanwhile.
     pub(crate) awake: Option<Awake>,
 }
 

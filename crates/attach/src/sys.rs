@@ -20,7 +20,7 @@ const LOOP_GET_FREE: Opcode = 0x4C82;
 /// Makes a newly opened `/dev/fuse` a further channel of the connection of `session`.
 pub(crate) fn clone_channel(new: &OwnedFd, session: &OwnedFd) -> Result<()> {
     let fd = u32::try_from(session.as_raw_fd()).map_err(|_| Errno::BADF)?;
-    // SAFETY: the request reads a pointer to 32 bits, which is what this setter passes.
+    // SAFETY: the request reads a pointer to 32 bits, as this setter passes it.
     unsafe { ioctl::ioctl(new, Setter::<FUSE_CLONE, u32>::new(fd)) }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `request` | what the kernel asks: a header of 40 bytes, then what the operation says |
-//! | `reply` | what it is answered: a header of 16 bytes, then what the operation says |
+//! | `request` | the kernel's requests: a header of 40 bytes, then the operation's arguments |
+//! | `reply` | the replies to them: a header of 16 bytes, then the operation's results |
 //! | `loop_config` | the argument of `LOOP_CONFIGURE` |
 //!
 //! Crates for FUSE own the threads and the buffers: a request is copied, and each has a thread or a task of its own.

@@ -1,4 +1,4 @@
-//! What is attached, through the kernel. Skipped, aloud, where this machine or user cannot mount.
+//! An attached device, through the kernel. Skipped, aloud, where this machine or user cannot mount.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -55,7 +55,7 @@ fn open(path: &Path) -> File {
 }
 
 #[test]
-fn what_is_written_to_the_file_is_on_the_device_and_detaching_leaves_nothing() {
+fn file_writes_are_on_the_device_and_detaching_leaves_nothing() {
     let Some((dir, device, mut attachment)) = attach(4096, &Options::default()) else { return };
     let file = open(attachment.file());
     assert_eq!(file.metadata().unwrap().len(), SIZE);
@@ -261,7 +261,7 @@ fn run(program: &str, arguments: &[&str]) -> bool {
 }
 
 #[test]
-fn what_lay_under_a_mount_that_others_took_away_stays_mounted() {
+fn mount_under_one_that_others_took_away_stays_mounted() {
     for stops in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_str().unwrap();

@@ -1,8 +1,8 @@
-//! Memory that is written once, from front to back, while others read what is written already.
+//! Memory that is written once, from front to back, while others read the bytes written already.
 //!
 //! Invariants
 //! 1. `ptr` points to the `capacity` bytes of a buffer that `memory` owns and never gives out.
-//! 2. Bytes below `len` are never written again. Only who holds `tail` writes, and only from `len`
+//! 2. Bytes below `len` are never written again. Only the holder of `tail` writes, and only from `len`
 //!    on; `len` is stored after the bytes before it.
 
 #![allow(unsafe_code)]
@@ -25,7 +25,7 @@ pub struct AppendBuf {
     _memory: AlignedBuf,
 }
 
-// SAFETY: the memory is owned (invariant 1), and who writes and who reads never touch the same
+// SAFETY: the memory is owned (invariant 1), and writers and readers never touch the same
 // bytes (invariant 2).
 unsafe impl Send for AppendBuf {}
 // SAFETY: as above: writes are behind `tail` and beyond `len`, reads are below `len`.
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_appended_stays_and_a_full_buffer_refuses() {
+    fn appended_bytes_stay_and_a_full_buffer_refuses() {
         let buf = AppendBuf::new(10);
         assert_eq!(buf.append(&[b"ab", b"", b"cd"]), Some(0));
         assert_eq!(buf.append(&[b"1234567"]), None);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "bytes that were appended")]
-    fn what_was_not_appended_cannot_be_read() {
+    fn bytes_that_were_not_appended_cannot_be_read() {
         let buf = AppendBuf::new(10);
         buf.append(&[b"ab"]).unwrap();
         let _ = buf.bytes(1..3);

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoded_values_are_decoded() {
         let mut e = Encoder::default();
         e.u8(1)
             .u16(0x0203)

@@ -1,9 +1,9 @@
-//! What a caller can do about an error. NVMe status codes, exit codes and the exceptions of the
+//! Kinds of error, by the remedy for callers. NVMe status codes, exit codes and the exceptions of the
 //! bindings are tables over this one enumeration.
 
 use std::fmt;
 
-/// The kinds of error, by what the caller can do about them.
+/// The kinds of error, by the remedy for callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -19,7 +19,7 @@ pub enum ErrorKind {
     Exists,
     /// This device, format or build cannot do it.
     Unsupported,
-    /// A medium returned something else than what was written: restore from a copy.
+    /// A medium returned other data than was written: restore from a copy.
     Corrupt,
     /// Someone else holds or changed it.
     Conflict,

@@ -16,10 +16,10 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// How many links the kernel follows in one path.
 const MOST_LINKS: usize = 40;
 
-/// Refuses to make `path`, a file or a directory, under `/dev`; what is there already may be opened.
+/// Refuses to make `path`, a file or a directory, under `/dev`; an existing one may be opened.
 ///
 /// # Errors
-/// `NotFound`, with what to do.
+/// `NotFound`, with the remedy.
 pub fn may_create(path: &Path) -> io::Result<()> {
     if !is_missing_device(path) {
         return Ok(());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_and_what_lies_elsewhere_may_be_written() {
+    fn existing_files_and_files_elsewhere_may_be_written() {
         for path in ["/dev/null", "/dev", "/dev/shm/esker-none", "/tmp/esker-none", "esker-none"] {
             assert!(may_create(Path::new(path)).is_ok(), "{path}");
         }

@@ -16,7 +16,7 @@
 //! | [`rng`] | [`Rng`]: seeded random numbers |
 //! | [`slab`] | [`Slab`]: buffers of one size, on huge pages |
 //! | [`thread`] | named threads |
-//! | [`error`] | [`ErrorKind`]: what a caller can do about an error |
+//! | [`error`] | [`ErrorKind`]: the kinds of error, by the remedy for callers |
 //!
 //! A module enters this crate when two crates of the third rung need it, not before.
 

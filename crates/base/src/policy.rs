@@ -7,18 +7,18 @@
 //! | [`belady`] | [`Belady`](belady::Belady): the optimum, for simulations |
 //! | [`blend`] | [`Blend`](blend::Blend): families of rules over the same lists |
 //! | [`clock`] | [`Clock`](clock::Clock), [`Sieve`](clock::Sieve) |
-//! | [`ghosts`] | [`Ghosts`](ghosts::Ghosts): keys of what was evicted |
+//! | [`ghosts`] | [`Ghosts`](ghosts::Ghosts): keys of evicted blocks |
 //! | `kind` | [`Kind`]: the policies by name, and made |
 //! | [`lirs`] | [`Lirs`](lirs::Lirs) |
 //! | [`list`] | [`Lists`](list::Lists): doubly linked lists over slots, four or eight bytes a slot |
 //! | [`lru`] | [`Lru`](lru::Lru), [`Fifo`](lru::Fifo), [`MidPoint`](lru::MidPoint) |
-//! | [`recall`] | [`Recall`](recall::Recall): the past of what was evicted, in two bytes |
+//! | [`recall`] | [`Recall`](recall::Recall): the past of evicted blocks, in two bytes each |
 //! | [`s3_fifo`] | [`S3Fifo`](s3_fifo::S3Fifo) |
 //! | [`sketch`] | [`Sketch`](sketch::Sketch): how often keys were seen lately |
 //! | [`tiny_lfu`] | [`WTinyLfu`](tiny_lfu::WTinyLfu) |
 //! | [`two_q`] | [`TwoQ`](two_q::TwoQ) |
 //!
-//! A policy orders *slots*, numbers from 0 below its capacity, and knows nothing of what is in
+//! A policy orders *slots*, numbers from 0 below its capacity, and knows nothing of the block in
 //! them but a key. The cache's owner maps keys to slots, fills free slots first, and asks for a
 //! victim when there is none. So the same policy serves one large cache and thousands of sets of
 //! 4,096 slots, a device and a simulator.
@@ -47,7 +47,7 @@ pub mod two_q;
 
 pub use kind::{Builder, Kind, MID_POINT, Visitor};
 
-/// What a reference to a block is.
+/// Kind of a reference to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// It is read.
@@ -56,7 +56,7 @@ pub enum Access {
     Write,
 }
 
-/// What a policy may ask the owner of the slots.
+/// Answers that a policy may ask of the owner of the slots.
 pub trait Slots {
     /// The block that `slot`, which is held, holds.
     fn key(&self, slot: u32) -> u64;
@@ -113,7 +113,7 @@ pub trait Policy: Send {
         let _ = next;
     }
 
-    /// The policy itself and what it has on the heap, in bytes.
+    /// Returns the memory of the policy itself and its heap, in bytes.
     fn memory_bytes(&self) -> usize;
 }
 

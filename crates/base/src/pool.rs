@@ -47,7 +47,7 @@ impl BufPool {
         }
     }
 
-    /// Drops what lies idle.
+    /// Drops idle buffers.
     pub fn clear(&mut self) {
         *self = BufPool::new(self.most_idle_bytes);
     }

@@ -1,6 +1,6 @@
 //! Buffers of one size that are cut from mappings of 2 MiB, which the system puts on huge pages where it has
 //! some: one entry of the processor's address cache is for 2 MiB then, where it is for 4 KiB else. For
-//! what is read here and there, that is half of the time.
+//! random reads, that is half of the time.
 //!
 //! Unused pieces go back to the operating system at once, but for as many as the slab is told to keep:
 //! budgets are about resident memory.
@@ -27,7 +27,7 @@ use crate::buf::ALIGNMENT;
 
 /// The bytes of a chunk: those of a huge page.
 const CHUNK: usize = 2 << 20;
-/// The first chunks of a slab stay on pages of the usual size: what is resident because its neighbour is stays
+/// The first chunks of a slab stay on pages of the usual size: memory that is resident because its neighbour is stays
 /// a small part of all.
 const USUAL: usize = 16;
 
@@ -35,7 +35,7 @@ const USUAL: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Slab(Arc<Shared>);
 
-/// What a buffer of a slab keeps alive.
+/// State that a buffer of a slab keeps alive.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Bytes of a buffer.
@@ -105,7 +105,7 @@ impl Slab {
         self.0.pieces.lock().kept.len() * self.0.piece
     }
 
-    /// Keeps up to `bytes` of what is given back for who comes next; frees what is more.
+    /// Keeps up to `bytes` of returned buffers for the next takers; frees the excess.
     pub fn keep(&self, bytes: usize) {
         let mut pieces = self.0.pieces.lock();
         pieces.most_kept = bytes / self.0.piece;
@@ -149,7 +149,7 @@ impl Pieces {
         taken
     }
 
-    /// Frees what is kept beyond so many pieces.
+    /// Frees kept pieces beyond so many.
     fn free_kept(&mut self, most: usize, size: usize) {
         while self.kept.len() > most {
             let piece = self.kept.pop().expect("more than so many");
@@ -195,7 +195,7 @@ impl Drop for Pieces {
 /// Maps a chunk, on a huge page where the system has one.
 fn map(huge: bool) -> Address {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // Twice as much, of which what is beside a multiple of the size goes back.
+    // Twice as much, of which the parts beside a multiple of the size go back.
     // SAFETY: a new anonymous mapping at an address of the kernel's choice.
     let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * CHUNK, access, flags) };
     let layout = Layout::from_size_align(CHUNK, CHUNK).expect("a power of two");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_leaves_memory_unless_it_is_kept() {
+    fn returned_buffers_leave_memory_unless_they_are_kept() {
         let slab = Slab::new(PIECE);
         let neighbour = slab.take();
         let mut buf = slab.take();

@@ -17,7 +17,7 @@ pub fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
-/// Starts a thread called `name` inside a [`std::thread::scope`]: it may borrow what outlives the
+/// Starts a thread called `name` inside a [`std::thread::scope`]: it may borrow data that outlives the
 /// scope, and has ended when the scope ends.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub fn sleep_exactly() {
     }
 }
 
-/// What a thread said when it panicked, out of what joining it gave.
+/// Returns the message of a panic, out of the result of joining the thread.
 #[must_use]
 pub fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

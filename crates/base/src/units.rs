@@ -124,7 +124,7 @@ pub fn human_bytes(bytes: u64) -> String {
 /// Parses a size as people write it: `4096`, `64KiB`, `1.5GiB`, `100MB`.
 ///
 /// # Errors
-/// A sentence that says what was expected.
+/// A sentence that names the expected form.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

@@ -1,4 +1,4 @@
-//! What the seam itself costs: commands through `dyn QueuePair` on a device that stores nothing. A write
+//! The cost of the seam itself: commands through `dyn QueuePair` on a device that stores nothing. A write
 //! costs nothing else; a read fills its buffer with zeroes, too.
 //!
 //! `cargo bench -p esker-device --bench seam`

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_queue_pair_left_waits_for_one_that_another_has() {
+    fn thread_without_a_queue_pair_waits_for_one_that_another_has() {
         let frugal = |pairs: usize| {
             let memory = MemoryDevice::new("memory", 1 << 20, 4096);
             Arc::new(PortPool::new(Arc::new(Frugal(memory, pairs.into())), 1))

@@ -20,11 +20,11 @@ pub struct PlacementId(pub u16);
 pub struct Command {
     /// Comes back with the completion.
     pub tag: Tag,
-    /// What to do.
+    /// The operation.
     pub op: Op,
 }
 
-/// What a command does. Reads and writes cover `buf.len()` bytes, a multiple of the LBA size.
+/// Operation of a command. Reads and writes cover `buf.len()` bytes, a multiple of the LBA size.
 #[derive(Debug)]
 pub enum Op {
     /// Fills `buf` from `lba` on.
@@ -38,7 +38,7 @@ pub enum Op {
     Write {
         /// The first LBA.
         lba: Lba,
-        /// What.
+        /// The data.
         buf: AlignedBuf,
         /// The stream it belongs to, if the writer names one.
         placement: Option<PlacementId>,
@@ -47,7 +47,7 @@ pub enum Op {
     },
     /// Makes every write completed before durable.
     Flush,
-    /// Says that the content is no longer needed. Frees what the device can free.
+    /// Says that the content is no longer needed. Frees as much as the device can free.
     Discard {
         /// The first LBA.
         lba: Lba,

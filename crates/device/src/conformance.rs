@@ -1,5 +1,5 @@
-//! What the tests of every device run against it: random commands, many in flight, against an
-//! oracle that knows what the contract at the head of this crate lets each LBA read as.
+//! Checks that the tests of every device run against it: random commands, many in flight, against
+//! an oracle that knows the values each LBA may read as (see the contract at the crate's head).
 //!
 //! Every LBA written gets content made from its address and a version number, so the oracle holds
 //! one number per LBA, and a discarded LBA may read as zeroes or as any of its older versions.
@@ -13,7 +13,7 @@ use crate::{Command, Completion, Device, Op, Port, QueuePair, Tag};
 
 /// LBAs that the random commands go to.
 const WINDOW: u64 = 192;
-/// How many reads look for poison, and what the poison is.
+/// Number of reads that look for poison, and the byte that is poison.
 const POISONED: u32 = 16;
 const POISON: u8 = 0xa5;
 /// The most LBAs in one command.
@@ -75,7 +75,7 @@ pub fn reads_fill_their_buffers(device: &dyn Device, seed: u64) {
     }
 }
 
-/// What an LBA may read as.
+/// Contents that an LBA may read as.
 #[derive(Clone, Copy, Default)]
 struct Expected {
     /// The last version written; version 0 is zeroes.
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
         self.batch.push_back(Command { tag, op });
     }
 
-    /// Takes what has finished, sometimes waiting for it.
+    /// Takes finished commands, sometimes waiting for them.
     fn reap(&mut self) {
         let before = self.queue.in_flight();
         let count = match self.rng.below(3) {

@@ -31,7 +31,7 @@ impl fmt::Display for Detail {
     }
 }
 
-/// The most commands that a queue pair holds: what one ring of `io_uring` can.
+/// The most commands that a queue pair holds: the limit of one ring of `io_uring`.
 pub const MAX_DEPTH: usize = 32_768;
 
 /// Why a command failed.
@@ -41,7 +41,7 @@ pub enum Cause {
     /// The operating system refused.
     #[error("{message}")]
     Os {
-        /// What a caller can do about it.
+        /// The remedy for callers.
         kind: ErrorKind,
         /// The system's words, with the error number.
         message: String,
@@ -77,7 +77,7 @@ impl DeviceError {
         DeviceError::new(device, op, lba, bytes, cause)
     }
 
-    /// The command was wrong in itself; `why` says what is right.
+    /// An error of a command that was wrong in itself; `why` names the rule it breaks.
     #[must_use]
     pub fn invalid(device: &str, op: OpKind, lba: Lba, bytes: u64, why: String) -> DeviceError {
         DeviceError::new(device, op, lba, bytes, Cause::Invalid(why))
@@ -95,7 +95,7 @@ impl DeviceError {
         Err(DeviceError::invalid(device, OpKind::Open, Lba(0), 0, why))
     }
 
-    /// What a caller can do about it.
+    /// The remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match &self.0.cause {

@@ -1,13 +1,13 @@
 //! Flexible Data Placement (NVMe TP4146; NVM Express Base 2.1, 3.2.4): a drive that lets its host
-//! say which writes belong together, and tells what came of it.
+//! say which writes belong together, and reports the outcome.
 //!
-//! A *reclaim unit* is what the drive erases as a whole. A *reclaim unit handle* points to the
+//! A *reclaim unit* is the unit that the drive erases as a whole. A *reclaim unit handle* points to the
 //! reclaim unit that is being filled; writes with different handles never share one. A namespace
 //! has a list of handles, and a [`PlacementId`] on a write is an index into it.
 //!
 //! The structures here carry the fields of the specification under plainer names, each with its
-//! abbreviation. They are what a model of a drive fills in, and what a network target, an
-//! initiator or a passthrough to a real drive turns into bytes and back.
+//! abbreviation. A model of a drive fills them in; a network target, an initiator or a passthrough
+//! to a real drive turns them into bytes and back.
 
 pub mod controller;
 pub mod wire;
@@ -25,7 +25,7 @@ pub trait DataPlacement: Send + Sync {
     /// The drive's name: namespaces of one drive, and no others, say the same.
     fn drive(&self) -> &str;
 
-    /// What the drive can be configured as (log page 20h); never empty.
+    /// Configurations that the drive offers (log page 20h); never empty.
     fn configurations(&self) -> Vec<Configuration>;
 
     /// The configuration in force, by index; `None` while placement is disabled (feature 1Dh).
@@ -37,7 +37,7 @@ pub trait DataPlacement: Send + Sync {
     /// While namespaces exist, or when there is no such configuration.
     fn enable(&self, configuration: Option<usize>) -> Result<(), FdpError>;
 
-    /// Who uses each reclaim unit handle (log page 21h).
+    /// Returns the user of each reclaim unit handle (log page 21h).
     ///
     /// # Errors
     /// While placement is disabled.
@@ -114,16 +114,16 @@ pub struct Configuration {
     pub is_valid: bool,
 }
 
-/// What a handle keeps apart (reclaim unit handle type).
+/// Separation that a handle gives (reclaim unit handle type).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// Host writes are apart; what is moved by cleaning may be mixed with that of other handles.
+    /// Host writes are apart; data moved by cleaning may be mixed with that of other handles.
     Initially,
     /// Apart for ever: cleaning moves it only to reclaim units of the same handle.
     Persistently,
 }
 
-/// Who uses a handle (reclaim unit handle attributes).
+/// User of a handle (reclaim unit handle attributes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleUse {
     /// Nobody.
@@ -140,7 +140,7 @@ pub enum HandleUse {
 pub struct Statistics {
     /// Host bytes with metadata written (HBMW).
     pub host_bytes: u128,
-    /// Media bytes with metadata written (MBMW): the host's and what cleaning copied.
+    /// Media bytes with metadata written (MBMW): the host's and the copies made by cleaning.
     pub media_bytes: u128,
     /// Media bytes erased (MBE).
     pub erased_bytes: u128,
@@ -155,12 +155,12 @@ impl Statistics {
     }
 }
 
-/// Who caused an event.
+/// Cause of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reporter {
-    /// What the host did (types 00h to 7Fh).
+    /// Actions of the host (types 00h to 7Fh).
     Host,
-    /// What the drive did (types 80h to FFh).
+    /// Actions of the drive (types 80h to FFh).
     Controller,
 }
 
@@ -172,7 +172,7 @@ pub enum EventType {
     NotFullyWritten = 0x00,
     /// A reclaim unit was left unfinished for longer than the time limit.
     TimeLimitExceeded = 0x01,
-    /// A reset of the controller changed what handles point to.
+    /// A reset of the controller changed the reclaim units that handles point to.
     ControllerReset = 0x02,
     /// A write carried a placement id that is not the namespace's.
     InvalidPlacementId = 0x03,
@@ -203,7 +203,7 @@ impl EventType {
 /// One event (FDP event descriptor).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of event.
     pub kind: EventType,
     /// When, in milliseconds of the drive's clock.
     pub timestamp_ms: u64,
@@ -236,7 +236,7 @@ pub struct HandleStatus {
 pub struct Endurance {
     /// Rated life used up, in percent; may exceed 100.
     pub used_percent: u8,
-    /// Spare capacity left, in percent of what the drive began with.
+    /// Spare capacity left, in percent of the drive's initial spare.
     pub spare_percent: u8,
     /// Bytes the host has read.
     pub host_read_bytes: u128,
@@ -280,7 +280,7 @@ pub enum FdpError {
 }
 
 impl FdpError {
-    /// What a caller can do about it.
+    /// The remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

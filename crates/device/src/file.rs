@@ -4,23 +4,23 @@
 //! | --- | --- |
 //! | `options`, `refusal` | how a file is opened, and why it cannot be |
 //! | `opened` | an open file, which its queue pairs share |
-//! | `open` | opens and locks the file, and remarks on what is refused |
-//! | `probe` | finds out what the file is and can do |
+//! | `open` | opens and locks the file, and remarks on refusals |
+//! | `probe` | finds out the kind of the file and its abilities |
 //! | `transfer` | one command as a sequence of system calls, without making them |
 //! | `uring` | the queue pair that makes them through `io_uring`, many at a time |
 //! | `spin` | waits for short reads that begin by looking for their end |
 //! | `synchronous` | makes them one at a time, where `io_uring` is refused |
-//! | `identity` | what tells the file or block device from others |
+//! | `identity` | the facts that tell the file or block device from others |
 //! | `discard` | `BLKDISCARD`, which has no safe wrapper |
 //! | `nvme` | commands passed through to an NVMe drive |
 //! | `placement` | whether writes carry placement ids |
 //!
 //! Invariants
-//! 1. The file is locked against other processes and other opens of it (`flock`) for as long as
-//!    the device or a queue pair of it lives; a block device is also held against mounting. Those who
-//!    only read share the lock, and hold nothing against mounting.
-//! 2. A regular file grows by writes beyond its end, up to the capacity, unless its size is fixed; what
-//!    lies beyond its end reads as zeroes.
+//! 1. The file is locked against other processes and other opens (`flock`) for as long as
+//! the device or a queue pair of it lives; a block device is also held against mounting. Read-only
+//! users share the lock, and hold nothing against mounting.
+//! 2. A regular file grows by writes beyond its end, up to the capacity, unless its size is fixed;
+//! LBAs beyond its end read as zeroes.
 //! 3. A flush is `fdatasync` and a write with FUA is `RWF_DSYNC`, with and without the page cache.
 //! 4. Whatever could not be done as preferred is a sentence in [`Device::remarks`].
 //! 5. After a flush that failed, no flush and no write with FUA succeeds.
@@ -120,7 +120,7 @@ impl Device for FileDevice {
         identity::of(&self.0.file, self.0.is_block_device)
     }
 
-    /// The kernel works on what a ring was given; without one every command is waited for.
+    /// The kernel works on commands that a ring was given; without one every command is waited for.
     fn is_prompt(&self) -> bool {
         self.0.uses_io_uring
     }

@@ -7,7 +7,7 @@
 ///
 /// use esker_device::{Command, DeviceError, QueuePair, forward};
 ///
-/// /// Counts what is submitted.
+/// /// Counts submitted commands.
 /// struct Counting {
 ///     inner: Box<dyn QueuePair>,
 ///     submitted: usize,

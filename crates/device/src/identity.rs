@@ -105,9 +105,9 @@ impl Identity {
         self.part == other.part && shared().count() > 0 && shared().all(|(own, its)| own == its)
     }
 
-    /// Whether both are files of one file system, or parts of one drive, as far as is known: then what one writes the
-    /// other one waits for. What a file is only the image of, such as a namespace of a modelled drive, has a time of its
-    /// own.
+    /// Whether both are files of one file system, or parts of one drive, as far as is known: then
+    /// one waits for the other's writes. A device that a file only is the image of, such as a
+    /// namespace of a modelled drive, has a time of its own.
     #[must_use]
     pub fn is_beside(&self, other: &Identity) -> bool {
         let are_files = self.part.is_empty() && other.part.is_empty();
@@ -164,7 +164,7 @@ impl fmt::Display for Identity {
 impl FromStr for Identity {
     type Err = String;
 
-    /// Reads what [`Display`](fmt::Display) writes. A fact that this program does not know is left out.
+    /// Reads the text that [`Display`](fmt::Display) writes. A fact that this program does not know is left out.
     fn from_str(text: &str) -> Result<Identity, String> {
         let mut identity = Identity::default();
         for item in text.split(", ").filter(|item| !item.is_empty()) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::{Command, Completion, DeviceError, QueuePair};
 
-/// What executes one command to its end.
+/// Executor of single commands, each to its end.
 pub trait Execute: Send + Sync {
     /// Executes a command, wrong ones included, and says how it ended.
     fn execute(&self, command: Command) -> Completion;

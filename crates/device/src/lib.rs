@@ -2,21 +2,21 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`command`] | [`Command`], [`Completion`]: what goes in and what comes out |
+//! | [`command`] | [`Command`], [`Completion`]: the input and the output |
 //! | [`error`] | [`DeviceError`]: which device, operation and address, and why |
-//! | [`fdp`] | [`DataPlacement`]: a drive that keeps streams of writes apart, and tells what it did |
-//! | [`mod@identity`] | [`Identity`]: what tells a device from others, in every life of it |
-//! | [`stats`] | [`DeviceStats`]: what each layer of a stack has carried |
+//! | [`fdp`] | [`DataPlacement`]: a drive that keeps streams of writes apart, and reports on them |
+//! | [`mod@identity`] | [`Identity`]: the facts that tell a device from others, in every life of it |
+//! | [`stats`] | [`DeviceStats`]: work that each layer of a stack has carried |
 //! | [`blocking`] | [`Port`]: one command at a time, and a pool of ports for many threads |
 //! | [`memory`] | [`MemoryDevice`]: sparse, volatile, for tests and caches |
 //! | [`mod@file`] | [`FileDevice`]: a file or a raw block device, through `io_uring` |
 //! | [`null`] | [`NullDevice`]: stores nothing, to measure the seam |
 //! | [`stripe`] | [`Stripe`]: several devices as one, without redundancy |
 //! | [`write_through`] | [`WriteThrough`]: a device without its volatile write cache |
-//! | [`immediate`] | [`Immediate`](immediate::Immediate): the queue pair of devices that finish what they start |
+//! | [`immediate`] | [`Immediate`](immediate::Immediate): the queue pair of devices that finish commands at once |
 //! | [`forward!`] | the methods of a queue pair over another one that only pass a call on |
 //! | [`mod@occupant`] | [`fn@occupant`]: whether a device is someone's, asked before it is taken |
-//! | [`conformance`] | what every device's tests run against it |
+//! | [`conformance`] | the checks that every device's tests run against it |
 //!
 //! # The contract
 //!
@@ -28,7 +28,7 @@
 //!    one that was zeroed reads as zeroes, and so does one that was discarded where
 //!    [`Device::discards_zero`].
 //! 5. A failed write leaves its LBAs undefined; a failed flush makes nothing durable.
-//! 6. A read that succeeds has written every byte of its buffer: what the buffer held before may be
+//! 6. A read that succeeds has written every byte of its buffer: its content before may be
 //!    another user's. After a read that failed the buffer holds anything, and is shown to nobody.
 
 pub mod blocking;
@@ -65,7 +65,7 @@ pub use stats::{Counters, DeviceStats};
 pub use stripe::Stripe;
 pub use write_through::WriteThrough;
 
-/// What a device is, as far as its user has to know.
+/// Properties of a device that its user has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes per LBA: a power of two from 512 to 4,096.
@@ -89,7 +89,7 @@ pub trait Device: Send + Sync {
     /// The name that errors and statistics carry: a path, an address, a model's name.
     fn name(&self) -> &str;
 
-    /// What the device is. Its capacity may grow between two calls; nothing else changes.
+    /// The device's properties. Its capacity may grow between two calls; nothing else changes.
     fn geometry(&self) -> Geometry;
 
     /// Opens a queue pair that holds up to `depth` commands (1 to [`MAX_DEPTH`]).
@@ -106,13 +106,13 @@ pub trait Device: Send + Sync {
     }
 
     /// How many bytes it can hold, those included that it holds, where that may be less than its capacity: a
-    /// file holds what its file system has room for. It may change at any time.
+    /// file holds as much as its file system has room for. It may change at any time.
     fn usable_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// What tells it from other devices, the same whenever it is opened; none where nothing lasting does. A
-    /// device that only passes commands on has the identity of the one under it.
+    /// Facts that tell it from other devices, the same whenever it is opened; none where nothing
+    /// lasting does. A device that only passes commands on has the identity of the one under it.
     fn identity(&self) -> Option<Identity> {
         None
     }
@@ -124,10 +124,10 @@ pub trait Device: Send + Sync {
         false
     }
 
-    /// What this device and the devices under it have carried so far.
+    /// Work that this device and the devices under it have carried so far.
     fn stats(&self) -> DeviceStats;
 
-    /// What the user should know about how the device was opened (a fallback taken, say).
+    /// Remarks for the user on how the device was opened (a fallback taken, say).
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }

@@ -1,5 +1,5 @@
 //! A device in memory: sparse, volatile in the sense that it ends with the process, and without a
-//! write cache. Every command completes within `submit`. Its memory is what was written, in
+//! write cache. Every command completes within `submit`. Its memory is the data written, in
 //! chunks of 64 KiB, whatever its capacity.
 
 use std::collections::BTreeMap;
@@ -187,7 +187,7 @@ mod tests {
     use esker_base::AlignedBuf;
 
     #[test]
-    fn what_was_written_is_read_and_the_rest_is_zero() {
+    fn written_data_is_read_and_the_rest_is_zero() {
         let device = MemoryDevice::new("m", 1 << 20, 512);
         let mut port = Port::open(&device, 4).unwrap();
         let lba = Lba(127); // straddles the first chunk

@@ -1,4 +1,4 @@
-//! A device that stores nothing, to measure what the seam itself costs. Every command completes
+//! A device that stores nothing, to measure the cost of the seam itself. Every command completes
 //! within `submit`, successfully, and a read gives zeroes.
 //!
 //! Invariant: no memory is allocated per command (`tests/allocation.rs` counts).

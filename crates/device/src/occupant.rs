@@ -1,4 +1,4 @@
-//! Whether a device is someone's already: asked before it is taken, because what is there would be lost.
+//! Whether a device is someone's already: asked before it is taken, because its content would be lost.
 
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba};
@@ -9,12 +9,12 @@ use crate::{Device, Geometry};
 
 /// How much of a device is looked at, in bytes.
 const LOOKED_AT: u64 = 128 << 10;
-/// So much at its beginning has to be zeroes. Not all that is looked at: what was here before and went has
+/// Bytes at its beginning that have to be zeroes. Not all that is looked at: an owner that left has
 /// zeroed its header and has discarded the rest, which a block device may keep.
 const ZEROES: usize = 4096;
 /// Bytes of a read: every device takes so many.
 const READ_BYTES: u64 = 4096;
-/// What else shows that a device is someone's: who, at which byte, and what stands there.
+/// Other marks of an owner: its kind, the byte offset, and the bytes there.
 const MARKS: [(&str, usize, &[u8]); 5] = [
     ("a partition table (GPT)", 0x1000, b"EFI PART"),
     ("a member of an array (md)", 0x1000, &0xa92b_4efc_u32.to_le_bytes()),
@@ -24,10 +24,10 @@ const MARKS: [(&str, usize, &[u8]); 5] = [
     ("a device of ZFS", 0x1_ffd8, &0x0210_da7a_b10c_7a11_u64.to_le_bytes()),
 ];
 
-/// What shows that a device is someone's.
+/// Sign that a device is someone's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupant {
-    /// What it is, as far as it can be told.
+    /// The kind of owner, as far as it can be told.
     pub what: &'static str,
     /// Where it shows, in bytes.
     pub offset: u64,
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_device_is_found() {
+    fn owner_of_a_device_is_found() {
         let first = [0, 510, 512, 1080, 4095].map(|at| ("data", at, &[1_u8][..]));
         for (what, at, mark) in MARKS.into_iter().chain(first) {
             let mut content = vec![0; 256 << 10];
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_removed_header_leaves_is_nobodys() {
+    fn rest_behind_a_removed_header_is_nobodys() {
         for bytes in [512, 4096, 64 << 10, 256 << 10] {
             let mut content = vec![0; bytes];
             content.iter_mut().skip(ZEROES).for_each(|byte| *byte = 0xe5);

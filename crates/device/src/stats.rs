@@ -1,4 +1,4 @@
-//! What a device has carried. Every layer of a stack adds its own section.
+//! Counters of the work that a device has carried. Every layer of a stack adds its own section.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
 //! A device without a volatile write cache, over one that has it: writes complete when they are durable.
-//! For users who cannot know that the device was started again and lost what was not flushed.
+//! For users who cannot know that the device was started again and lost unflushed writes.
 //!
 //! A write goes on with FUA. A discard or a write of zeroes has none: it is handed back when a flush behind
 //! it has completed, and one flush serves all that completed before it began.
@@ -103,7 +103,7 @@ struct Queue {
     depth: usize,
     places: Vec<Place>,
     free: Vec<usize>,
-    /// What the device below has no room for yet.
+    /// Commands that the device below has no room for yet.
     batch: VecDeque<Command>,
     arrived: Vec<Completion>,
     covered: Vec<Completion>,
@@ -113,13 +113,13 @@ struct Queue {
 }
 
 impl Queue {
-    /// Hands the device below what it has room for.
+    /// Hands the device below as many commands as it has room for.
     fn push(&mut self) {
         if self.batch.is_empty() {
             return;
         }
         if let Err(error) = self.below.submit(&mut self.batch) {
-            // It takes nothing any more, and what was taken here has to end.
+            // It takes nothing any more, and commands that were taken here have to end.
             self.arrived.extend(self.batch.drain(..).map(|Command { tag, op }| Completion {
                 tag,
                 result: Err(error.clone()),
@@ -128,7 +128,7 @@ impl Queue {
         }
     }
 
-    /// Hands back what arrived and is durable; begins the flush that the rest waits for.
+    /// Hands back completions that arrived and are durable; begins the flush that the rest waits for.
     fn hand_back(&mut self, done: &mut Vec<Completion>) -> usize {
         let before = done.len();
         let mut arrived = std::mem::take(&mut self.arrived);

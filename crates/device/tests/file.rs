@@ -174,7 +174,7 @@ fn a_discard_frees_the_blocks_of_a_file() {
         assert!(buf[..1 << 20].iter().all(|&b| b == 1));
         assert!(buf[1 << 20..3 << 20].iter().all(|&b| b == 0));
         assert!(buf[3 << 20..].iter().all(|&b| b == 1));
-        // All of it, to the very end of what the file may ever hold.
+        // All of it, to the very end of the file's capacity.
         port.discard(Lba(0), device.geometry().capacity).unwrap();
         assert!(blocks() < MIB / 2, "{}", blocks());
     }
@@ -234,7 +234,7 @@ fn a_file_can_be_opened_at_once_after_its_last_command() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_with_advice() {
+fn files_that_cannot_be_opened_are_refused_with_advice() {
     let dir = TempDir::new();
     let missing = dir.path().join("no/such/file");
     let (kind, why) = refusal(&missing, &options());
@@ -306,7 +306,7 @@ fn fixed_file_has_one_size_and_new_one_is_hole() {
         assert!(why.contains(part), "no '{part}' in: {why}");
         assert_eq!(fs::metadata(&path).unwrap().len(), length, "it is left as it was");
     }
-    // Those who only read change nothing.
+    // Read-only devices change nothing.
     File::create(&path).unwrap().set_len(4096).unwrap();
     let reader = open(&path, &FileOptions { read_only: true, ..fixed(Some(8192)) });
     assert_eq!(reader.geometry().capacity, LbaCount(2));
@@ -344,7 +344,7 @@ fn a_link_to_what_does_not_exist_is_refused() {
 }
 
 #[test]
-fn who_cannot_use_a_new_file_removes_it_from_under_nobody() {
+fn opener_that_cannot_use_a_new_file_removes_it_from_under_nobody() {
     let dir = TempDir::new();
     let path = dir.path().join("contended");
     let unusable = FileOptions { lba_size: Some(100), ..options() };
@@ -536,7 +536,7 @@ fn a_queue_pair_dropped_with_commands_in_flight_waits_for_them() {
 }
 
 #[test]
-fn who_only_reads_shares_the_file_and_cannot_write() {
+fn read_only_devices_share_the_file_and_cannot_write() {
     let dir = TempDir::new();
     let path = dir.path().join("file");
     let to_read = || FileOptions { read_only: true, ..options() };

@@ -1,4 +1,4 @@
-//! A stripe is a device like its drives: the contract, where things lie, what fails with a drive.
+//! A stripe is a device like its drives: the contract, the layout, the failures with a drive.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What completed on a write-through device is there after every crash, without a flush.
+//! Completed writes on a write-through device are there after every crash, without a flush.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn completed_changes_survive_every_crash_without_a_flush() {
         port.run(op).unwrap();
         recorder.mark(mark as u64);
     }
-    // What LBAs 0 and 1 hold after so many changes; one more may be there.
+    // Contents of LBAs 0 and 1 after so many changes; one more may be there.
     let states = [[0, 0], [1, 0], [1, 2], [0, 2], [3, 2], [3, 0]];
     let mut images = 0;
     for image in recorder.history().images(&Plan::default()) {

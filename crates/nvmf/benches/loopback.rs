@@ -1,5 +1,5 @@
-//! Reads and writes of a device in memory over NVMe/TCP on the loopback, beside what bare sockets and
-//! `nbdkit` give in the same minute.
+//! Reads and writes of a device in memory over NVMe/TCP on the loopback, beside the figures of bare
+//! sockets and `nbdkit` in the same minute.
 //!
 //! `cargo bench -p esker-nvmf --bench loopback [-- ROUNDS [SECONDS [CASES]]]`
 //!
@@ -30,7 +30,7 @@ use process::Server;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a client is to do, and how.
+/// Work of a client, and how it waits.
 #[derive(Clone, Copy)]
 struct Load {
     depth: usize,
@@ -45,7 +45,7 @@ struct Load {
 
 /// Never sleeps as long as there is load.
 const SPINNING: u64 = 1000;
-/// What targets do unless they are told otherwise.
+/// Busy-polling of targets by default, in microseconds.
 const DEFAULT: u64 = 50;
 
 impl Load {
@@ -86,14 +86,14 @@ impl Load {
     }
 }
 
-/// What a client saw: operations a second, and half of the latencies are below this.
+/// Result of a client: operations per second, and the median latency.
 #[derive(Clone, Copy)]
 struct Figure {
     rate: f64,
     p50_us: f64,
 }
 
-/// Who serves.
+/// The server of a case.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {
     Esker,
@@ -207,7 +207,7 @@ fn row(load: &Load, figures: &[Figure], cpu: &mut [f64]) -> String {
     text
 }
 
-/// One case once: what the client saw, and the server's microseconds of CPU for each operation.
+/// Runs one case once: the client's figure, and the server's microseconds of CPU per operation.
 fn one(side: Side, load: &Load, seconds: u64) -> Result<(Figure, f64), Failure> {
     let (server, client) = match side {
         Side::Nbdkit => return nbdkit::run(load, seconds),

@@ -3,7 +3,7 @@
 //! The messages are in `wire::auth`; [`Verifier`] is the controller's side of the exchange and
 //! [`Prover`] the host's, both without a connection: messages in, messages out.
 //!
-//! With a Diffie-Hellman group who listens cannot even try secrets at home. The secrets themselves
+//! With a Diffie-Hellman group an eavesdropper cannot even try secrets at home. The secrets themselves
 //! have the form in which nvme-cli and the kernel take them, `DHHC-1:hh:base64:`.
 
 mod group;
@@ -81,7 +81,7 @@ enum Role {
     Controller,
 }
 
-/// What both ends agreed on.
+/// Terms that both ends agreed on.
 #[derive(Clone, Copy)]
 struct Terms {
     hash: Hash,
@@ -172,7 +172,7 @@ pub struct Verifier {
     controller_secret: Option<Secret>,
     stage: Stage,
     is_proved: bool,
-    /// What the host has to fetch next.
+    /// The message that the host has to fetch next.
     outgoing: Option<Message>,
     transaction: u16,
 }
@@ -186,7 +186,7 @@ impl Verifier {
         Verifier { names, secret, controller_secret, stage, is_proved, outgoing, transaction }
     }
 
-    /// Whether the host has proved who it is. While it does so once more it still has, until that
+    /// Whether the host has proved its identity. While it proves it again it still has, until that
     /// fails.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -382,11 +382,11 @@ impl Prover {
         Ok(message.encode())
     }
 
-    /// Checks what the controller says to the reply. Returns the last message to send, if the
+    /// Checks the controller's answer to the reply. Returns the last message to send, if the
     /// controller waits for one.
     ///
     /// # Errors
-    /// When the controller does not accept the host, or cannot prove who it is.
+    /// When the controller does not accept the host, or cannot prove its own identity.
     pub fn finish(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, NvmfError> {
         let given = match Message::decode(bytes) {
             Ok(Some(Message::Success1 { response, .. })) => response.ok(),
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_proved_again_stays_proved_until_that_fails() {
+    fn reauthenticating_host_stays_proved_until_that_fails() {
         let mut prover = Prover::new(names(), secret(1), None);
         let mut verifier = Verifier::new(names(), secret(1), None);
         for _ in 0..2 {

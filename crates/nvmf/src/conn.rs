@@ -9,7 +9,7 @@
 //! | [`controller`] | [`ControllerConnection`]: the end that serves |
 //! | [`host`] | [`HostConnection`]: the end that asks |
 //!
-//! A [`Violation`] ends a connection: the owner writes what is left to write (a termination
+//! A [`Violation`] ends a connection: the owner writes the output that is left (a termination
 //! request is the last of it) and closes.
 
 pub mod controller;
@@ -31,11 +31,11 @@ use crate::wire::pdu::FatalStatus;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the peer broke the protocol: {what} ({status:?} at byte {offset} of the PDU)")]
 pub struct Violation {
-    /// What the termination request says.
+    /// The status in the termination request.
     pub status: FatalStatus,
     /// Where in the PDU it is.
     pub offset: u32,
-    /// What is wrong.
+    /// The fault.
     pub what: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Errors of this crate: what happened, to what, and what to do.
+//! Errors of this crate: the event, its subject, and the remedy.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ pub enum NvmfError {
     /// The operating system refused something.
     #[error("{what}: {message}")]
     Os {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// What a caller can do about it.
+        /// The remedy for callers.
         kind: ErrorKind,
         /// The system's words.
         message: String,
@@ -52,7 +52,7 @@ pub enum NvmfError {
     Lost {
         /// Which controller.
         peer: SocketAddr,
-        /// What was waited for.
+        /// The event that was waited for.
         what: String,
     },
     /// The controller sent something that cannot be.
@@ -60,10 +60,10 @@ pub enum NvmfError {
     Unusable {
         /// Which controller.
         peer: SocketAddr,
-        /// What it sent.
+        /// The message that was wrong.
         what: String,
     },
-    /// One side could not prove who it is.
+    /// One side could not prove its identity.
     #[error("authentication failed: {0}")]
     Authentication(String),
     /// The file of reservations is damaged.
@@ -75,7 +75,7 @@ pub enum NvmfError {
     Reservations {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// A worker of the target has panicked, which is a defect.
@@ -83,7 +83,7 @@ pub enum NvmfError {
         "a worker of the target panicked: {message}; all its connections are closed; report it"
     )]
     Panicked {
-        /// What it said.
+        /// The message of the panic.
         message: String,
     },
     /// A device of the target has not ended its commands in time when the target was closed.
@@ -108,7 +108,7 @@ impl NvmfError {
         NvmfError::Os { what: what.into(), kind, message }
     }
 
-    /// What a caller can do about it.
+    /// The remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

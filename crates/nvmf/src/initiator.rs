@@ -6,10 +6,10 @@
 //! | `link` | one connected queue |
 //! | `health` | whether a path is worth a try |
 //! | `path` | the controller behind one address: admin queue, events, ANA |
-//! | `shared` | the paths and who keeps them, the choice among them |
+//! | `shared` | the paths and the threads that keep them, the choice among them |
 //! | `queue` | the queue pair: commands, and their way to another connection |
-//! | `commands` | what is sent for a command |
-//! | `unflushed` | what was written and not flushed |
+//! | `commands` | the NVMe commands for a command of the seam |
+//! | `unflushed` | writes that completed and are not flushed |
 //! | `restore` | writing that again after its controller was lost |
 //! | `placement` | data placement, asked of the target |
 //!

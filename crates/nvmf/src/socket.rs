@@ -22,7 +22,7 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(true)
 }
 
-/// Sends what fits; `Ok(None)` when nothing does.
+/// Sends as much as fits; `Ok(None)` when nothing does.
 pub(crate) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
     loop {
         match sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
@@ -34,7 +34,7 @@ pub(crate) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<Opt
     }
 }
 
-/// Receives what is there; `Ok(None)` when nothing is, `Ok(Some(0))` at the end.
+/// Receives the bytes at hand; `Ok(None)` when there are none, `Ok(Some(0))` at the end.
 pub(crate) fn receive(
     mut stream: &TcpStream,
     spaces: &mut [IoSliceMut<'_>; 2],
@@ -69,7 +69,7 @@ pub(crate) fn wait(stream: &TcpStream, write: bool, timeout: Duration) -> io::Re
     }
 }
 
-/// What a [`Poller`] saw.
+/// Event that a [`Poller`] saw.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
     pub(crate) token: u64,

@@ -25,7 +25,7 @@ impl Stream {
         }
     }
 
-    /// The socket, when what was said over it does not matter any more.
+    /// The socket, when it does not matter any more which bytes went over it.
     pub(crate) fn into_tcp(self) -> Option<TcpStream> {
         match self {
             Stream::Plain(tcp) => Some(tcp),
@@ -43,7 +43,7 @@ impl Stream {
         }
     }
 
-    /// Who is at the other end, if TLS says so.
+    /// Identity of the other end, if TLS proves it.
     pub(crate) fn peer(&self) -> Option<Peer> {
         match self {
             Stream::Plain(_) => None,
@@ -81,7 +81,7 @@ impl Stream {
         }
     }
 
-    /// Sends what fits; `Ok(None)` when nothing does.
+    /// Sends as much as fits; `Ok(None)` when nothing does.
     pub(crate) fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         match self {
             Stream::Plain(tcp) => socket::send(tcp, slices),
@@ -90,7 +90,7 @@ impl Stream {
         }
     }
 
-    /// Receives what is there; `Ok(None)` when nothing is, `Ok(Some(0))` at the end.
+    /// Receives the bytes at hand; `Ok(None)` when there are none, `Ok(Some(0))` at the end.
     pub(crate) fn receive(
         &mut self,
         spaces: &mut [IoSliceMut<'_>; 2],

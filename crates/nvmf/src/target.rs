@@ -2,22 +2,22 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`config`] | what is served, to whom, within which limits |
+//! | [`config`] | the devices served, their hosts, the limits |
 //! | `ids` | connections and commands by number |
-//! | `shared`, `worker`, `core` | event loops and what they have in common |
+//! | `shared`, `worker`, `core` | event loops and the state they share |
 //! | `connection`, `commands`, `reply`, `serve` | one connection: its state, its commands and their answers, at work |
 //! | `fabrics`, `admin`, `abort`, `identify`, `logs` | commands of the admin queue |
 //! | `io`, `copy`, `copies`, `fdp`, `reservation` | commands of I/O queues |
 //! | `backend`, `late`, `deadline` | devices that make others wait, and commands that they do not end in time |
 //! | `subsystem`, `controller` | the things that commands are about |
-//! | `budget`, `memory`, `pace` | what one host may hold of a worker's memory, and for how long |
-//! | `admission` | who has the connections |
+//! | `budget`, `memory`, `pace` | how much of a worker's memory one host may hold, and for how long |
+//! | `admission` | the hosts that have the connections |
 //! | `listen` | the addresses that hosts connect to |
 //! | `reload` | another configuration for a target that runs |
-//! | [`metrics`] | what was carried |
+//! | [`metrics`] | counters of commands and bytes |
 //!
 //! Each worker is one thread with its own connections, queue pairs and buffers. A controller's
-//! queues may be on several workers; what they share is behind a lock that only admin commands
+//! queues may be on several workers; the state they share is behind a lock that only admin commands
 //! take.
 
 mod abort;
@@ -149,7 +149,7 @@ impl Target {
         self.shared.admission.hosts()
     }
 
-    /// What it has carried.
+    /// Returns its counters.
     #[must_use]
     pub fn metrics(&self) -> TargetMetrics {
         let shared = &self.shared;
@@ -259,7 +259,7 @@ impl Target {
 }
 
 impl Target {
-    /// Ends it in order: the connections are closed, what the devices have is waited for, and then
+    /// Ends it in order: the connections are closed, the commands in the devices are waited for, and then
     /// every device is flushed. Each of the two takes [`Limits::closing`] at most.
     ///
     /// # Errors
@@ -288,7 +288,7 @@ impl Target {
                 devices.push(device.clone());
                 let flush = move || {
                     let done = Port::open(&*device, 1).and_then(|mut port| port.flush());
-                    // Before it is told: the caller may be the last one then, and close what is below.
+                    // Before it is told: the caller may be the last one then, and close the devices below.
                     drop(device);
                     let _ = flushed.send((index, done)); // nobody waits any more
                 };

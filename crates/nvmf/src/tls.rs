@@ -17,7 +17,7 @@ pub(crate) mod session;
 
 pub use key::{Derivation, TlsKey};
 
-/// What a build without TLS says of a configuration with it.
+/// Answer of a build without TLS to a configuration with it.
 #[cfg(not(feature = "tls"))]
 pub(crate) const NOT_BUILT: &str =
     "this program was built without TLS: build it with --features tls, which needs OpenSSL";
@@ -35,7 +35,7 @@ pub(crate) enum Progress {
     Writes,
 }
 
-/// Who is at the other end, as the identity of the key says that was used.
+/// Names of the other end, from the identity of the key that was used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) host: String,

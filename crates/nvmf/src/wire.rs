@@ -8,7 +8,7 @@
 //! | [`fabrics`] | Connect, properties | Base 2.1, 6 and 3.1.4 |
 //! | [`auth`] | the messages of DH-HMAC-CHAP | Base 2.1, 8.3.5.5 |
 //! | [`identify`] | Identify data structures | Base 2.1, 5.1.13; NVM Command Set 1.1, 4.1.5 |
-//! | [`log`] | log pages, and what asynchronous events say | Base 2.1, 5.1.12 and 5.1.2 |
+//! | [`log`] | log pages, and the values of asynchronous events | Base 2.1, 5.1.12 and 5.1.2 |
 //! | [`feature`] | feature identifiers | Base 2.1, 5.1.25 |
 //! | [`command`] | the arguments of I/O commands, reservations | NVM Command Set 1.1, 3.3; Base 2.1, 7 |
 //! | [`status`] | status codes | Base 2.1, 4.2.3 |
@@ -16,7 +16,7 @@
 //! The log pages of data placement are in `esker_device::fdp::wire`.
 //!
 //! Invariants
-//! 1. Integers are little-endian; what the specification reserves is written as zero.
+//! 1. Integers are little-endian; reserved fields are written as zero.
 //! 2. A structure is a table of offsets and fields, made by one macro: fields cannot overlap or
 //!    leave the structure, which is checked when the crate is compiled.
 //! 3. Decoders take any bytes at all and never panic.
@@ -129,7 +129,7 @@ macro_rules! structure {
 }
 pub(crate) use structure;
 
-/// `text` padded with `pad` to `N` bytes; what does not fit is cut off.
+/// `text` padded with `pad` to `N` bytes; bytes that do not fit are cut off.
 #[must_use]
 pub fn padded<const N: usize>(text: &str, pad: u8) -> [u8; N] {
     let mut bytes = [pad; N];

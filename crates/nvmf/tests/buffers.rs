@@ -17,7 +17,7 @@ use esker_nvmf::wire::{feature, identify, log};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target as Kind};
 
 const OTHER: &str = "nqn.2026-01.io.esker:other";
-/// What one host writes and the other must not see.
+/// Data that one host writes and the other must not see.
 const SECRET: u8 = 0x5e;
 
 /// A target with a subsystem in memory, and another one of `devices`.
@@ -87,7 +87,7 @@ fn a_read_that_failed_or_was_short_sends_nothing() {
 }
 
 #[test]
-fn what_a_controller_says_of_itself_has_no_other_hosts_data_behind_it() {
+fn identify_and_log_data_is_not_padded_with_other_hosts_data() {
     let target = two_subsystems(vec![memory(1)]);
     let at = target.addresses()[0];
     let (_admin, mut io) = Client::pair(at, &identity(1, NQN));

@@ -112,7 +112,7 @@ fn many_copies_of_one_queue_are_all_done() {
 }
 
 #[test]
-fn what_is_wrong_with_a_copy_is_told_and_nothing_is_written() {
+fn invalid_copy_is_refused_with_its_status_and_writes_nothing() {
     let (device, content) = filled(40, 4);
     let target = serve(device.clone());
     let (mut admin, mut host) = Client::pair(target.addresses()[0], &Identity::new(1));
@@ -151,7 +151,7 @@ fn what_is_wrong_with_a_copy_is_told_and_nothing_is_written() {
     assert!(all_of(&*device, content.len()) == content, "something was written");
 }
 
-/// Memory that fails what touches an LBA, and takes no commands while it is held.
+/// Memory that fails commands that touch an LBA, and takes no commands while it is held.
 struct Moody {
     memory: MemoryDevice,
     mood: Arc<Mood>,
@@ -326,7 +326,7 @@ fn a_command_that_no_device_has_is_aborted() {
     assert!(host.wait(kept).0.status.is_success());
     let content = all_of(&*device, 512 * 400);
     assert!(content.iter().all(|&byte| byte == 0), "an aborted command was executed");
-    // What is done, what never was, and queues that are not there.
+    // A command that is done, one that never was, and queues that are not there.
     for (sqid, cid) in [(1, ids[0]), (1, 999), (7, 1), (0, 5)] {
         let (cqe, _) = admin.run(abort(sqid, cid), Payload::None);
         assert_eq!((cqe.status, cqe.result), (Status::SUCCESS, 1));
@@ -352,7 +352,7 @@ fn commands_that_wait_for_memory_and_event_requests_are_aborted() {
     let third = host.submit(sqe, data);
     let flush = host.submit(Sqe::new(io::FLUSH, 1), Payload::None);
     let clock = Clock::real();
-    // The read, and the flush behind: what waits for data has no flow yet.
+    // The read, and the flush behind: commands that wait for data have no flow yet.
     while target.metrics().flows.iter().map(|flow| flow.in_flight).sum::<u64>() < 3 {
         clock.sleep(Duration::from_millis(2));
     }

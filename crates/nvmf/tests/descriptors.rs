@@ -30,7 +30,7 @@ fn a_target_with_few_descriptors() {
         setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap();
         eprintln!("limit {limit}");
     }
-    // Where silence is not allowed for long, there may be descriptors for all who come meanwhile.
+    // Where silence is not allowed for long, there may be descriptors for all hosts that come meanwhile.
     let metrics = target.metrics();
     assert!(metrics.refused + metrics.timeouts > 0, "{metrics:?}");
 }

@@ -40,7 +40,7 @@ fn host(header_digest: bool, data_digest: bool) -> HostConnection {
     })
 }
 
-/// What one end has to send next, at most so many bytes.
+/// Takes the next output of one end, at most so many bytes.
 fn joined<'a>(fill: impl FnOnce(&mut [IoSlice<'a>]) -> usize, most: usize) -> Option<Vec<u8>> {
     let mut slices = [IoSlice::new(&[]); 8];
     let count = fill(&mut slices);
@@ -238,7 +238,7 @@ fn data_that_was_not_asked_for_is_not_taken() {
     assert_eq!(answer(other, 512, 0), Some(FatalStatus::InvalidHeaderField));
 }
 
-/// What a host says in a short session: ICReq, commands with and without data.
+/// Bytes that a host sends in a short session: ICReq, commands with and without data.
 fn session(rng: &mut Rng) -> Vec<u8> {
     let (mut host, mut pool) = (host(rng.chance(1, 2), rng.chance(1, 2)), BufPool::new(0));
     let mut controller = ControllerConnection::new(SETTINGS);

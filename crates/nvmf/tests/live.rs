@@ -27,7 +27,7 @@ const ATTACKED: &str = "nqn.2026-01.io.esker:attacked";
 /// Until when a connection has to be answered or closed, on a machine that has other work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the attackers have done together.
+/// Sums over all attackers.
 #[derive(Default)]
 struct Tally {
     pdus: AtomicU64,
@@ -322,7 +322,7 @@ fn hosts_that_break_every_rule_harm_only_themselves() {
                         if done >= goal {
                             return;
                         }
-                        // What the first connections need stays; what later ones leave adds up.
+                        // Memory for the first connections stays; memory that later ones leave behind adds up.
                         if done > goal / 10 && warm.load(Ordering::Relaxed) == 0 {
                             warm.store(resident(), Ordering::Relaxed);
                         }

@@ -1,4 +1,4 @@
-//! Data placement over the network: what the drive says arrives as it is, and what it is told, too.
+//! Data placement over the network: the drive's answers arrive as they are, and the host's settings, too.
 
 mod common;
 #[path = "common/drive.rs"]

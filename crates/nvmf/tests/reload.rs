@@ -115,7 +115,7 @@ fn subsystems_namespaces_and_hosts_come_and_go_and_hosts_are_told() {
     assert!(third.is_closed());
     assert_eq!(target.metrics().controllers, 1);
 
-    // What needs another start is said.
+    // Remarks name the changes that need another start.
     config.limits.workers = 2;
     config.subsystems[0].serial = Some("other".to_owned());
     let remarks = target.reconfigure(&config).unwrap();

@@ -50,7 +50,7 @@ fn write(host: &mut Client) -> Status {
     host.run(range.put(Sqe::new(io::WRITE, 1)), Payload::Out(AlignedBuf::zeroed(512))).0.status
 }
 
-/// Generation, type and persistence, and the registrants: keys, and who holds.
+/// Generation, type and persistence, and the registrants: keys, and whether each holds.
 fn report(host: &mut Client) -> ((u32, u8, u8), Vec<(u64, u8)>) {
     let sqe = Sqe::new(io::RESERVATION_REPORT, 1).with_dword(10, 1023).with_dword(11, 1);
     let bytes = host.fetch(sqe, 4096);
@@ -79,7 +79,7 @@ fn rescap(admin: &mut Client) -> u8 {
 }
 
 #[test]
-fn what_was_to_persist_is_in_force_after_a_restart() {
+fn persistent_reservations_are_in_force_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("reservations");
     let device = memory(1);
@@ -96,7 +96,7 @@ fn what_was_to_persist_is_in_force_after_a_restart() {
         report(&mut first)
     };
     assert_eq!(before, ((2, 1, 1), vec![(0xa, 1), (0xb, 0)]));
-    // As after a power cut: what is on the medium is what was answered, at any time.
+    // As after a power cut: the medium has every answered change, at any time.
     let target = start(&device, Some(&path));
     let (_second_admin, mut second) = host(&target, 2);
     let (_first_admin, mut first) = host(&target, 1);
@@ -152,7 +152,7 @@ fn without_a_file_hosts_that_ask_are_served_and_told_that_nothing_persists() {
 }
 
 #[test]
-fn what_cannot_be_made_durable_is_not_in_force() {
+fn reservations_that_cannot_be_made_durable_are_not_in_force() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("within/reservations");
     std::fs::create_dir(path.parent().unwrap()).unwrap();

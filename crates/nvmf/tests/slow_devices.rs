@@ -21,7 +21,7 @@ use esker_nvmf::wire::capsule::Sqe;
 use esker_nvmf::wire::command::{LbaRange, io};
 use esker_nvmf::wire::status::Status;
 
-/// What a small command of another namespace may take, on a machine that has other work.
+/// Longest time for a small command of another namespace, on a machine that has other work.
 const SOON: Duration = Duration::from_secs(1);
 /// How long the target waits for a device.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ enum Where {
     Within,
 }
 
-/// What it is told, and tells.
+/// State of the gate: whether it is shut, and how many commands it holds.
 #[derive(Default)]
 struct Gate {
     is_shut: AtomicBool,
@@ -53,7 +53,7 @@ impl Gate {
     }
 }
 
-/// Memory behind a gate: what comes while it is shut is executed when it opens.
+/// Memory behind a gate: commands that come while it is shut are executed when it opens.
 struct Gated {
     memory: Arc<dyn Device>,
     hangs: Where,

@@ -1,5 +1,5 @@
-//! Hosts that are slow on purpose: what they hold is bounded, and they are shed in a time, so that other
-//! hosts of the same worker do not wait for them.
+//! Hosts that are slow on purpose: their memory is bounded, and they are shed in a time, so that
+//! other hosts of the same worker do not wait for them.
 
 mod common;
 
@@ -20,7 +20,7 @@ use esker_nvmf::wire::pdu::{CommonHeader, PduType};
 
 /// How long the target has patience with a host.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// What a small command of another host may take, on a machine that has other work.
+/// Longest time for a small command of another host, on a machine that has other work.
 const SOON: Duration = Duration::from_secs(1);
 
 fn target() -> Target {

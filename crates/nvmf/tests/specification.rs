@@ -1,4 +1,4 @@
-//! What the specifications say of hosts that err, or that ask for more than usual: each test has the paragraph.
+//! Rules of the specifications for hosts that err, or that ask for more than usual: each test has the paragraph.
 
 mod common;
 
@@ -28,7 +28,7 @@ const PREFIX: &str = "nqn.2026-01.io.example:";
 const SUBNQN: u64 = 256 | 1 << 16;
 const HOSTNQN: u64 = 512 | 1 << 16;
 
-/// What a Connect with these names is answered with.
+/// Returns the answer to a Connect with these names.
 fn connected(target: &Target, host: &[u8], subsystem: &[u8]) -> (Status, u64) {
     let mut script = Script::open(target);
     script.initialize();
@@ -92,7 +92,7 @@ fn name_that_differs_in_a_space_or_in_case_is_another_host() {
     assert!(refused.contains("white space"), "{refused}");
 }
 
-/// Base 2.1, 5.1.13.2.1: what Identify has no room for is refused, and not cut.
+/// Base 2.1, 5.1.13.2.1: text that Identify has no room for is refused, and not cut.
 #[test]
 fn serial_numbers_and_models_fit_their_fields() {
     for (serial, model, is_good) in [
@@ -182,7 +182,7 @@ fn changed(host: &mut Client, cdw10: u32, offset: u32, room: usize) -> Result<Ve
     }
 }
 
-/// Base 2.1, 5.1.12: what is read is cleared by a Get Log Page that succeeds, without RAE.
+/// Base 2.1, 5.1.12: events are cleared by a Get Log Page that succeeds, without RAE.
 #[test]
 fn log_page_that_cannot_be_had_keeps_what_it_says() {
     const KEEP: u32 = 1 << 15;
@@ -306,7 +306,7 @@ fn identifier_in_use_is_a_conflict_and_stays_the_first_commands() {
     }
 }
 
-/// Base 2.1, 3.3.1: a queue is full with one entry free, so SQSIZE, 0's based, is what it holds.
+/// Base 2.1, 3.3.1: a queue is full with one entry free, so SQSIZE, 0's based, is its capacity in commands.
 #[test]
 fn queue_holds_one_command_less_than_it_has_entries() {
     let target = serve(memory(1));

@@ -110,7 +110,7 @@ fn deep_queues_and_several_workers_come_through() {
 }
 
 #[test]
-fn what_has_not_the_right_key_is_refused() {
+fn connections_without_the_right_key_are_refused() {
     let target = Target::start(&config(key(1))).unwrap();
     let refused = |portal, n, tls_key| open(&target, portal, n, tls_key).err().unwrap();
     let wrong = refused(1, 1, Some(key(9)));

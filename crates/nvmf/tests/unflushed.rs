@@ -204,7 +204,7 @@ fn no_more_than_the_bound_is_kept_and_nothing_is_lost() {
             port.run_all(ops, |_, outcome| drop(outcome.unwrap())).unwrap();
         }
         let flushes = fragile.device.flushes() - before;
-        // A flush covers what is kept, and the writes that wait for room; the last of them need none.
+        // A flush covers kept writes, and those that wait for room; the last of them need none.
         let most = replay + (32 << 14);
         assert!((8 << 20) / most <= flushes + 1 && flushes < 600, "{flushes}");
         let dirty = fragile.device.dirty_bytes() as u64;
@@ -216,7 +216,7 @@ fn no_more_than_the_bound_is_kept_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_is_flushed_is_not_written_again() {
+fn flushed_writes_are_not_written_again() {
     let mut fragile = Fragile::new(Forgetful::new(1));
     let initiator = fragile.reach(64 << 20);
     let mut port = Port::open(&initiator, 4).unwrap();
@@ -295,7 +295,7 @@ fn writes_are_durable_at_once_on_a_target_that_has_got_a_cache() {
 /// LBAs of one thread of the campaign.
 const SHARE: u64 = 256;
 
-/// What one thread has done to its LBAs: versions of each.
+/// Steps of one thread on its LBAs: versions of each.
 struct Ledger {
     written: Vec<AtomicU64>,
     /// Of the last flush that worked.
@@ -306,7 +306,7 @@ fn version(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// Writes and flushes until told to stop, and checks what it reads.
+/// Writes and flushes until told to stop, and checks every read.
 fn work(initiator: &Initiator, number: u64, ledger: &Ledger, is_over: &AtomicBool) -> u64 {
     let mut port = Port::open(initiator, 16).unwrap();
     let (mut rng, mut flushes) = (Rng::new(number), 0);
@@ -355,7 +355,7 @@ fn work(initiator: &Initiator, number: u64, ledger: &Ledger, is_over: &AtomicBoo
 }
 
 /// Power failures while four queue pairs write and flush: nothing that a flush has covered is
-/// missing or older, and what was completed is read.
+/// missing or older, and completed writes are read.
 fn campaign(replay: u64, failures: u64, seed: u64) {
     let mut fragile = Fragile::new(Forgetful::new(1));
     let initiator = fragile.reach(replay);

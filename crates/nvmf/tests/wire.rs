@@ -1,4 +1,4 @@
-//! The bytes: annotated golden dumps of what crosses the wire, decoders that meet any bytes at all.
+//! The bytes: annotated golden dumps of the wire format, decoders that meet any bytes at all.
 
 use esker_base::Rng;
 use esker_device::PlacementId;

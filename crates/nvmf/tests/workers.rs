@@ -1,4 +1,4 @@
-//! What connections of one worker may expect of each other, and hosts of a worker that panics.
+//! Fairness between the connections of one worker, and hosts of a worker that panics.
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! The bytes of a device, sparse and copy-on-write, so that thousands of images of a device cost
-//! what they differ in.
+//! only their differences.
 //!
 //! Invariants
 //! 1. A chunk in `over` hides the chunk of the same index in `base`; one in neither is zeroes.
@@ -16,7 +16,7 @@ const CHUNK: u64 = 4096;
 
 type Chunks = BTreeMap<u64, Arc<[u8]>>;
 
-/// What a device holds. Clones share everything until one of them is written.
+/// Content of a device. Clones share everything until one of them is written.
 #[derive(Clone, Default)]
 pub(crate) struct Contents {
     base: Arc<Chunks>,
@@ -49,7 +49,7 @@ impl Contents {
         }
     }
 
-    /// Fills a range with zeroes; costs what is stored in the range, however large it is.
+    /// Fills a range with zeroes; costs the chunks stored in the range, however large it is.
     pub(crate) fn zero(&mut self, range: Range<u64>) {
         let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK);
         let mut stored: Vec<u64> = self.base.range(chunks.clone()).map(|(&c, _)| c).collect();

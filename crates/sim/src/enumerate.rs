@@ -60,9 +60,9 @@ pub struct Images {
     started: bool,
     durable: Vec<Contents>,
     unflushed: Arc<[Pending]>,
-    /// What is kept in the images of this point still to come, the next one last.
+    /// Operations kept in the images of this point still to come, the next one last.
     ahead: Vec<Vec<Kept>>,
-    /// What was kept in the images so far with the same durable contents and marks.
+    /// Operations kept in the images so far with the same durable contents and marks.
     seen: BTreeSet<Vec<Kept>>,
 }
 

@@ -66,7 +66,7 @@ pub enum Repeat {
     FromThenOn,
 }
 
-/// What happens to a command.
+/// Effect of a fault on a command.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// It never reaches the device, and completes with
@@ -112,7 +112,7 @@ pub enum Effect {
     },
 }
 
-/// A fault: what happens to command number `nth` (from 0) of `target`.
+/// A fault: its effect on command number `nth` (from 0) of `target`.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// Which commands count.
@@ -121,7 +121,7 @@ pub struct Fault {
     pub nth: u64,
     /// Whether later ones are hit too.
     pub repeat: Repeat,
-    /// What happens.
+    /// The effect on the command.
     pub effect: Effect,
 }
 
@@ -201,7 +201,7 @@ impl FaultPlan {
         self.0.lock().healed
     }
 
-    /// Counts a command of a device with such LBAs and says what happens to it.
+    /// Counts a command of a device with such LBAs and returns the effect on it.
     fn next(&self, op: &Op, lba_size: u32) -> Option<Effect> {
         let mut state = self.0.lock();
         let strikes = |fault: &&Fault| {

@@ -1,5 +1,5 @@
 //! Commands on their way through a wrapper: each gets a tag of its own, because the submitter's
-//! tags need not be unique, and remembers what the wrapper must do when it comes back.
+//! tags need not be unique, and remembers the wrapper's work when it comes back.
 
 use std::collections::BTreeMap;
 

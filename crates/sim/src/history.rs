@@ -1,8 +1,8 @@
-//! What a recorder wrote down, and the walk through it that knows, after every event, what is
-//! durable and what is not.
+//! The record of a recorder, and the walk through it that knows, after every event, which
+//! operations are durable and which are not.
 //!
 //! Invariants of the walk (`Replay`)
-//! 1. `contents` of a device holds exactly what no crash can take away any more.
+//! 1. `contents` of a device holds exactly the data that no crash can take away any more.
 //! 2. `pending` lists completed operations that are not durable in the order of completion;
 //!    `started` those in flight in the order of submission.
 //! 3. The `live` LBAs of a pending operation are those that no later durable operation covers:
@@ -55,7 +55,7 @@ pub(crate) struct Operation {
     pub(crate) submitted: usize,
 }
 
-/// What an operation leaves on its LBAs.
+/// Data that an operation leaves on its LBAs.
 #[derive(Clone)]
 pub(crate) enum Payload {
     Bytes(Arc<[u8]>),
@@ -200,8 +200,8 @@ impl Replay {
         self.point
     }
 
-    /// Lets the next event happen. Returns whether it can have changed what is durable or what
-    /// was marked; if not, every state that a crash could leave before it can leave still.
+    /// Lets the next event happen. Returns whether it can have changed the durable content or the
+    /// marks; if not, every state that a crash could leave before it can leave still.
     pub(crate) fn step(&mut self) -> bool {
         let record = self.history.0.clone();
         let mut changed = true;
@@ -266,7 +266,7 @@ impl Replay {
         self.pending = left;
     }
 
-    /// What a crash now may take away: completed operations, then those in flight.
+    /// Returns the operations that a crash now may take away: completed ones, then those in flight.
     pub(crate) fn unflushed(&self) -> Vec<Pending> {
         let in_flight = self.started.iter().map(|&operation| Pending {
             operation,
@@ -276,7 +276,7 @@ impl Replay {
         self.pending.iter().cloned().chain(in_flight).collect()
     }
 
-    /// What no crash can take away, device by device.
+    /// Returns the contents that no crash can take away, device by device.
     pub(crate) fn fork(&mut self) -> Vec<Contents> {
         self.contents.iter_mut().map(Contents::fork).collect()
     }

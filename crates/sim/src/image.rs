@@ -75,7 +75,7 @@ impl BadImageId {
         BadImageId { id, why }
     }
 
-    /// What a caller can do about it.
+    /// The remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::Invalid
@@ -127,7 +127,7 @@ impl FromStr for ImageId {
 }
 
 /// One state that a crash may leave of all devices of a recorder. Displayed for failure messages:
-/// its [`ImageId`], and what that means.
+/// its [`ImageId`], and its meaning.
 #[derive(Clone)]
 pub struct Image {
     history: History,
@@ -158,7 +158,7 @@ impl Image {
         self.history.marks_before(self.id.point)
     }
 
-    /// A fresh device with what the crash left of device `index`, in memory. Writes to it change
+    /// A fresh device with the content that the crash left of device `index`, in memory. Writes to it change
     /// neither the image nor any other device.
     ///
     /// # Panics

@@ -3,8 +3,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`record`] | [`CrashRecorder`], [`CrashDevice`]: writes down what a program did to its devices |
-//! | [`history`] | [`History`]: what was written down, ready to be crashed at any point |
+//! | [`record`] | [`CrashRecorder`], [`CrashDevice`]: writes down a program's operations on its devices |
+//! | [`history`] | [`History`]: the record, ready to be crashed at any point |
 //! | [`enumerate`] | [`Plan`], [`Images`]: which crash images to look at, lazily |
 //! | [`image`] | [`Image`], [`ImageId`]: one state that a crash may leave, as fresh devices |
 //! | [`lba_set`] | [`LbaSet`]: which LBAs of a torn write are there |
@@ -12,8 +12,8 @@
 //!
 //! # A crash test
 //!
-//! Wrap the devices of a program in crash devices of one recorder and run it, marking what it
-//! acknowledges. Then open the program on every image and check that what was marked is there:
+//! Wrap the devices of a program in crash devices of one recorder and run it, marking every change
+//! that it acknowledges. Then open the program on every image and check that each of them is there:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -47,7 +47,7 @@
 //! * A write that failed stays in that state, until a later durable write covers it.
 //! * An older write that was not durable never hides a later durable one.
 //! * A discard that is not durable may have happened for any of its LBAs. A durable one too: its
-//!   LBAs read as zeroes or as what they held before (by a fixed rule, so that an image can be
+//!   LBAs read as zeroes or as their content before (by a fixed rule, so that an image can be
 //!   rebuilt). Write-zeroes is a write of zeroes.
 //!
 //! Not used: the missing order among commands in flight on the same LBA (they apply in the order

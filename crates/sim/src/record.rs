@@ -1,5 +1,5 @@
 //! The recorder: devices that pass every command on to the device they wrap, so that the program
-//! runs on, and write down what a crash would need to know.
+//! runs on. They write down everything that a crash would need to know.
 //!
 //! All devices of a recorder share one order of events. An operation is written down when it is
 //! submitted (from then on it may reach the medium) and again when its completion is handed out
@@ -98,8 +98,8 @@ impl CrashRecorder {
         Arc::new(CrashDevice { index, device, discards_zero, recorder: self.clone() })
     }
 
-    /// Writes down that what `id` stands for was acknowledged here: it must survive every crash
-    /// from now on.
+    /// Writes down that the change that `id` stands for was acknowledged here: it must survive
+    /// every crash from now on.
     pub fn mark(&self, id: u64) {
         self.0.lock().events.push(Event::Mark(id));
     }
@@ -111,7 +111,7 @@ impl CrashRecorder {
         self.0.lock().skipped.insert((device, n));
     }
 
-    /// What happened so far. The record goes on.
+    /// Returns the history so far. The record goes on.
     #[must_use]
     pub fn history(&self) -> History {
         let record = self.0.lock();
@@ -190,7 +190,7 @@ impl Device for CrashDevice {
     }
 }
 
-/// What to write down when a command completes.
+/// Note to write down when a command completes.
 enum Note {
     Nothing,
     /// The index of the operation.

@@ -1,4 +1,4 @@
-//! Crash images are what the contract of a device allows, all of it and nothing else.
+//! Crash images are the states that the contract of a device allows, all of them and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ fn state(device: &dyn Device) -> Vec<u8> {
     lbas.inspect(|lba| assert!(lba.iter().all(|&b| b == lba[0]))).map(|lba| lba[0]).collect()
 }
 
-/// The oracle: for every LBA of every device what was done to it, in the order of completion, with
-/// the moments of submission and completion, and when it became durable.
+/// The oracle: for every LBA of every device its operations, in the order of completion. Each has
+/// the moments of its submission and completion, and when it became durable.
 #[derive(Default)]
 struct Oracle {
     /// Moves with every submission and completion.
@@ -65,7 +65,7 @@ impl Oracle {
         point.checked_sub(1).map_or(0, |event| self.epochs[event])
     }
 
-    /// What a crash between event `point` and the next may leave of an LBA.
+    /// Returns the bytes that a crash between event `point` and the next may leave of an LBA.
     fn allowed(&self, at: (usize, u64), point: usize) -> BTreeSet<u8> {
         let start = point.checked_sub(1).map_or(0, |event| self.events[event]);
         let end = self.events.get(point).copied().unwrap_or(NEVER);
@@ -308,7 +308,7 @@ fn small_histories_yield_exactly_the_subsets_of_their_unflushed_writes() {
         let recorder = CrashRecorder::new();
         let device = recorder.attach(memory("d"));
         let mut port = Port::open(&*device, 1).unwrap();
-        // The oracle: states after each whole subset of what is not flushed, by brute force.
+        // The oracle: states after each whole subset of the unflushed writes, by brute force.
         let mut durable = vec![0u8; to_usize(LBAS)];
         let mut unflushed: Vec<(u64, u8)> = Vec::new();
         let mut expected = BTreeSet::from([durable.clone()]);
@@ -446,7 +446,7 @@ fn lost_marks(recorder: &CrashRecorder) -> Option<Image> {
 }
 
 #[test]
-fn what_was_marked_after_a_flush_survives_until_any_flush_is_skipped() {
+fn marks_after_a_flush_survive_until_any_flush_is_skipped() {
     let recorder = CrashRecorder::new();
     versions(&recorder, 4);
     assert!(lost_marks(&recorder).is_none());

@@ -26,7 +26,7 @@ const WANTED: u32 = 1 << 0 | 1 << 5 | 1 << 15 | 1 << 18 | 1 << 22;
 const MAX_BACKGROUND: u16 = 256;
 const PAGE: u32 = 4096;
 
-/// The device, and what all threads share about it.
+/// The device, and the state that all threads share about it.
 pub(crate) struct Volume {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) locks: RangeLocks,

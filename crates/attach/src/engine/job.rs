@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::locks::Hold;
 
-/// What a change leaves in its range.
+/// Content that a change leaves in its range.
 #[derive(Debug)]
 pub(crate) enum Content {
     /// These bytes, the first `size` of the buffer.
@@ -51,11 +51,11 @@ pub(crate) struct Job {
     work: Work,
     /// How many bytes of memory it holds.
     pub(crate) bytes: u64,
-    /// What it has to give back.
+    /// The range lock that it has to give back.
     pub(crate) hold: Option<Hold>,
 }
 
-/// What is left of a job after all its commands.
+/// Rest of a job after all its commands.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// Further commands, for the same job.
@@ -98,7 +98,7 @@ impl Job {
         Job { unique, under_way: ops.len(), failed: None, work, bytes, hold: None }
     }
 
-    /// Makes durable what was written.
+    /// Makes completed writes durable.
     pub(crate) fn flush(unique: u64) -> (Job, Vec<Op>) {
         let ops = vec![Op::Flush];
         (Job::new(unique, Work::Last { written: None }, &ops), ops)
@@ -169,7 +169,7 @@ impl Job {
         self.under_way == 0
     }
 
-    /// What to do now that none of its commands is under way.
+    /// Returns the next step now that none of its commands is under way.
     pub(crate) fn proceed(
         self,
         geometry: &Geometry,
@@ -222,7 +222,7 @@ fn last_commands(
         }
         Content::Zeroes { discards } => {
             let mut ops = Vec::with_capacity(3);
-            // In the order of `edges`: what was read is at the same place.
+            // In the order of `edges`: the LBA that was read is at the same place.
             let mut found = edges.into_iter().flatten();
             for lba in places.into_iter().flatten() {
                 let Some(mut buf) = found.next() else { continue };
@@ -246,7 +246,7 @@ fn last_commands(
     }
 }
 
-/// The bytes of whole LBAs: those of a write, and around them what the edges had.
+/// Returns the bytes of whole LBAs: those of a write, and around them the edges' old content.
 fn merged(
     offset: u64,
     data: &AlignedBuf,

@@ -321,7 +321,7 @@ fn a_failed_command_fails_its_request_alone_and_gives_back_its_range() {
         *device.0.fails_in.lock() = Some(fails_in);
         let mut engines = [engine_of(Arc::new(device), false)];
         let mut inbox = Inbox::default();
-        // Two edges and what lies between them: two reads, then two writes.
+        // Two edges and the LBAs between them: two reads, then two writes.
         engines[0].accept(&mut write(1, 100, &[7; 12_000]), &mut inbox);
         run_out(&mut engines, &mut inbox);
         assert_eq!(inbox.0[&1].0, Err(Errno::IO), "{fails_in}");

@@ -3,7 +3,7 @@
 //! Looking for the next request saves one wake; the other is that of whoever waits for the reply,
 //! whose processor has nothing else to do and halts. The kernel can be told how long a wake may take
 //! (`/dev/cpu_dma_latency`; Documentation/power/pm_qos_interface.rst): at zero, idle processors look
-//! for work instead of halting, and are woken without an interrupt. It forgets what it was told when
+//! for work instead of halting, and are woken without an interrupt. It forgets that setting when
 //! the file is closed, so a crash leaves nothing behind.
 //!
 //! Invariants
@@ -23,7 +23,7 @@ const QUICK: u32 = 16;
 const NOW: i32 = 0;
 const WHENEVER: i32 = -1;
 
-/// What was asked of the kernel.
+/// Setting that was asked of the kernel.
 pub(crate) struct Awake {
     latency: OwnedFd,
     /// How often requests have come since the leader slept.

@@ -1,6 +1,6 @@
 //! Whether it pays to look again and again before waiting.
 //!
-//! It does when what is waited for tends to come within the span of looking: waiting costs a sleep
+//! It does when the awaited event tends to come within the span of looking: waiting costs a sleep
 //! and a wake, which take as long. It does not when it comes later; then the core belongs to others.
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Spin {
         Spin { span, since: None, worth: 0, in_vain: false }
     }
 
-    /// What was waited for is there.
+    /// The awaited event has come.
     pub(crate) fn came(&mut self, now: Nanos) {
         if let Some(since) = self.since.take() {
             // A wait of up to twice the span would have been shorter without going to sleep.
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_just_after_looking_was_given_up_does_not_count_as_short() {
+    fn event_just_after_looking_was_given_up_does_not_count_as_short() {
         let mut spin = Spin::new(Duration::from_micros(20));
         assert!(!spin.is_worth_it(us(0)));
         spin.came(us(30));

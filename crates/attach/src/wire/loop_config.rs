@@ -25,7 +25,7 @@ pub(crate) struct LoopConfig<'a> {
     pub(crate) fd: u32,
     pub(crate) block_size: u32,
     pub(crate) read_only: bool,
-    /// What tools show as the file it stands on; cut to 63 bytes.
+    /// The name that tools show for the file it stands on; cut to 63 bytes.
     pub(crate) name: &'a [u8],
 }
 

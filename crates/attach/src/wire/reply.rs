@@ -61,14 +61,14 @@ impl InitReply {
     }
 }
 
-/// What a node of the file system is.
+/// Kind of a node of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Directory,
     Regular,
 }
 
-/// What is to be known of a node.
+/// Attributes of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
     pub(crate) node: u64,

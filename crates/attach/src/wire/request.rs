@@ -5,7 +5,7 @@
 //! | 0 | 4 | len | of the whole request |
 //! | 4 | 4 | opcode | see [`Request`] |
 //! | 8 | 8 | unique | the name of the request, which the reply carries |
-//! | 16 | 8 | nodeid | what it is about |
+//! | 16 | 8 | nodeid | the node it is about |
 //! | 24 | 16 | uid, gid, pid, extensions | not used |
 
 use esker_base::codec::{Decoder, Truncated};
@@ -21,7 +21,7 @@ const FALLOC_KEEP_SIZE: u32 = 1;
 const FALLOC_PUNCH_HOLE: u32 = 2;
 const FALLOC_ZERO_RANGE: u32 = 16;
 const FATTR_SIZE: u32 = 1 << 3;
-/// Access, modification and change time, "now", and what only accompanies others (handle, owner of
+/// Access, modification and change time, "now", and bits that only accompany others (handle, owner of
 /// a lock).
 const FATTR_TIMES: u32 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10;
 /// `O_DSYNC`, which `O_SYNC` contains.
@@ -41,16 +41,16 @@ pub(crate) enum WireError {
     Name,
 }
 
-/// What every request begins with.
+/// Header that every request begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Its name; 0 in none that wants a reply.
     pub(crate) unique: u64,
-    /// What it is about: 1 is the directory.
+    /// The node it is about: 1 is the directory.
     pub(crate) node: u64,
 }
 
-/// What is to be changed about a file.
+/// Change to a file's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Nothing but times.
@@ -70,7 +70,7 @@ pub(crate) struct InitRequest {
     pub(crate) flags: u32,
 }
 
-/// What is asked. Offsets and sizes are bytes.
+/// A request. Offsets and sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request<'a> {
     Init(InitRequest),
@@ -121,7 +121,7 @@ pub(crate) enum Request<'a> {
     Unknown,
 }
 
-/// Decodes a request; `head` is its beginning and `data` what follows, if it is longer than
+/// Decodes a request; `head` is its beginning and `data` the bytes that follow, if it is longer than
 /// [`HEAD_SIZE`]. The data of a write stays where it is.
 pub(crate) fn decode<'a>(
     head: &'a [u8],

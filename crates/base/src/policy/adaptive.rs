@@ -6,7 +6,7 @@
 //! others, FAST 2015 and ATC 2017). The cache goes by the rule whose miniature has had the most
 //! hits lately.
 //!
-//! A change of rule costs misses, as the cache is full of what the old rule kept. Plain LRU keeps
+//! A change of rule costs misses, as the cache is full of blocks that the old rule kept. Plain LRU keeps
 //! nothing for the rule after it, so it has to lead by far more than the others.
 //!
 //! Invariants:
@@ -45,7 +45,7 @@ const MARGIN: f64 = 0.005;
 const LEAD: f64 = 6.0;
 /// ... or by so many for [`LRU`].
 const LRU_LEAD: f64 = 110.0;
-/// What is left of old evidence after a period, which is a quarter of a miniature's slots long.
+/// Part of old evidence that is left after a period, which is a quarter of a miniature's slots long.
 const DECAY: f64 = 0.95;
 /// No slot.
 const NONE: u16 = u16::MAX;
@@ -91,7 +91,7 @@ impl Miniature {
         place
     }
 
-    /// Frees `hole`, and moves back what was pushed away from home by it.
+    /// Frees `hole`, and moves back the entries that it pushed away from home.
     fn close(&mut self, mut hole: usize) {
         let mask = self.table.len() - 1;
         let mut place = hole;
@@ -139,7 +139,7 @@ impl Miniature {
     }
 }
 
-/// The miniature caches of one cache, and what they have chosen.
+/// The miniature caches of one cache, and the rule that they have chosen.
 #[derive(Debug)]
 pub struct Chooser {
     rule: AtomicU8,
@@ -224,7 +224,7 @@ fn mark(hashed: u64) -> u32 {
     (hashed >> 32) as u32
 }
 
-/// A cache, or a set of one, that goes by what its chooser says.
+/// A cache, or a set of one, that goes by the rule of its chooser.
 #[derive(Debug)]
 pub struct Adaptive<N> {
     blend: Blend<N>,
@@ -235,7 +235,7 @@ impl<N: Node> Adaptive<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32, chooser: Arc<Chooser>) -> Self {
         Adaptive { blend: Blend::new(capacity, chooser.rule()), chooser }

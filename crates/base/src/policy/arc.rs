@@ -21,7 +21,7 @@ impl<N: Node> Arc<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         Arc { lists: Lists::new(capacity), ghosts: Ghosts::new(capacity + 1), target: 0 }

@@ -2,18 +2,18 @@
 //! to another.
 //!
 //! Called by [`super::adaptive`], which chooses the rule. A *window* takes in new blocks, a
-//! *probation* and a *protected* list make up the main part. The rules differ in what passes from
+//! *probation* and a *protected* list make up the main part. The rules differ in which blocks pass from
 //! the window to the main part, and how:
 //!
 //! | rule | window | passes to the main part | main part |
 //! | --- | --- | --- | --- |
-//! | [`Rule::Recent`] | none | everything | what is hit is protected; the oldest of either go on |
-//! | [`Rule::Queues`] | `window` percent, a queue | what is hit twice, or comes back | queue with reinsertion |
-//! | [`Rule::Frequent`] | `window` percent, LRU | what was seen more often than the victim | segmented LRU |
-//! | [`Rule::Near`] | `window` percent, LRU | what comes back sooner than the oldest of the main part was used | LRU; its oldest go back |
+//! | [`Rule::Recent`] | none | everything | hit blocks are protected; the oldest of either go on |
+//! | [`Rule::Queues`] | `window` percent, a queue | blocks hit twice, or coming back | queue with reinsertion |
+//! | [`Rule::Frequent`] | `window` percent, LRU | blocks seen more often than the victim | segmented LRU |
+//! | [`Rule::Near`] | `window` percent, LRU | blocks back sooner than the oldest of the main part was used | LRU; its oldest go back |
 //!
-//! Under every rule the main part is in order: whatever is on probation goes before what is
-//! protected. So a rule takes over from another what that one would have kept longest.
+//! Under every rule the main part is in order: blocks on probation go before protected ones. So a
+//! rule takes over from another the blocks that that one would have kept longest.
 //!
 //! They are after LRU with mid-point, S3-FIFO, W-TinyLFU and LIRS; see their modules for sources.
 //!
@@ -82,7 +82,7 @@ impl<N: Node> Blend<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32, rule: Rule) -> Self {
         Blend {

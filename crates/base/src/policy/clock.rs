@@ -7,7 +7,7 @@
 use super::list::{Lists, Node};
 use super::{Access, Policy, Slots};
 
-/// Second chance for what was referenced.
+/// Second chance for referenced blocks.
 #[derive(Debug)]
 pub struct Clock<N>(Lists<N, 1>);
 
@@ -15,7 +15,7 @@ impl<N: Node> Clock<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         Clock(Lists::new(capacity))
@@ -74,7 +74,7 @@ impl<N: Node> Sieve<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         Sieve { queue: Lists::new(capacity), hand: None }

@@ -1,6 +1,6 @@
 //! Ghosts: keys of blocks that are gone, by 32 bits of their hash, in lists.
 //!
-//! Called by the policies that remember exactly what they evicted (2Q, ARC, LIRS, S3-FIFO). Two
+//! Called by the policies that remember exactly which blocks they evicted (2Q, ARC, LIRS, S3-FIFO). Two
 //! keys that share the 32 bits are taken for one, which costs a wrong guess and nothing else.
 //!
 //! Invariants:
@@ -142,7 +142,7 @@ impl<const K: usize> Ghosts<K> {
         Some(list)
     }
 
-    /// What is on the heap, in bytes.
+    /// Returns the memory on the heap, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let free = self.free.capacity() * size_of::<u32>();

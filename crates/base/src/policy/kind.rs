@@ -1,4 +1,4 @@
-//! The policies by name, and what makes them.
+//! The policies by name, and their makers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,7 +42,7 @@ pub const MID_POINT: u8 = 75;
 
 /// Works with a policy of a type that is known when it is compiled: [`Kind::visit`].
 pub trait Visitor {
-    /// What comes of it.
+    /// The result of the visit.
     type Output;
 
     /// Works with policies that `build` makes, over as many slots as it is told.
@@ -72,7 +72,7 @@ impl Kind {
         Kind::Belady,
     ];
 
-    /// Whether the policy tells what [`Policy::comes_again`] asks.
+    /// Whether the policy remembers the blocks that [`Policy::comes_again`] asks about.
     #[must_use]
     pub fn remembers(self) -> bool {
         self == Kind::Adaptive
@@ -88,8 +88,8 @@ impl Kind {
         one.unwrap_or_else(|| unreachable!("one was asked for"))
     }
 
-    /// The policies of the sets of one cache, over so many slots each. They share what the
-    /// policy shares among sets.
+    /// The policies of the sets of one cache, over so many slots each. They share the state that
+    /// the policy shares among sets.
     ///
     /// # Panics
     /// If a capacity is 0 or beyond 2^28.
@@ -101,8 +101,8 @@ impl Kind {
         capacities.iter().map(|&capacity| build(capacity)).collect()
     }
 
-    /// What makes the policies of one cache of `total` slots set by set, each over `largest` slots
-    /// at most. They share what the policy shares among sets.
+    /// Returns the maker of the policies of one cache of `total` slots, set by set, each over
+    /// `largest` slots at most. They share the state that the policy shares among sets.
     #[must_use]
     pub fn builder(self, total: u64, largest: u32) -> Builder {
         struct Boxed;

@@ -1,4 +1,4 @@
-//! LIRS (Jiang and Zhang, SIGMETRICS 2002): what came back soon stays, however long ago that was
+//! LIRS (Jiang and Zhang, SIGMETRICS 2002): blocks that came back soon stay, however long ago that was
 //! by now; everything else passes through a queue of a hundredth of the slots.
 //!
 //! The stack has blocks that are cached and ghosts in one order of recency. Its entries are the
@@ -30,7 +30,7 @@ impl<N: Node> Lirs<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         Self::within(capacity, Large::LIMIT)

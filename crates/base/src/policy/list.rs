@@ -289,7 +289,7 @@ impl<N: Node, const K: usize> Lists<N, K> {
         self.from_tail(list).find(|&slot| slots.may_go(slot))
     }
 
-    /// What the nodes take on the heap, in bytes.
+    /// Returns the memory of the nodes on the heap, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.nodes)

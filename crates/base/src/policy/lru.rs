@@ -20,7 +20,7 @@ impl<N: Node> Fifo<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         Fifo(Lists::new(capacity))
@@ -31,7 +31,7 @@ impl<N: Node> Lru<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         Lru(Lists::new(capacity))
@@ -92,7 +92,7 @@ impl<N: Node> MidPoint<N> {
     /// An empty one over `capacity` slots; the hot part has `percent` of them.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32, percent: u8) -> Self {
         let hot = u64::from(capacity) * u64::from(percent.min(99)) / 100;

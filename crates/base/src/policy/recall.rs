@@ -1,4 +1,4 @@
-//! What was evicted lately, when it was last used and how often: less than two bytes a block.
+//! Blocks evicted lately, when each was last used and how often: less than two bytes a block.
 //!
 //! Called by [`super::blend`]. A block is remembered by eight bits of its hash, in the bucket
 //! that other bits name. Another block with the same bits is taken for it, once in 28 times at
@@ -21,7 +21,7 @@ pub const EPOCHS: u8 = 8;
 /// Uses that can be told apart, and one more.
 pub const USES: u8 = 8;
 
-/// What is known of a block beside its name.
+/// Facts known of a block beside its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Past {
     /// The epoch of its last use, below [`EPOCHS`].
@@ -61,7 +61,7 @@ impl Recall {
         (0..ENTRIES).any(|entry| bucket >> (entry * ENTRY_BITS) & MARK == mark)
     }
 
-    /// Forgets `key` if it is remembered, and says what was known of it.
+    /// Forgets `key` if it is remembered, and returns its past.
     #[inline]
     pub fn take(&mut self, key: u64) -> Option<Past> {
         let (bucket, mark) = self.place(key);
@@ -76,8 +76,8 @@ impl Recall {
         None
     }
 
-    /// Remembers `key` instead of what of its bucket was used least lately, as seen from the
-    /// epoch `now`.
+    /// Remembers `key` instead of the entry of its bucket that was used least lately, as seen from
+    /// the epoch `now`.
     #[inline]
     pub fn remember(&mut self, key: u64, known: Past, now: u8) {
         let (bucket, mark) = self.place(key);
@@ -100,7 +100,7 @@ impl Recall {
         *bucket |= (mark | rest << MARK_BITS) << (place * ENTRY_BITS);
     }
 
-    /// What is on the heap, in bytes.
+    /// Returns the memory on the heap, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.buckets)
@@ -120,7 +120,7 @@ mod tests {
     use crate::Rng;
 
     #[test]
-    fn what_was_remembered_lately_is_recalled() {
+    fn keys_remembered_lately_are_recalled() {
         let mut recall = Recall::new(1_000);
         let mut rng = Rng::new(1);
         let known = |key: u64| {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_forgotten() {
+    fn taken_key_is_forgotten() {
         let mut recall = Recall::new(100);
         let (first, second) = (Past { epoch: 3, uses: 1 }, Past { epoch: 4, uses: 7 });
         recall.remember(7, first, 5);

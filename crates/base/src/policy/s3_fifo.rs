@@ -1,5 +1,5 @@
-//! S3-FIFO (Yang and others, SOSP 2023): a small queue that filters what is seen once, a main
-//! queue with reinsertion, and ghosts of what the small one let go.
+//! S3-FIFO (Yang and others, SOSP 2023): a small queue that filters blocks seen once, a main queue
+//! with reinsertion, and ghosts of the blocks that the small one let go.
 
 use super::ghosts::Ghosts;
 use super::list::{Lists, Node};
@@ -24,7 +24,7 @@ impl<N: Node> S3Fifo<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         S3Fifo {

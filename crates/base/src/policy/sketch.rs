@@ -74,7 +74,7 @@ impl Sketch {
         counts.min().unwrap_or(0)
     }
 
-    /// What is on the heap, in bytes.
+    /// Returns the memory on the heap, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.words)

@@ -1,4 +1,4 @@
-//! What every policy keeps, and the plain ones against plain oracles.
+//! Invariants of every policy, and the plain ones against plain oracles.
 
 mod regret;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::Rng;
 
-/// What is in the slots, and which of them may go.
+/// Keys in the slots, and the pinned slots, which may not go.
 struct Held {
     keys: Vec<Option<u64>>,
     pinned: BTreeSet<u32>,
@@ -71,7 +71,7 @@ fn coldest(policy: &dyn Policy) -> Vec<u32> {
 }
 
 #[test]
-fn what_comes_again_is_known_to_a_policy_that_remembers() {
+fn blocks_that_come_again_are_known_to_a_policy_that_remembers() {
     for kind in Kind::ALL {
         let mut policy = kind.build(1_000);
         let mut held = Held::new(1_000);

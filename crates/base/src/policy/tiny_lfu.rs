@@ -22,7 +22,7 @@ impl<N: Node> WTinyLfu<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         let window_limit = share(capacity, 1).max(1);

@@ -1,5 +1,5 @@
-//! 2Q, the full version (Johnson and Shasha, VLDB 1994): a short queue for what was seen once,
-//! an LRU list for what came back after it had left the queue, ghosts in between.
+//! 2Q, the full version (Johnson and Shasha, VLDB 1994): a short queue for blocks seen once, an LRU
+//! list for those that came back after they had left the queue, ghosts in between.
 
 use super::ghosts::Ghosts;
 use super::list::{Lists, Node};
@@ -20,7 +20,7 @@ impl<N: Node> TwoQ<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
-    /// If `capacity` is 0 or beyond what `N` can link.
+    /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
         TwoQ {

@@ -25,7 +25,7 @@ const TRIES: u32 = 4;
 const FDP_DISABLED: u16 = 0x029;
 const SEQUENCE: u16 = 0x00c;
 
-/// What a command transfers.
+/// Data that a command transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer<'a> {
     /// Nothing.
@@ -64,7 +64,7 @@ pub enum PassthroughError {
     /// It could not be carried there.
     #[error("{message}")]
     Failed {
-        /// What a caller can do about it.
+        /// The remedy for callers.
         kind: ErrorKind,
         /// Which command, and why.
         message: String,

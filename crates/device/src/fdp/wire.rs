@@ -90,7 +90,7 @@ pub fn encode_endurance(endurance: &Endurance) -> [u8; ENDURANCE_SIZE] {
     e.0.try_into().expect("512 bytes")
 }
 
-/// What log page 09h says. Bytes read and written come back in whole billions, rounded up.
+/// Decodes log page 09h. Bytes read and written come back in whole billions, rounded up.
 ///
 /// # Errors
 /// Fewer than 192 bytes.
@@ -189,10 +189,10 @@ pub fn configurations_size(bytes: &[u8]) -> Result<u32, Truncated> {
     d.u32("size")
 }
 
-/// What log page 20h says.
+/// Decodes log page 20h.
 ///
 /// # Errors
-/// When the bytes end first, or a descriptor is smaller than what it holds.
+/// When the bytes end first, or a descriptor is smaller than its content.
 pub fn decode_configurations(bytes: &[u8]) -> Result<Vec<Configuration>, Truncated> {
     let mut d = Decoder::new(bytes);
     let last = d.u16("number of configurations")?;
@@ -237,8 +237,8 @@ fn decode_configuration(bytes: &[u8]) -> Result<Configuration, Truncated> {
     })
 }
 
-/// Log page 21h: NRUH, and from byte 8 on 8 bytes for each handle, of which the first says who
-/// uses it.
+/// Log page 21h: NRUH, and from byte 8 on 8 bytes for each handle, of which the first names its
+/// user.
 #[must_use]
 pub fn encode_usage(usage: &[HandleUse]) -> Vec<u8> {
     let mut e = Encoder::default();
@@ -266,7 +266,7 @@ pub fn usage_size(bytes: &[u8]) -> Result<usize, Truncated> {
     Ok(USAGE_HEADER + 8 * usize::from(count))
 }
 
-/// What log page 21h says.
+/// Decodes log page 21h.
 ///
 /// # Errors
 /// When the bytes end first.
@@ -296,7 +296,7 @@ pub fn encode_statistics(statistics: &Statistics) -> [u8; STATISTICS_SIZE] {
     e.0.try_into().expect("64 bytes")
 }
 
-/// What log page 22h says.
+/// Decodes log page 22h.
 ///
 /// # Errors
 /// Fewer than 48 bytes.
@@ -364,7 +364,7 @@ pub fn events_size(bytes: &[u8]) -> Result<usize, Truncated> {
     Ok(to_usize(u64::from(count) + 1).saturating_mul(EVENT_SIZE))
 }
 
-/// What log page 23h says; events of kinds that are not known are left out.
+/// Decodes log page 23h; events of kinds that are not known are left out.
 ///
 /// # Errors
 /// When the bytes end first.
@@ -433,7 +433,7 @@ pub fn handles_size(bytes: &[u8]) -> Result<usize, Truncated> {
     Ok(STATUS_HEADER + usize::from(handles_count(bytes)?) * STATUS_SIZE)
 }
 
-/// What the reclaim unit handle status says.
+/// Decodes the reclaim unit handle status.
 ///
 /// # Errors
 /// When the bytes end first.
@@ -460,7 +460,7 @@ pub fn encode_enabled(enabled: Option<usize>) -> u32 {
     enabled.map_or(0, |index| 1 | u32::from(u8::try_from(index).unwrap_or(u8::MAX)) << 8)
 }
 
-/// What dword 0 of Get Features 1Dh, or dword 12 of Set Features 1Dh, says.
+/// Decodes dword 0 of Get Features 1Dh, or dword 12 of Set Features 1Dh.
 #[must_use]
 pub fn decode_enabled(value: u32) -> Option<usize> {
     let [flags, index, ..] = value.to_le_bytes();
@@ -473,7 +473,7 @@ pub fn encode_reported(events: &[(EventType, bool)]) -> Vec<u8> {
     events.iter().flat_map(|&(kind, is_reported)| [kind as u8, u8::from(is_reported)]).collect()
 }
 
-/// What the data of Get Features 1Eh says, of `count` kinds.
+/// Decodes the data of Get Features 1Eh, of `count` kinds.
 #[must_use]
 pub fn decode_reported(bytes: &[u8], count: usize) -> Vec<(EventType, bool)> {
     let pairs = bytes.as_chunks::<2>().0.iter().take(count);

@@ -15,7 +15,7 @@ const BLKDISCARD: Opcode = ioctl::opcode::none(0x12, 119);
 /// discard promises nothing (contract, 4).
 pub(super) fn discard(block_device: &File, offset: u64, size: u64) -> Result<()> {
     // SAFETY: BLKDISCARD reads a pointer to two 64-bit numbers, the offset and the size in bytes,
-    // which is what this setter passes; it writes nothing to memory.
+    // as this setter passes them; it writes nothing to memory.
     let result = unsafe {
         let request = Setter::<BLKDISCARD, [u64; 2]>::new([offset, size]);
         ioctl::ioctl(block_device, request)

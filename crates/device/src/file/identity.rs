@@ -1,4 +1,4 @@
-//! What tells a file or a block device from others, as far as the system says.
+//! Facts that tell a file or a block device from others, as far as the system reports them.
 //!
 //! A number that the kernel gives anew each time it starts is of no use: device numbers are not asked, nor
 //! is the identifier of a file system that is made of them (XFS).
@@ -16,7 +16,7 @@ use crate::{Fact, Identity};
 const LASTING: [u32; 4] = [0xef53, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1];
 /// File systems whose inodes may not last: FUSE numbers files as it meets them.
 const PASSING: [u32; 1] = [0x6573_5546];
-/// What describes the block devices of this machine, by device number.
+/// Folder that describes the block devices of this machine, by device number.
 const SYS: &str = "/sys/dev/block";
 
 /// The identity of an open file or block device.

@@ -18,7 +18,7 @@ use crate::fdp::wire::command::{NvmeCommand, Queue};
 const ID: Opcode = opcode::none(b'N', 0x40);
 const ADMIN_CMD: Opcode = opcode::read_write::<PassthruCmd>(b'N', 0x41);
 const IO_CMD: Opcode = opcode::read_write::<PassthruCmd>(b'N', 0x43);
-/// Status code and code type, without "do not retry" and what is above.
+/// Status code and code type, without "do not retry" and the bits above.
 const STATUS: u32 = 0x7ff;
 /// How long a command may take.
 const TIMEOUT_MS: u32 = 10_000;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_drive_has_no_namespace_and_takes_no_command() {
+    fn file_that_is_no_drive_has_no_namespace_and_takes_no_command() {
         let drive = Drive::new(File::open("/dev/null").unwrap(), "/dev/null");
         assert_eq!(drive.namespace(), None);
         let error =

@@ -21,7 +21,7 @@ use super::spin::Spin;
 use super::{placement, probe, uring};
 use crate::{Cause, Counters, DeviceError, Geometry, OpKind};
 
-/// One write of this size at a time comes close to what a drive can take (docs/device.md).
+/// One write of this size at a time comes close to a drive's full speed (docs/device.md).
 const PREFERRED_WRITE_SIZE: u32 = 1 << 20;
 /// Below the 2 GiB that one system call transfers.
 const MAX_TRANSFER_SIZE: u32 = 1 << 30;
@@ -183,7 +183,7 @@ fn is_block_device(found: &Metadata) -> Result<bool, Refusal> {
     Ok(is_block_device)
 }
 
-/// Finds out how the locked file can be used, and so what it becomes.
+/// Finds out how the locked file can be used, and returns the maker of its `OpenFile`.
 fn settle(
     path: &Path,
     options: &FileOptions,
@@ -262,7 +262,7 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Tries what is preferred or required. Inside: whether it will be used, or why it cannot be.
+/// Tries a way that is preferred or required. Inside: whether it will be used, or why it cannot be.
 fn wanted(
     preference: Preference,
     what: &str,
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_remarked_on_or_fails_as_preferred() {
+    fn refused_way_is_remarked_on_or_fails_as_preferred() {
         let refuse = || Err("not here".to_owned());
         assert_eq!(wanted(Preference::Prefer, "it", refuse), Ok(Err("not here".to_owned())));
         let (kind, why) = wanted(Preference::Require, "it", refuse).unwrap_err();

@@ -11,7 +11,7 @@ use super::placement::DrivePlacement;
 use super::spin::Spin;
 use crate::{Counters, DeviceError, Geometry, OpKind};
 
-/// What the queue pairs of one device share.
+/// State that the queue pairs of one device share.
 pub(super) struct OpenFile {
     pub(super) file: File,
     pub(super) name: String,
@@ -27,7 +27,7 @@ pub(super) struct OpenFile {
     pub(super) has_lost: AtomicBool,
     /// Data placement, if writes can carry its ids.
     pub(super) placement: Option<DrivePlacement>,
-    /// What is written where zeroes have to be written out.
+    /// Buffer that is written where zeroes have to be written out.
     pub(super) zeroes: OnceLock<AlignedBuf>,
     pub(super) counters: Counters,
     pub(super) clock: Clock,

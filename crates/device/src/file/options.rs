@@ -5,9 +5,9 @@ use std::time::Duration;
 /// How to open a [`FileDevice`](super::FileDevice).
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// What to do when there is no such file, or when there is one.
+    /// The action when there is no such file, or when there is one.
     pub create: Create,
-    /// The size in bytes up to which a regular file may grow; by default 16 TiB, or what the file
+    /// The size in bytes up to which a regular file may grow; by default 16 TiB, or as much as the file
     /// system allows if that is less. A block device has the size it has.
     pub capacity_bytes: Option<u64>,
     /// A regular file has one size: the one it has, or `capacity_bytes`, to which a shorter or a new
@@ -45,7 +45,7 @@ impl Default for FileOptions {
     }
 }
 
-/// What to do about the existence of a file.
+/// Action on the existence of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Create {
     /// Create the file if there is none; never under `/dev`.

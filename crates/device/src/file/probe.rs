@@ -1,4 +1,4 @@
-//! What an open file or block device is and can do, as far as the system tells.
+//! Properties and abilities of an open file or block device, as far as the system reports them.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,7 +20,7 @@ const CAPACITY_BYTES: u64 = 16 << 40;
 /// `linux/magic.h`.
 const TMPFS_MAGIC: u32 = 0x0102_1994;
 
-/// What a file or block device is.
+/// Properties of a file or block device.
 #[derive(Debug)]
 pub(super) struct Medium {
     pub(super) is_block_device: bool,
@@ -31,7 +31,7 @@ pub(super) struct Medium {
     pub(super) streams: Streams,
 }
 
-/// What the kernel says of write streams.
+/// Write streams that the kernel reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Streams {
     /// Nothing: it has none, or this is a file.
@@ -224,8 +224,8 @@ fn largest_size(file: &File, wish: u64) -> u64 {
     possible
 }
 
-/// What a file can hold with what its file system has left; `None` where that does not say. A hundredth of
-/// it may be wanted for the file system's own structures.
+/// Returns the bytes that a file can hold with the space left in its file system; `None` where that
+/// does not say. A hundredth of it may be wanted for the file system's own structures.
 pub(super) fn usable_bytes(file: &File) -> Option<u64> {
     let held = file.metadata().ok()?.blocks() * 512;
     let system = rustix::fs::fstatvfs(file).ok().filter(|system| system.f_blocks > 0)?;
@@ -248,7 +248,7 @@ pub(super) fn set_direct(file: &File, medium: &Medium) -> Result<(), String> {
     if is_tmpfs && !medium.is_block_device {
         return Err("tmpfs keeps its files in the page cache and nowhere else".to_owned());
     }
-    // Where the kernel tells (Linux 6.1), what it tells is more than the flag's acceptance: some
+    // Where the kernel tells (Linux 6.1), its answer says more than the flag's acceptance: some
     // file systems accept the flag and go through the page cache all the same.
     let asked = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     if let Ok(told) = asked

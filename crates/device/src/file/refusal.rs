@@ -4,7 +4,7 @@ use std::io;
 
 use esker_base::ErrorKind;
 
-/// What a caller can do about it, and a sentence.
+/// Remedy for callers, and a sentence.
 pub(super) type Refusal = (ErrorKind, String);
 
 pub(super) fn os_refusal(error: &io::Error) -> Refusal {

@@ -2,7 +2,7 @@
 //!
 //! Flash answers within tens of microseconds. To sleep meanwhile costs as much again: the processor
 //! goes idle, a virtual one is given back to its host, and all of that has to be undone by an
-//! interrupt. So who waits for short reads and nothing else looks for their end first, unless
+//! interrupt. So a thread that waits for short reads and nothing else busy-polls first, unless
 //! - more threads wait so at times than there are processors: those that look would keep the others
 //!   from sending the drive their next read, and a drive works best on many;
 //! - it has been in vain lately, because this drive is slow: one wait in [`RETRIED`] finds out then
@@ -17,10 +17,10 @@ use esker_base::Clock;
 
 /// The largest read that is short, in bytes.
 pub(super) const SHORT: usize = 64 << 10;
-/// What looking with success adds to the trust of a device.
+/// Trust in a device that a look with success adds.
 const GAIN: u32 = 256;
-/// What looking in vain up to the limit takes from it, a shorter look in proportion: it pays where
-/// more than four of five looks succeed.
+/// Trust that a look in vain up to the limit takes away, a shorter look in proportion: looking pays
+/// where more than four of five looks succeed.
 const LOSS: u32 = 4 * GAIN;
 /// The most trust there is, and how much there is at first.
 const TRUST: u32 = 64 * GAIN;
@@ -31,7 +31,7 @@ const FORGOTTEN: u32 = 256;
 /// Looks between two looks at the clock.
 const LOOKS: usize = 8;
 
-/// Those of this process who wait for short reads, on any device.
+/// The threads of this process that wait for short reads, on any device.
 static CROWD: Crowd = Crowd::new(OnceLock::new());
 
 /// Threads that wait for short reads, and the processors that they share.
@@ -43,7 +43,7 @@ struct Crowd {
     processors: OnceLock<usize>,
 }
 
-/// One of those who wait for short reads, until it is dropped.
+/// A thread that waits for short reads, until this is dropped.
 pub(super) struct Waiting<'a>(&'a Crowd);
 
 impl Waiting<'_> {
@@ -82,7 +82,7 @@ impl Crowd {
     }
 }
 
-/// What a device knows about looking.
+/// Experience of a device with looking.
 pub(super) struct Spin {
     limit: Duration,
     trust: AtomicU32,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_makes_room_when_others_come() {
+    fn looking_thread_makes_room_when_others_come() {
         let (spin, crowd) = (Spin::new(Duration::from_secs(3600)), crowd(2));
         let (waiting, _second) = (crowd.join(), crowd.join());
         let mut third = None;

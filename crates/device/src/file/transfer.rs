@@ -8,7 +8,7 @@
 //! 4. Write zeroes ends with zeroes on the medium, if need be by writing them; so does a discard
 //!    where discards promise zeroes.
 //! 5. Once a call that makes writes durable has failed, none says that it has succeeded: the kernel
-//!    tells of what it lost once, to whichever queue pair asks first.
+//!    reports lost data once, to whichever queue pair asks first.
 
 use std::sync::atomic::Ordering;
 
@@ -46,7 +46,7 @@ pub(super) enum Call {
     BlockDiscard { offset: u64, size: u64 },
 }
 
-/// What to do after a call.
+/// Next step after a call.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Make the next one.
@@ -93,7 +93,7 @@ impl Transfer {
         Transfer { tag: command.tag, op: command.op, done: 0, zeroing, orphaned: 0 }
     }
 
-    /// Whether it reads so little that who waits for it looks for its end ([`super::spin`]).
+    /// Whether it reads so little that waiting for it may busy-poll ([`super::spin`]).
     pub(super) fn is_short_read(&self) -> bool {
         matches!(&self.op, Op::Read { buf, .. } if buf.len() <= spin::SHORT)
     }
@@ -148,9 +148,9 @@ impl Transfer {
     fn after(&mut self, open: &OpenFile, outcome: Result<usize, Errno>) -> Step {
         let transferred = match outcome {
             Ok(transferred) => transferred,
-            // Cancelled is what happens to the calls of a thread that ends before they do.
+            // Calls of a thread that ends before they do are cancelled.
             Err(Errno::INTR | Errno::AGAIN | Errno::CANCELED) => return Step::Again,
-            // And this to those that wait for the page cache then.
+            // Calls that wait for the page cache then end with this.
             Err(Errno::FAULT) if self.orphaned < MOST_ORPHANED => {
                 self.orphaned += 1;
                 return Step::Again;

@@ -34,7 +34,7 @@ use crate::{Cause, Command, Completion, DeviceError, Op, QueuePair};
 /// microsecond or two each) before the drive sees the first, so a drive would idle through the
 /// preparation of a long batch; a system call for every few costs less. Measured with
 /// `file_vs_fio` at depth 32: 1, 4, 8, 16 and 32 at once give 1.01, 0.99, 0.93, 0.91 and 0.85 of
-/// what fio gets.
+/// fio's rate.
 const STARTED_AT_ONCE: usize = 4;
 
 /// The file's index among the ring's registered files.
@@ -138,7 +138,7 @@ impl Queue {
         }
     }
 
-    /// Takes what has ended, and does not wait for it. Enters the kernel only where that has work.
+    /// Takes completions that have come, and does not wait. Enters the kernel only where that has work.
     fn look(&mut self) -> Result<(), DeviceError> {
         self.reap();
         let submission = self.ring.submission();
@@ -176,7 +176,7 @@ impl Queue {
             }
         };
         match entered.map_err(|error| (Errno::from_io_error(&error), error)) {
-            // Out of memory or space for the moment: what was not submitted stays in the ring.
+            // Out of memory or space for the moment: entries that were not submitted stay in the ring.
             Ok(_) | Err((Some(Errno::INTR | Errno::TIME | Errno::AGAIN | Errno::BUSY), _)) => {
                 Ok(())
             }

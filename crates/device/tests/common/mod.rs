@@ -22,7 +22,7 @@ pub(crate) fn is_root() -> bool {
 pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Where cargo keeps what tests write: a file system with direct I/O, usually.
+    /// Where cargo keeps the files of tests: a file system with direct I/O, usually.
     pub(crate) fn new() -> TempDir {
         TempDir::on(Path::new(env!("CARGO_TARGET_TMPDIR")))
     }

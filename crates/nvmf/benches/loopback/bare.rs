@@ -1,5 +1,5 @@
-//! The same bytes over a bare socket: 72 for a read one way, 24 and the data the other. What is left for
-//! a protocol to lose.
+//! The same bytes over a bare socket: 72 for a read one way, 24 and the data the other. The
+//! difference to it is the cost of a protocol.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ fn prepare(stream: &TcpStream, spin_us: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads what is there; sleeps for it only if the socket blocks.
+/// Reads the bytes at hand; sleeps for them only if the socket blocks.
 fn receive(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<usize, Failure> {
     loop {
         match stream.read(buffer) {

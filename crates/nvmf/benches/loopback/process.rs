@@ -64,7 +64,7 @@ impl Drop for Server {
     }
 }
 
-/// A client on core 1, and what it printed.
+/// Runs a client on core 1, and returns the figure that it printed.
 pub(crate) fn client(
     what: &str,
     address: &str,
@@ -81,7 +81,7 @@ pub(crate) fn client(
     Ok(Figure { rate: rate.parse()?, p50_us: p50.parse()? })
 }
 
-/// Prints what [`client`] reads.
+/// Prints a figure as [`client`] reads it.
 pub(crate) fn print(rate: f64, latencies: &mut [u64]) {
     latencies.sort_unstable();
     println!("{rate} {}", latencies[latencies.len() / 2] as f64 / 1e3);

@@ -25,7 +25,7 @@ pub enum Group {
     Ffdhe8192 = 0x05,
 }
 
-/// Bytes of a private key: more than twice what the strongest group is worth (RFC 7919, 5.2).
+/// Bytes of a private key: more than twice the strength of the strongest group (RFC 7919, 5.2).
 const PRIVATE_SIZE: usize = 64;
 
 /// The first 8,064 bits of Euler's number, from `10.` on.

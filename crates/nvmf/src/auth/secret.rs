@@ -29,7 +29,7 @@ impl Secret {
     /// Reads a secret as `nvme gen-dhchap-key` writes it.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the text, without showing it.
+    /// A sentence that names the fault in the text, without showing it.
     pub fn parse(text: &str) -> Result<Secret, NvmfError> {
         let wrong = |why: &str| {
             Err(NvmfError::Config(format!("a secret looks like DHHC-1:00:base64: but {why}")))

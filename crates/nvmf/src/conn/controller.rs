@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. A command holds one slot from its capsule until its response is queued and its data sent.
-//! 2. A slot has one R2T outstanding at most, for all of its data; what comes for it must be in
+//! 2. A slot has one R2T outstanding at most, for all of its data; data for it must be in
 //!    order, within it, and no more than was announced in one PDU.
 //! 3. After a violation nothing is received any more.
 //! 4. `identifiers` has the identifiers of the commands that have no answer yet. A command with one of them is
@@ -22,7 +22,7 @@ use crate::wire::pdu::{
 };
 use crate::wire::status::Status;
 
-/// What a controller's end is ready to do.
+/// Capabilities of a controller's end.
 #[derive(Clone, Copy, Debug)]
 pub struct ControllerSettings {
     /// The most commands outstanding.
@@ -41,7 +41,7 @@ pub struct ControllerSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot(pub u16);
 
-/// What came in.
+/// An event from the host.
 #[derive(Debug)]
 pub enum ControllerEvent {
     /// A command, with the data of its capsule.
@@ -52,7 +52,7 @@ pub enum ControllerEvent {
         sqe: Sqe,
         /// The data of its capsule.
         data: Option<AlignedBuf>,
-        /// Why it is not to be executed: what it is to be answered with.
+        /// The status to answer it with, if it is not to be executed.
         fault: Option<Status>,
     },
     /// All the data that was asked for with [`ControllerConnection::request_data`].
@@ -61,7 +61,7 @@ pub enum ControllerEvent {
         slot: Slot,
         /// The data.
         buf: AlignedBuf,
-        /// Whether the data is what the host sent.
+        /// Whether the data arrived as the host sent it.
         is_good: bool,
     },
 }
@@ -109,7 +109,7 @@ impl Identifiers {
     }
 }
 
-/// What the data being received belongs to.
+/// The PDU that the data being received belongs to.
 enum Pending {
     Capsule { slot: Slot, sqe: Sqe },
     H2c { slot: Slot, size: usize },
@@ -165,9 +165,10 @@ impl ControllerConnection {
         self.free.extend((from..slots).rev());
     }
 
-    /// Sets what Connect said: SQSIZE, which is the entries of the queue less one, and whether it has flow
-    /// control. A queue is full with one entry free (Base 2.1, 3.3.1), so SQSIZE commands can be outstanding.
-    /// The in-capsule size of an I/O queue is not that of the admin queue.
+    /// Sets the values of Connect: SQSIZE, which is the entries of the queue less one, and whether
+    /// it has flow control. A queue is full with one entry free (Base 2.1, 3.3.1), so SQSIZE
+    /// commands can be outstanding. The in-capsule size of an I/O queue is not that of the admin
+    /// queue.
     pub fn configure(&mut self, sqsize: u16, has_flow_control: bool, in_capsule_bytes: u32) {
         self.sq_entries = sqsize.saturating_add(1);
         self.has_flow_control = has_flow_control;
@@ -197,7 +198,7 @@ impl ControllerConnection {
         self.receiver.received(count);
     }
 
-    /// The next event in what was received.
+    /// Returns the next event in the received bytes.
     ///
     /// # Errors
     /// When the host broke the protocol. A termination request is queued then.
@@ -308,7 +309,7 @@ impl ControllerConnection {
         Ok(Some(ControllerEvent::Command { slot, sqe, data: None, fault }))
     }
 
-    /// What is wrong with a command that is none of its opcode's.
+    /// Returns the status of a command that is wrong whatever its opcode: its identifier, PSDT or FUSE.
     fn fault(&self, slot: Slot, sqe: &Sqe) -> Option<Status> {
         if self.slots[usize::from(slot.0)].is_conflict {
             return Some(Status::ID_CONFLICT.final_());
@@ -509,7 +510,7 @@ impl ControllerConnection {
         !self.sender.is_empty()
     }
 
-    /// Fills `slices` with what is to be sent, and returns how many there are.
+    /// Fills `slices` with the output, and returns how many there are.
     pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         self.sender.slices(slices, |slot| {
             self.slots[usize::from(slot)].buf.as_deref().expect("data stays until it is sent")

@@ -19,7 +19,7 @@ use crate::wire::pdu::{
 };
 use crate::wire::status::Status;
 
-/// What a host's end asks for.
+/// Settings of a host's end.
 #[derive(Clone, Copy, Debug)]
 pub struct HostSettings {
     /// The most commands outstanding.
@@ -56,7 +56,7 @@ impl Payload {
     }
 }
 
-/// What came in.
+/// An event from the controller.
 #[derive(Debug)]
 pub enum HostEvent {
     /// The controller answered ICReq: commands may be sent.
@@ -126,7 +126,7 @@ impl HostConnection {
         }
     }
 
-    /// Sets what fits into a capsule, which is known for sure after Connect.
+    /// Sets the bytes of data that fit into a capsule, which are known for sure after Connect.
     pub fn set_in_capsule_bytes(&mut self, bytes: usize) {
         self.settings.in_capsule_bytes = bytes;
     }
@@ -185,7 +185,7 @@ impl HostConnection {
         self.receiver.received(count);
     }
 
-    /// The next event in what was received.
+    /// Returns the next event in the received bytes.
     ///
     /// # Errors
     /// When the controller broke the protocol. A termination request is queued then.
@@ -371,7 +371,7 @@ impl HostConnection {
         !self.sender.is_empty()
     }
 
-    /// Fills `slices` with what is to be sent, and returns how many there are.
+    /// Fills `slices` with the output, and returns how many there are.
     pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         self.sender.slices(slices, |cid| match &self.slots[usize::from(cid)].payload {
             Payload::Out(buf) => buf,

@@ -1,7 +1,7 @@
 //! The receiving half: cuts the stream of bytes into PDUs.
 //!
 //! Bytes go to a staging buffer, from which headers are read. Data of a PDU goes to a buffer that
-//! the owner gives when it has seen the header: what is staged already is copied, the rest is read
+//! the owner gives when it has seen the header: bytes that are staged already are copied, the rest is read
 //! from the socket right into it.
 //!
 //! Invariants
@@ -16,7 +16,7 @@ use esker_base::checksum::{crc32c, crc32c_append};
 use super::Violation;
 use crate::wire::pdu::{CommonHeader, DDGSTF, DIGEST_SIZE, FatalStatus, HDGSTF, PduType};
 
-/// Data with a digest is received in pieces of this many bytes: what the system has just copied is
+/// Data with a digest is received in pieces of this many bytes: bytes that the system has just copied are
 /// read again for the digest, and is still in the processor's cache then.
 const DIGEST_PIECE: usize = 32 << 10;
 
@@ -52,7 +52,7 @@ struct Incoming {
     has_digest: bool,
 }
 
-/// What was received.
+/// Receiver of one connection: the bytes received, and the PDU they belong to.
 pub struct Receiver {
     staging: Box<[u8]>,
     start: usize,

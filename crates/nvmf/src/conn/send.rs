@@ -129,7 +129,7 @@ impl Sender {
         }
     }
 
-    /// Fills `slices` with what is to be sent and returns how many there are; `lend` gives the
+    /// Fills `slices` with the output and returns how many there are; `lend` gives the
     /// buffers.
     pub(crate) fn slices<'a>(
         &'a self,

@@ -1,4 +1,4 @@
-//! The commands of NVMe that do what a command of the seam asks for, piece by piece.
+//! The NVMe commands for a command of the seam, piece by piece.
 
 use esker_base::AlignedBuf;
 use esker_base::units::to_usize;

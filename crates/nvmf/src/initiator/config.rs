@@ -29,9 +29,9 @@ pub struct InitiatorConfig {
     pub host_nqn: String,
     /// Identifier of this host. Hosts with the same share reservations.
     pub host_id: [u8; 16],
-    /// What this host proves that it knows, if the target asks.
+    /// The secret that this host proves to know, if the target asks.
     pub secret: Option<Secret>,
-    /// What the target has to prove that it knows.
+    /// The secret that the target has to prove to know.
     pub controller_secret: Option<Secret>,
     /// With a key for TLS, connections are encrypted, and both ends know each other by it.
     pub tls_key: Option<TlsKey>,
@@ -49,7 +49,7 @@ pub struct InitiatorConfig {
     pub retry: Duration,
     /// How many bytes of completed writes are kept until they are flushed, where the target has a
     /// volatile write cache, to be written again if it is lost. When they are more, the initiator
-    /// flushes. With 0 nothing is kept, and what may be lost is.
+    /// flushes. With 0 nothing is kept, and such writes may be lost.
     pub replay: u64,
     /// How long a queue pair that waits looks for completions before it sleeps.
     pub spin: Duration,

@@ -25,10 +25,10 @@ use crate::wire::status::Status;
 const AUTH_BYTES: usize = 4096;
 /// The name of Connect in errors.
 pub(crate) const CONNECT_NAME: &str = "Connect";
-/// How often is received before the time is looked at: what a peer sends without end holds nobody.
+/// Number of receives before the clock is read: a peer that sends without end cannot hold a thread.
 pub(crate) const RECEIVES: u32 = 64;
 
-/// What a new queue is to be.
+/// Properties of a new queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueShape {
     pub(crate) qid: u16,
@@ -251,7 +251,7 @@ impl Link {
         ready.map(drop).map_err(|error| self.lost(&error))
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket takes.
     pub(crate) fn flush(&mut self) -> Result<(), NvmfError> {
         while self.wire.has_output() {
             let mut slices = [IoSlice::new(&[]); SLICES];
@@ -265,7 +265,7 @@ impl Link {
         Ok(())
     }
 
-    /// Receives what is there; says whether anything was.
+    /// Receives the bytes at hand; says whether there were any.
     pub(crate) fn receive(&mut self) -> Result<bool, NvmfError> {
         match self.stream.receive(&mut self.wire.spaces()) {
             Ok(Some(0)) => {
@@ -281,7 +281,7 @@ impl Link {
         }
     }
 
-    /// The next event in what was received.
+    /// Returns the next event in the received bytes.
     pub(crate) fn event(&mut self) -> Result<Option<HostEvent>, NvmfError> {
         self.wire.poll().map_err(|violation| {
             // The termination request, as far as the socket takes it: the target may be gone.
@@ -290,7 +290,7 @@ impl Link {
         })
     }
 
-    /// The next event, of what is there or is received in at most so many `receives`.
+    /// Returns the next event, of bytes at hand or received in at most so many `receives`.
     fn next(&mut self, receives: &mut u32) -> Result<Option<HostEvent>, NvmfError> {
         loop {
             if let Some(event) = self.event()? {

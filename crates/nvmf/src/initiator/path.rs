@@ -46,7 +46,7 @@ const ENTRIES_WANTED: u16 = 1024;
 /// How long a controller may take to shut down.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What the controller and the namespace say about themselves.
+/// Identify data of the controller and the namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Facts {
     pub(crate) controller: IdentifyController,
@@ -54,7 +54,7 @@ pub(crate) struct Facts {
     pub(crate) uuid: Option<[u8; 16]>,
 }
 
-/// What must not change of a namespace in use.
+/// Properties of a namespace that must not change while it is in use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Identity {
     uuid: Option<[u8; 16]>,
@@ -105,7 +105,7 @@ struct Grant {
     in_capsule_bytes: usize,
 }
 
-/// What happened on a path, as the controller says.
+/// Events on a path, as the controller reports them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct News {
     pub(crate) namespace_changed: bool,
@@ -281,8 +281,8 @@ impl Path {
         }
     }
 
-    /// Keeps the controller alive, and takes what it has to say. One whose namespace is another
-    /// than the one that is `known` is given up.
+    /// Keeps the controller alive, and takes its events. A path whose namespace is another than the
+    /// one that is `known` is given up.
     pub(crate) fn tend(
         &self,
         config: &InitiatorConfig,
@@ -300,7 +300,7 @@ impl Path {
             admin.link.listen()?;
             let mut ana = None;
             let events = std::mem::take(&mut admin.link.others);
-            // First of all: what they lead to may fail, and the next ones are to be heard then too.
+            // First of all: handling these may fail, and the next ones are to be heard then too.
             events.iter().for_each(|_| admin.ask_for_events());
             admin.link.flush()?;
             for (_, cqe) in events {
@@ -317,7 +317,7 @@ impl Path {
                     }
                     event::ANA => {
                         ana = Some(admin.ana()?);
-                        self.health.works(); // what it refused before, it may take now
+                        self.health.works(); // it may take commands now that it refused before
                     }
                     _ => {}
                 }
@@ -457,7 +457,7 @@ impl Admin {
         Ok(self.run(name, sqe, Transfer::In(size))?.1)
     }
 
-    /// Runs a command with its data; returns dwords 0 and 1, and what came from the controller.
+    /// Runs a command with its data; returns dwords 0 and 1, and the data from the controller.
     pub(crate) fn run(
         &mut self,
         name: &'static str,

@@ -1,11 +1,11 @@
-//! The data of commands that are passed through: what they transfer, and what came back.
+//! The data of commands that are passed through, both ways.
 
 use esker_base::AlignedBuf;
 use esker_device::fdp::controller::Transfer;
 
 use crate::conn::Payload;
 
-/// What a command transfers, as the connection takes it.
+/// Converts the data of a command to the connection's payload.
 pub(crate) fn payload(data: Transfer<'_>) -> Payload {
     match data {
         Transfer::None => Payload::None,
@@ -14,7 +14,7 @@ pub(crate) fn payload(data: Transfer<'_>) -> Payload {
     }
 }
 
-/// What came back of it.
+/// Returns the data that the controller sent for it; empty without any.
 pub(crate) fn received(payload: Payload) -> AlignedBuf {
     payload.into_buf().unwrap_or_else(|| AlignedBuf::zeroed(0))
 }

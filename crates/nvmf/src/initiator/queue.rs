@@ -1,4 +1,4 @@
-//! A queue pair of a remote namespace: one connection, and what happens when it is lost.
+//! A queue pair of a remote namespace: one connection, and the way to another when it is lost.
 //!
 //! A connection that is lost, or that leaves a command without an answer for too long, is closed,
 //! and its commands go to the next one. Before that is used, the old one is *drained*: the target
@@ -10,14 +10,14 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `gate` | when a command may be sent, and what of it is kept until it is flushed |
+//! | `gate` | when a command may be sent, and which part of it is kept until it is flushed |
 //! | `reconnect` | one connection is lost, the next one found |
 //!
 //! Invariants
 //! 1. A command that was taken is in `pending` until its completion is in `done`: it is among
 //!    `waiting`, or outstanding on the link under the identifier that `by_cid` leads from.
 //! 2. The buffer of a command is in `pending`, or with the link while it is outstanding.
-//! 3. `pending[depth]` is the queue pair's own flush, when what is kept fills its room.
+//! 3. `pending[depth]` is the queue pair's own flush, when kept writes fill their room.
 
 mod causes;
 mod gate;
@@ -88,7 +88,7 @@ pub(crate) struct Queue {
     waiting: VecDeque<usize>,
     by_cid: Vec<usize>,
     done: Vec<Completion>,
-    /// What was sent, in this order, and when; what is answered leaves it from the front.
+    /// Commands sent, in this order, and when; answered ones leave it from the front.
     sent: VecDeque<Sent>,
     serial: u64,
     /// Since when the first of `sent` is the one that was sent first.
@@ -231,7 +231,7 @@ impl Queue {
         }
     }
 
-    /// Takes what has come in, without blocking.
+    /// Takes the answers that have come, without blocking.
     fn progress(&mut self) {
         match &mut self.state {
             State::Connected(_) => self.receive(),
@@ -284,7 +284,7 @@ impl Queue {
         }
     }
 
-    /// Takes what was answered from the front of `sent`.
+    /// Takes answered commands from the front of `sent`.
     fn forget_answered(&mut self, now: Nanos) {
         let before = self.sent.len();
         while let Some(Sent { index, serial, .. }) = self.sent.front()
@@ -462,7 +462,7 @@ impl Drop for Queue {
             cancelled.store(true, Ordering::Relaxed);
             self.connected(Err(nobody_waits()));
         }
-        // Commands in flight have buffers; that they end is what dropping waits for. It ends with the
+        // Commands in flight have buffers; dropping waits for their end. It ends with the
         // connection: no other one is looked for.
         while self.in_flight() > 0 && self.wait(&mut done, None).is_ok() {
             done.clear();

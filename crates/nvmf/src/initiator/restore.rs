@@ -1,5 +1,5 @@
-//! Writing again what a lost controller may have forgotten, before anything else goes through the
-//! one that comes next; and flushing through those that live beside it.
+//! Writing again the data that a lost controller may have forgotten, before anything else goes
+//! through the one that comes next; and flushing through those that live beside it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::error::NvmfError;
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{LbaRange, io};
 
-/// Bytes that are written again before the next look at what is left.
+/// Bytes that are written again before the next look at the rest.
 const BATCH: u64 = 4 << 20;
 /// How often a write is tried again that the target asks to be, and the pause before.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often is looked whether another queue pair has written again what it is at.
+/// Pause between looks whether another queue pair has written its pieces again.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Shared {
@@ -28,9 +28,9 @@ impl Shared {
         self.paths[controller.path].generation() == controller.generation
     }
 
-    /// Writes again, through this connection, what lost controllers have taken with them, and hands
-    /// the connection back. With a number it also flushes the writes up to that one through the
-    /// controllers beside it that have completed some. What the target refuses is lost.
+    /// Writes again, through this connection, the unflushed data of lost controllers, and hands the
+    /// connection back. With a number it also flushes the writes up to that one through the
+    /// controllers beside it that have completed some. Data that the target refuses is lost.
     pub(crate) fn restore(
         &self,
         mut active: Active,
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Does something with what is not flushed, and notes whether something is lost.
+    /// Runs `act` on the unflushed writes, and notes whether something is lost.
     pub(crate) fn with<T>(
         &self,
         unflushed: &parking_lot::Mutex<Unflushed>,
@@ -170,7 +170,7 @@ impl Shared {
     }
 
     /// Flushes writes up to a number through the controllers that live beside that of a connection;
-    /// says whether a look at what is left is due.
+    /// says whether a look at the rest is due.
     fn flush_beside(&self, active: &Active, flush: Option<u64>, deadline: Nanos) -> bool {
         let (Some(unflushed), Some(number)) = (&self.unflushed, flush) else { return false };
         let beside = active.controller();

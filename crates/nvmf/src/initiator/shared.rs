@@ -1,4 +1,4 @@
-//! What the queue pairs of a remote namespace have in common, and the threads that keep its paths.
+//! State that the queue pairs of a remote namespace share, and the threads that keep its paths.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -53,19 +53,19 @@ pub(crate) enum Start {
     With(Box<Active>),
 }
 
-/// What queue pairs have in common.
+/// State that the queue pairs share.
 pub(crate) struct Shared {
     pub(crate) config: InitiatorConfig,
     pub(crate) clock: Clock,
     pub(crate) name: String,
     pub(crate) paths: Vec<Path>,
     pauses: Pauses,
-    /// What was written and not flushed, if a target may forget it.
+    /// Writes that completed and are not flushed, if a target may forget them.
     pub(crate) unflushed: Option<Mutex<Unflushed>>,
     /// Whether some of it is lost.
     pub(crate) has_lost: AtomicBool,
     pub(crate) counters: Counters,
-    /// What the namespace says of itself, but for its `capacity` and `handles`.
+    /// Geometry of the namespace, but for its `capacity` and `handles`.
     geometry: Geometry,
     capacity: AtomicU64,
     handles: AtomicU16,
@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) has_discard: bool,
     pub(crate) has_write_zeroes: bool,
     /// Whether Write Zeroes deallocates. Dataset Management is advice that a controller need not
-    /// take: what has to read as zeroes is zeroed, and deallocated by the way.
+    /// take: LBAs that have to read as zeroes are zeroed, and deallocated by the way.
     pub(crate) discards_zero: bool,
     is_closed: Mutex<bool>,
     closing: Condvar,
@@ -170,7 +170,7 @@ impl Shared {
 
     /// Connects a queue over the best path, trying until `deadline` or until it is `cancelled`. The
     /// connection it replaces is drained first, so that nothing sent over it happens after this
-    /// returns; and what a lost controller may have forgotten is written again
+    /// returns; and data that a lost controller may have forgotten is written again
     /// ([`Shared::restore`]).
     pub(crate) fn obtain(
         &self,
@@ -241,8 +241,8 @@ impl Shared {
         }
     }
 
-    /// A path refuses commands, though its controller answers: it rests, and if its access is what
-    /// it refuses for, that is taken as said until its log page says otherwise.
+    /// A path refuses commands, though its controller answers: it rests. If it refuses for its
+    /// access, that is taken as said until its log page says otherwise.
     pub(crate) fn refused(&self, index: usize, status: Status) {
         let path = &self.paths[index];
         match Status(status.code()) {
@@ -259,7 +259,7 @@ impl Shared {
         self.paths.iter().map(Path::generation).sum()
     }
 
-    /// Whether what a path completes may be forgotten, though the caller was told otherwise.
+    /// Whether completed writes of a path may be forgotten, though the caller was told otherwise.
     pub(crate) fn must_be_durable(&self, index: usize) -> bool {
         self.unflushed.is_none() && self.paths[index].has_cache()
     }

@@ -1,6 +1,6 @@
-//! What was written and not flushed: completed writes that a controller may still forget.
+//! Writes not flushed: completed writes that a controller may still forget.
 //!
-//! A controller with a volatile write cache that ends takes with it what was not flushed. So the
+//! A controller with a volatile write cache that ends takes unflushed writes with it. So the
 //! content of each completed write is kept until a flush has covered it, and written again through
 //! the controller that comes next ([`Shared::restore`](super::shared::Shared)). Data that was not
 //! kept, or cannot be written again, is *lost*: until those LBAs are written anew, reads of them
@@ -8,10 +8,10 @@
 //! it is in layers above, thus cannot tell one of them and answer the next one with success.
 //!
 //! Invariants
-//! 1. Extents do not overlap. Each has what the last write that completed there has written.
+//! 1. Extents do not overlap. Each has the content of the last write that completed there.
 //! 2. An extent stays until a flush through its controller has completed that was sent after it, or
 //!    a write over it has completed. A write in flight does not end it: until it has completed, a
-//!    flush has to make durable what was there before.
+//!    flush has to make the content before it durable.
 //! 3. While an extent is *moving*, being written again, no write over it is sent.
 //! 4. An extent under a write in flight through a controller that lives is not written again: the
 //!    copy could come after the write. Once that write has completed there is no such extent.
@@ -22,13 +22,13 @@ use esker_base::Lba;
 use esker_base::units::{to_u64, to_usize};
 use esker_device::PlacementId;
 
-/// The most bytes in an extent: what a write over part of it leaves is copied.
+/// The most bytes in an extent: a write over part of it copies the rest.
 const EXTENT: usize = 64 << 10;
-/// What an extent takes beside its content.
+/// Memory of an extent beside its content, in bytes.
 const OVERHEAD: u64 = 128;
-/// What extents may take whose content is not kept.
+/// Memory of extents whose content is not kept, in bytes at most.
 const UNKEPT: u64 = 1 << 20;
-/// How many ranges are told apart of what is lost.
+/// Number of lost ranges that are told apart, at most.
 const LOST: usize = 4096;
 
 /// A controller, from when it was connected until it is lost.
@@ -39,7 +39,7 @@ pub(crate) struct Controller {
     pub(crate) generation: u64,
 }
 
-/// What a write has left on its LBAs.
+/// Content that a write has left on its LBAs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Data(Vec<u8>, Option<PlacementId>),
@@ -48,7 +48,7 @@ pub(crate) enum Content {
     Unkept,
 }
 
-/// What a write writes.
+/// Data of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Written<'a> {
     Data(&'a [u8], Option<PlacementId>),
@@ -63,7 +63,7 @@ pub(crate) struct Piece {
     pub(crate) content: Content,
 }
 
-/// What became of a write that a controller has completed.
+/// Result of noting a write that a controller has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// It is kept; `is_filling` when a flush would be good.
@@ -82,7 +82,7 @@ pub(crate) enum Clear {
     Later,
     /// Something has to be written again first, or flushed through another controller.
     Restore,
-    /// It would have to cover what is lost.
+    /// It would have to cover lost data.
     Lost(String),
 }
 
@@ -105,7 +105,7 @@ struct InFlight {
 #[derive(Debug)]
 pub(crate) struct Ticket(u64);
 
-/// What was written and not flushed.
+/// Completed writes that are not flushed.
 pub(crate) struct Unflushed {
     lba_size: u64,
     /// The most bytes; zero when no content is kept.
@@ -119,7 +119,7 @@ pub(crate) struct Unflushed {
     tickets: u64,
     /// Writes that have completed.
     number: u64,
-    /// First LBAs of what is lost, and the LBA behind.
+    /// First LBAs of the lost ranges, and the LBA behind each.
     lost: BTreeMap<u64, u64>,
 }
 
@@ -218,7 +218,7 @@ impl Unflushed {
             }
             Written::Zeroes if self.limit > 0 => self.insert(lba, extent(count, Content::Zeroes)),
             _ => {
-                // What is written in order is one extent.
+                // Sequential writes are one extent.
                 let before = self.extents.range_mut(..lba).next_back();
                 match before.filter(|(first, before)| {
                     **first + before.count == lba && before.by == by && !before.is_moving
@@ -390,8 +390,8 @@ impl Unflushed {
         edges.into_iter().for_each(|edge| self.split(edge));
     }
 
-    /// Takes some of what has to be written again, up to about `most` bytes. Data that was not kept
-    /// is lost from now on.
+    /// Takes some of the extents that have to be written again, up to about `most` bytes. Data that
+    /// was not kept is lost from now on.
     pub(crate) fn take_orphans(
         &mut self,
         most: u64,
@@ -442,13 +442,13 @@ impl Unflushed {
         }
     }
 
-    // ---- what is lost ----
+    // ---- lost data ----
 
     /// The content of these LBAs is lost.
     pub(crate) fn lose(&mut self, lba: u64, count: u64) {
         self.remove(lba, lba + count);
         let (mut start, mut end) = (lba, lba + count);
-        // Together with what it touches.
+        // Together with the ranges that it touches.
         while let Some((&first, &behind)) = self.lost.range(..=end).next_back()
             && behind >= start
         {
@@ -457,7 +457,7 @@ impl Unflushed {
         }
         self.lost.insert(start, end);
         if self.lost.len() > LOST {
-            // Too many to be told apart: what lies between the first two counts as lost.
+            // Too many to be told apart: the LBAs between the first two count as lost.
             let first = self.lost.pop_first().map(|(start, _)| start);
             if let (Some(first), Some((_, behind))) = (first, self.lost.pop_first()) {
                 self.lost.insert(first, behind);
@@ -487,7 +487,7 @@ impl Unflushed {
         }
     }
 
-    /// What to tell of all that is lost, if something is.
+    /// Returns the message about all lost data, if there is any.
     pub(crate) fn lost(&self) -> Option<String> {
         let (&start, &end) = self.lost.first_key_value()?;
         Some(lost(start, end, self.lost.iter().map(|(start, end)| end - start).sum()))
@@ -497,7 +497,7 @@ impl Unflushed {
         !self.lost.is_empty()
     }
 
-    /// What to tell a reader of these LBAs, if some of them are lost.
+    /// Returns the message for a reader of these LBAs, if some of them are lost.
     pub(crate) fn lost_in(&self, Lba(lba): Lba, count: u64) -> Option<String> {
         let (&start, &end) = self.lost.range(..lba + count).next_back()?;
         (end > lba).then(|| lost(start, end, end - start))

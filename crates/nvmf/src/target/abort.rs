@@ -1,7 +1,7 @@
 //! Abort: stops commands of an I/O queue that no device has yet.
 //!
 //! The admin queue and the I/O queue may be on different workers, so an Abort is asked for and
-//! answered by mail. What is aborted ends with status 07h before the Abort is answered:
+//! answered by mail. An aborted command ends with status 07h before the Abort is answered:
 //!
 //! | the command | is aborted |
 //! | --- | --- |

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use super::ids::{Address, Visitor};
 
-/// What is known of a connection's host.
+/// Standing of a connection's host, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
     #[default]
@@ -51,7 +51,7 @@ struct Entries {
     list: BTreeMap<Visitor, Entry>,
 }
 
-/// What becomes of a new connection.
+/// Fate of a new connection.
 pub(crate) enum Verdict {
     /// It is refused.
     Refused,

@@ -64,7 +64,7 @@ impl Backend {
         }
     }
 
-    /// Appends what is finished; waits for it where the device is driven here and `wait` says so.
+    /// Appends finished commands; waits for them where the device is driven here and `wait` says so.
     pub(crate) fn poll(
         &mut self,
         done: &mut Vec<Completion>,
@@ -95,7 +95,7 @@ impl Backend {
         }
     }
 
-    /// Whether the worker has to look for what is finished: nobody tells it.
+    /// Whether the worker has to look for finished commands: nobody tells it.
     pub(crate) fn is_polled(&self) -> bool {
         matches!(self, Backend::Prompt(queue) if queue.in_flight() > 0)
     }
@@ -119,7 +119,7 @@ impl Backend {
         }
     }
 
-    /// Ends it without waiting for a device that hangs: what that has is leaked.
+    /// Ends it without waiting for a device that hangs: the queue pair is leaked with the commands in the device.
     pub(crate) fn abandon(self) {
         match self {
             Backend::Prompt(queue) if queue.in_flight() > 0 => std::mem::forget(queue),
@@ -135,7 +135,7 @@ pub(crate) struct Aside {
     given: usize,
 }
 
-/// What the thread and the worker share.
+/// State that the thread and the worker share.
 #[derive(Default)]
 struct Link {
     lists: Mutex<Lists>,
@@ -266,7 +266,7 @@ impl Driver {
         }
     }
 
-    /// Gives the device what it takes, and takes what it has finished.
+    /// Gives the device as many commands as it takes, and takes those that it has finished.
     fn step(&mut self, patience: Duration) -> Result<(), DeviceError> {
         let queue = match &mut self.queue {
             Some(queue) => queue,
@@ -281,7 +281,7 @@ impl Driver {
         queue.wait(&mut self.done, Some(patience)).map(drop)
     }
 
-    /// Puts back what the device did not take, and hands over what it has finished.
+    /// Puts back the commands that the device did not take, and hands over those that it has finished.
     fn hand_over(&mut self) {
         if self.batch.is_empty() && self.done.is_empty() {
             return;
@@ -289,7 +289,7 @@ impl Driver {
         let is_done = !self.done.is_empty();
         {
             let mut lists = self.link.lists.lock();
-            // In the order in which they came: before what has come meanwhile.
+            // In the order in which they came: before those that have come meanwhile.
             while let Some(command) = self.batch.pop_back() {
                 lists.incoming.push_front(command);
             }

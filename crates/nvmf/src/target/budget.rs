@@ -4,11 +4,11 @@
 //! A host whose data never comes, or that takes nothing, holds its buffers until it is shed
 //! ([`super::pace`]); a device that hangs holds those of its commands. So nobody gets all there is: a host
 //! may hold as much as is free, which leaves it half when it is alone, a third when there are two, and
-//! always something for the next. A device may hold half of what is free, so that its host has something
+//! always something for the next. A device may hold half of the free memory, so that its host has something
 //! left for other devices. A reserve is for commands of hosts that hold little.
 //!
 //! Invariants
-//! 1. `held` is the size of all buffers that hold data of connections, and the sum of what hosts hold.
+//! 1. `held` is the size of all buffers that hold data of connections, and the sum over the hosts.
 //! 2. Share 0 is that of connections whose host is not known yet. Another share lives while connections
 //!    have it.
 
@@ -16,14 +16,14 @@ use super::config::Limits;
 
 /// The part of a worker's memory that is in reserve.
 const RESERVE: usize = 8;
-/// What a host may hold with help of the reserve: less than this part of it, and than so many bytes.
+/// A host's most with help of the reserve: less than this part of it, and than so many bytes.
 const SMALL: usize = 4;
 const SMALL_BYTES: usize = 256 << 10;
 
 /// The share of connections whose host is not known yet.
 pub(crate) const STRANGERS: usize = 0;
 
-/// What one host holds.
+/// Memory that one host holds.
 #[derive(Default)]
 struct Share {
     host: String,
@@ -39,7 +39,7 @@ pub(crate) struct Budget {
     per_connection: usize,
 }
 
-/// What is asked for, and what those hold already that it is for.
+/// A request for memory, and the memory already held on that account.
 pub(super) struct Ask {
     pub(super) len: usize,
     pub(super) share: usize,

@@ -186,7 +186,7 @@ impl Connection {
         core.is_starved = true;
     }
 
-    /// The connection ends: what the devices have of it is late.
+    /// The connection ends: its commands that the devices have are late.
     pub(crate) fn all_late(&mut self, core: &Core) {
         for index in 0..self.jobs.len() {
             let job = &self.jobs[index];
@@ -212,7 +212,7 @@ impl Connection {
     }
 }
 
-/// The status that tells a host what a device's error tells its caller.
+/// Returns the status that tells a host the same as a device's error tells its caller.
 pub(crate) fn status_of(error: &DeviceError) -> Status {
     match (error.kind(), error.op()) {
         (ErrorKind::Io | ErrorKind::Corrupt, OpKind::Read) => Status::READ_ERROR.final_(),
@@ -222,7 +222,7 @@ pub(crate) fn status_of(error: &DeviceError) -> Status {
     }
 }
 
-/// What kind of work a command is, and how many bytes it moves.
+/// Returns the kind of work of a command, and the bytes it moves.
 fn work_of(sqe: &Sqe, lba_size: u32) -> (Work, u64) {
     let bytes = || LbaCount(LbaRange::of(sqe).count.into()).bytes(lba_size);
     match sqe.opcode {

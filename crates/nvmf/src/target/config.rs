@@ -1,4 +1,4 @@
-//! What a target is to serve, to whom, and how much of the machine it may use.
+//! Configuration of a target: the devices it serves, their hosts, and its limits on the machine.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,14 +19,14 @@ use crate::wire::nqn;
 pub struct TargetConfig {
     /// Where hosts reach it.
     pub portals: Vec<PortalConfig>,
-    /// What they find there.
+    /// The subsystems that they find there.
     pub subsystems: Vec<SubsystemConfig>,
     /// Other discovery services, which the discovery log refers to.
     pub referrals: Vec<SocketAddr>,
     /// The file in which reservations persist where hosts ask for it; it is made if it is not
     /// there. One target at a time may use it.
     pub reservations: Option<PathBuf>,
-    /// What it may use.
+    /// The resources it may use.
     pub limits: Limits,
 }
 
@@ -45,7 +45,7 @@ pub struct PortalConfig {
 }
 
 impl PortalConfig {
-    /// A portal that is announced as what it is, and optimized.
+    /// A portal that is announced under its own address, and optimized.
     #[must_use]
     pub fn new(listen: SocketAddr) -> PortalConfig {
         PortalConfig { listen, announce: None, ana: AnaState::Optimized, tls: false }
@@ -61,9 +61,9 @@ pub struct SubsystemConfig {
     pub serial: Option<String>,
     /// Up to 40 characters.
     pub model: String,
-    /// Who may connect.
+    /// The hosts that may connect.
     pub access: Access,
-    /// What it holds.
+    /// Its namespaces.
     pub namespaces: Vec<NamespaceConfig>,
 }
 
@@ -86,8 +86,8 @@ impl SubsystemConfig {
 pub struct NamespaceConfig {
     /// Its number, from 1 to [`NSID_MAX`].
     pub nsid: u32,
-    /// The device. Hosts that cannot know that the target was started again, and lost what they had
-    /// written and not flushed, need one without a volatile write cache: [`WriteThrough::over`].
+    /// The device. Hosts that cannot know that the target was started again, and lost their
+    /// unflushed writes, need one without a volatile write cache: [`WriteThrough::over`].
     ///
     /// [`WriteThrough::over`]: esker_device::WriteThrough::over
     pub device: Arc<dyn Device>,
@@ -99,10 +99,10 @@ pub struct NamespaceConfig {
 /// The largest namespace id.
 pub const NSID_MAX: u32 = 1024;
 
-/// Who may use a subsystem.
+/// Hosts that may use a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Any host, without proof of who it is.
+    /// Any host, without proof of its identity.
     Any,
     /// These hosts; to others the subsystem does not exist.
     Hosts(Vec<HostConfig>),
@@ -130,7 +130,7 @@ impl HostConfig {
     }
 }
 
-/// What a target may use, so that no host starves another.
+/// Resources that a target may use, so that no host starves another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Event loops, each on a thread of its own. Connections are spread over them.
@@ -155,8 +155,8 @@ pub struct Limits {
     /// The most bytes that hosts may send along with a write command: at most 65,536, a multiple
     /// of 16.
     pub in_capsule_bytes: u32,
-    /// How long a host may take to send the data of a command that it was asked for, to end a PDU that
-    /// it began, or to take what it was sent. Its connection is closed then: others need what it holds.
+    /// Longest time for a host to send data it was asked for, to end a PDU it began, or to take
+    /// bytes sent to it. Its connection is closed then: others need the memory it holds.
     pub transfer: Duration,
     /// How long a device may take for a command before the host is answered with an error. Hosts give up
     /// after some time of their own: Linux after 30 s.
@@ -203,7 +203,7 @@ impl Default for Limits {
 /// Checks an NQN (Base 2.1, 4.7).
 ///
 /// # Errors
-/// A sentence that says what is right.
+/// A sentence that names the rule it breaks, with an example.
 pub fn check_nqn(nqn: &str) -> Result<(), NvmfError> {
     nqn::check(nqn).map_err(|why| {
         let example = "write one like nqn.2026-01.io.example:disk1";
@@ -212,7 +212,7 @@ pub fn check_nqn(nqn: &str) -> Result<(), NvmfError> {
 }
 
 impl SubsystemConfig {
-    /// Checks what does not depend on other subsystems: names, and what Identify has room for.
+    /// Checks everything that does not depend on other subsystems: names, and the room in Identify.
     pub(crate) fn check(&self) -> Result<(), NvmfError> {
         check_nqn(&self.nqn)?;
         let fits = |text: &str, most: usize| {

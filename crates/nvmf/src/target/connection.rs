@@ -30,7 +30,7 @@ pub(super) const ADMIN_CAPSULE_BYTES: u32 = 8192;
 /// Commands until Connect says how many the queue holds: itself.
 const FIRST_SLOTS: u16 = 1;
 
-/// What a connection is for.
+/// Purpose of a connection.
 pub(crate) enum Role {
     /// Not known before Connect.
     New,
@@ -63,9 +63,9 @@ pub(crate) struct Job {
     pub(crate) pieces: u32,
     /// The first error of these.
     pub(super) status: Status,
-    /// It is done when the device is flushed behind it: FUA of what has no data of its own.
+    /// It is done when the device is flushed behind it: FUA of commands without data of their own.
     pub(crate) owes_flush: bool,
-    /// What a Compare compares with.
+    /// The data that a Compare compares with.
     pub(crate) expected: Option<AlignedBuf>,
     /// When the host was asked for its data, which has not come.
     pub(crate) asked: Option<Nanos>,
@@ -122,8 +122,9 @@ pub(crate) struct Connection {
     pub(crate) uses: Vec<Use>,
     /// No more input: it is closed when the devices are done with it.
     pub(crate) is_ending: bool,
-    /// Until when the host has time to take a termination request. What it still sends is dropped meanwhile: a
-    /// socket that is closed with received bytes in it is reset, and the reset overtakes what was sent.
+    /// Until when the host has time to take a termination request. Bytes that it still sends are
+    /// dropped meanwhile: a socket that is closed with received bytes in it is reset, and the reset
+    /// overtakes the bytes sent.
     pub(super) parting: Option<Nanos>,
     /// Whether the socket takes no more for now.
     pub(super) is_blocked: bool,
@@ -183,7 +184,7 @@ impl Connection {
         }
     }
 
-    /// Whether it can be closed: it ends, the devices are done, and what was left to say is said.
+    /// Whether it can be closed: it ends, the devices are done, and the last output is sent.
     pub(crate) fn is_over(&self) -> bool {
         self.is_ending && self.in_device == 0 && self.parting.is_none()
     }
@@ -193,7 +194,7 @@ impl Connection {
         self.parting.is_some_and(|end| now >= end)
     }
 
-    /// Whether the host has still to prove who it is.
+    /// Whether the host has still to prove its identity.
     pub(crate) fn is_unproven(&self) -> bool {
         self.verifier.as_ref().is_some_and(|verifier| !verifier.is_done())
     }
@@ -202,7 +203,7 @@ impl Connection {
         &mut self.jobs[usize::from(slot.0)]
     }
 
-    /// Whether the host is too slow, and with what.
+    /// Returns whether the host is too slow, and with which duty.
     pub(crate) fn is_slow(&mut self, now: Nanos, limit: Duration) -> Option<Slow> {
         let asked = self.jobs.iter().filter_map(|job| job.asked);
         self.pace.look(&self.wire, asked, now, limit)

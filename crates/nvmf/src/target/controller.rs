@@ -1,4 +1,4 @@
-//! A controller: what one host has of a subsystem (or of the discovery service) through one portal.
+//! A controller: the association of one host with a subsystem (or the discovery service) through one portal.
 //!
 //! Invariants
 //! 1. A controller lives as long as its admin connection. When that ends, its I/O connections are
@@ -31,7 +31,7 @@ pub(crate) const AERL: u8 = 3;
 /// Granularity of keep alive timeouts, in units of 100 ms.
 pub(crate) const KAS: u16 = 10;
 
-/// Who is at the other end.
+/// Names of the host at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) nqn: String,
@@ -46,7 +46,7 @@ pub(crate) struct Controller {
     pub(crate) host: Host,
     /// `None`: the discovery service.
     pub(crate) subsystem: Option<Arc<Subsystem>>,
-    /// What the host has to prove, if anything.
+    /// The credentials that the host has to prove, if any.
     pub(crate) credentials: Option<HostConfig>,
     pub(crate) portal: usize,
     /// The worker and connection of the admin queue.
@@ -62,7 +62,7 @@ pub(crate) struct Controller {
     pub(crate) state: Mutex<State>,
 }
 
-/// What changes with admin commands.
+/// State that admin commands change.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     cc: u32,
@@ -132,7 +132,7 @@ impl Controller {
         self.last_heard.store(now.0, Ordering::Relaxed);
     }
 
-    /// Sets the keep alive timeout: what the host asks for, in milliseconds, rounded up to the granularity
+    /// Sets the keep alive timeout: the host's value in milliseconds, rounded up to the granularity
     /// (Base 2.1, 3.9). The transport limits it neither way (TCP 1.1, 3.5); 0 is none.
     pub(crate) fn set_keep_alive(&self, asked_ms: u32) {
         let granularity = u32::from(KAS) * 100;
@@ -177,7 +177,7 @@ impl Controller {
     }
 
     /// Sets CC. The I/O connections end when the controller is disabled or shut down. Disabling resets it
-    /// (Base 2.1, 3.7.2): no command that came before is answered afterwards, and what the host has set is gone.
+    /// (Base 2.1, 3.7.2): no command that came before is answered afterwards, and the host's settings are gone.
     pub(crate) fn configure(&self, cc: u32) -> Ended {
         let mut state = self.state.lock();
         let was_enabled = state.cc & CC_EN != 0;
@@ -203,7 +203,7 @@ impl Controller {
     /// Enters an I/O queue that connects.
     pub(crate) fn enter(&self, qid: u16, at: Address) -> Result<(), NotEntered> {
         let mut state = self.state.lock();
-        // Who ends the controller says so first and then takes those that are entered.
+        // The thread that ends the controller says so first and then takes those that are entered.
         let is_ready =
             state.cc & (CC_EN | CC_SHN) == CC_EN && !self.is_gone.load(Ordering::Acquire);
         if !is_ready {
@@ -260,8 +260,8 @@ impl Controller {
         Some((slot, event))
     }
 
-    /// The host has read a log page: events about it may be sent again. What has happened since the page was
-    /// made is kept.
+    /// The host has read a log page: events about it may be sent again. Events since the page was
+    /// made are kept.
     pub(crate) fn log_was_read(&self, read: &LogRead) {
         let mut state = self.state.lock();
         state.unread.retain(|event| event.to_le_bytes()[2] != read.lid);
@@ -290,7 +290,7 @@ impl Controller {
     }
 }
 
-/// What a host has read of its log pages.
+/// Log page that a host has read.
 #[derive(Debug)]
 pub(crate) struct LogRead {
     pub(crate) lid: u8,
@@ -298,7 +298,7 @@ pub(crate) struct LogRead {
     pub(crate) changed: BTreeSet<u32>,
 }
 
-/// What setting CC ends.
+/// Connections and commands that setting CC ends.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
     /// The I/O connections to close.

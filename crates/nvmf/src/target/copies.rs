@@ -99,7 +99,7 @@ pub(super) struct Copy {
     pub(super) failed: Option<(usize, Status)>,
 }
 
-/// What is in progress of a piece.
+/// Progress of a piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece {
     Free,
@@ -137,7 +137,7 @@ impl Copy {
         (u64::from(self.sources[self.source].nlb) + 1 - self.given).min(self.piece_lbas)
     }
 
-    /// The next piece: where it is read from, and what it is.
+    /// Returns the next piece: the LBA it is read from, and its state.
     pub(super) fn next(&mut self) -> (Lba, Piece) {
         let (source, lbas) = (self.source, self.next_lbas());
         let range = &self.sources[source];

@@ -1,4 +1,4 @@
-//! What the connections of a worker share: its clock, memory, poller, and queue pairs on devices.
+//! State that the connections of a worker share: its clock, memory, poller, and queue pairs on devices.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct DeviceQueue {
     pub(super) bytes: usize,
 }
 
-/// What connections use of their worker.
+/// The part of a worker that its connections use.
 pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
@@ -151,7 +151,7 @@ impl Core {
         self.devices.iter().flatten().map(of).sum()
     }
 
-    /// Whether devices have to be looked at: nobody tells of what they finish, or they take no more.
+    /// Whether devices have to be polled: nobody announces their completions, or they take no more.
     pub(super) fn has_devices_to_poll(&self) -> bool {
         let is_polled = |one: &DeviceQueue| {
             !one.batch.is_empty() && one.queue.may_have_room() || one.queue.is_polled()

@@ -89,7 +89,7 @@ fn connect(
     data: &[u8],
 ) -> Reply {
     let connected = check(connection, core, sqe, data).and_then(|asked| {
-        // The key says who it is, and for which subsystem.
+        // The key tells which host it is, and for which subsystem.
         if let Some(peer) = connection.stream.peer() {
             if peer.host != asked.host.nqn {
                 return Err(Wrong::data(HOST_NQN_AT));
@@ -132,7 +132,7 @@ fn name(connection: &Connection, core: &Core, controller: &Controller) {
     core.shared.admission.named(connection.visitor, host, core.shared.is_listed(host));
 }
 
-/// What a Connect asks for.
+/// Request of a Connect.
 struct Asked {
     request: Connect,
     host: Host,
@@ -191,7 +191,7 @@ fn admin_queue(
     };
     let mut credentials = None;
     if let Some(subsystem) = &subsystem {
-        // A host that may not use it is told what a host is told that asks for nothing that is there.
+        // A host that may not use it gets the same answer as one that asks for a missing subsystem.
         credentials = subsystem.admits(&host.nqn).ok_or_else(missing)?;
         let has_key = credentials.as_ref().is_some_and(|one| one.tls_key.is_some());
         if has_key != shared.portals[connection.portal].tls {

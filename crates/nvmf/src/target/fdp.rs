@@ -1,5 +1,5 @@
-//! Data placement over the network: what the device of a namespace says, in the bytes of the
-//! specification, and what hosts tell it.
+//! Data placement over the network: the device's state in the bytes of the specification, and the
+//! hosts' settings.
 
 use esker_device::DataPlacement;
 use esker_device::PlacementId;

@@ -1,4 +1,4 @@
-//! What a controller and its namespaces say about themselves.
+//! Identify data of a controller and its namespaces.
 
 use super::config::NSID_MAX;
 use super::controller::{AERL, Controller, ERROR_ENTRIES};
@@ -46,7 +46,7 @@ pub(crate) fn identify(
             Ok(namespace_list(ids, sqe.nsid))
         }
     };
-    // What is asked of a namespace that is not there is zero (Base 2.1, 5.1.13).
+    // Identify data of a namespace that is not there is zero (Base 2.1, 5.1.13).
     match (which, csi) {
         (cns::NAMESPACE, _) => {
             Ok(namespace()?
@@ -102,7 +102,7 @@ fn mdts(subsystem: &Subsystem) -> u8 {
     u8::try_from((subsystem.transfer_bytes / 4096).trailing_zeros()).expect("a count of bits")
 }
 
-/// What both kinds of controller say.
+/// Fields that both kinds of controller share.
 fn common(controller: &Controller) -> IdentifyController {
     IdentifyController {
         fr: revision(),

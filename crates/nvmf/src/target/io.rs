@@ -34,7 +34,7 @@ pub(crate) fn execute(
             let namespace = core.namespace(connection.uses[flow].device).clone();
             namespace.reservations.check(controller.claimant(), sqe.opcode).or_else(
                 |conflict| {
-                    // What a reservation never stops (Base 2.1, Figure 128).
+                    // Commands that a reservation never stops (Base 2.1, Figure 128).
                     if is_about_reservations(sqe.opcode) { Ok(()) } else { Err(conflict) }
                 },
             )?;
@@ -217,13 +217,13 @@ fn compare(
         }
         (Err(status), data) => return connection.refuse(core, slot, data, status),
     };
-    // The data of the host is here already: what it is compared with does not wait for memory.
+    // The data of the host is here already: the buffer it is compared with does not wait for memory.
     let buf = connection.take_anyway(core, expected.len());
     connection.job(slot).expected = Some(expected);
     connection.submit(core, slot, Op::Read { lba, buf });
 }
 
-/// Verify reads the range and drops what it read.
+/// Verify reads the range and drops the data.
 fn verify(connection: &mut Connection, core: &mut Core, slot: Slot, namespace: &Namespace) {
     match transfer(core, namespace, &connection.job(slot).sqe) {
         Ok((_, lba, bytes)) => {

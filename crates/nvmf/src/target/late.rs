@@ -1,8 +1,8 @@
-//! Commands that a device does not end in time, and what they keep others from.
+//! Commands that a device does not end in time, and the commands that wait for them.
 //!
-//! A host is answered when [`Limits::command`] has passed. What the device has then it still has: a read fills
-//! a buffer that nobody sees, but a write may be done at any later moment, over what the host has written
-//! since. So a late command that changes LBAs *fences* them: no command that touches them is given to the
+//! A host is answered when [`Limits::command`] has passed. The device still has the command then: a read fills
+//! a buffer that nobody sees, but a write may be done at any later moment, over newer data of the host.
+//! So a late command that changes LBAs *fences* them: no command that touches them is given to the
 //! device before the late one has ended. Commands of a connection that ends are late, too: its host may send
 //! them again over another connection.
 //!
@@ -44,7 +44,7 @@ pub(crate) struct Late {
 #[derive(Default)]
 struct List {
     next: u64,
-    /// What each changes.
+    /// The LBAs that each changes.
     changes: BTreeMap<u64, Option<Range>>,
 }
 
@@ -78,7 +78,7 @@ impl Late {
     }
 }
 
-/// What a command touches.
+/// Returns the LBAs that a command touches.
 fn range_of(sqe: &Sqe) -> Option<Range> {
     match sqe.opcode {
         io::READ | io::WRITE | io::WRITE_ZEROES | io::COMPARE | io::VERIFY => {
@@ -90,7 +90,7 @@ fn range_of(sqe: &Sqe) -> Option<Range> {
     }
 }
 
-/// What a command changes.
+/// Returns the LBAs that a command changes.
 pub(super) fn changes_of(sqe: &Sqe) -> Option<Range> {
     let changes = matches!(sqe.opcode, io::WRITE | io::WRITE_ZEROES | io::DSM | io::COPY);
     range_of(sqe).filter(|_| changes)

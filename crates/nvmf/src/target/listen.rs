@@ -1,4 +1,4 @@
-//! The addresses that a target listens on, and what is done when the process has no descriptor left.
+//! The addresses that a target listens on, and the way out when the process has no descriptor left.
 //!
 //! A connection that cannot be accepted stays in the kernel's queue, and the poller would report it for
 //! ever: the worker would do nothing but fail to accept it. So a descriptor is kept in reserve: it is

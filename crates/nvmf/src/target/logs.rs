@@ -215,7 +215,7 @@ fn discovery(shared: &Shared, controller: &Controller) -> Vec<u8> {
     for (number, portal) in (1..).zip(&shared.portals) {
         entries.push(through(SUBTYPE_CURRENT, DISCOVERY_NQN, number, portal));
     }
-    // A host sees what it may use.
+    // A host sees the subsystems that it may use.
     for subsystem in &*shared.subsystems.read() {
         let Some(host) = subsystem.admits(&controller.host.nqn) else { continue };
         let has_key = host.is_some_and(|host| host.tls_key.is_some());

@@ -8,7 +8,7 @@ use super::core::Core;
 use crate::conn::Slot;
 
 impl Connection {
-    /// The host is known: what the connection holds counts as the host's.
+    /// The host is known: memory that the connection holds counts as the host's.
     pub(crate) fn enter_share(&mut self, core: &mut Core, host: &str) {
         let before = self.share;
         self.leave_share(core);

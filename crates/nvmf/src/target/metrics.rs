@@ -1,4 +1,4 @@
-//! What a target has carried, per host and namespace: counters with one writer each, read by
+//! Work that a target has carried, per host and namespace: counters with one writer each, read by
 //! anyone at any time.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ const OTHERS: &str = "(others)";
 /// How many reasons of closed connections are kept.
 const MOST_CLOSED: usize = 16;
 
-/// What kind of work a command was.
+/// Kind of work of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     Read,
@@ -106,7 +106,7 @@ pub fn bucket_start(index: usize) -> Duration {
     if power < 2 { Duration::ZERO } else { Duration::from_nanos((4 + quarter) << (power - 2)) }
 }
 
-/// What one host did with one namespace.
+/// Work of one host on one namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowMetrics {
     /// NQN of the host.
@@ -178,7 +178,7 @@ impl FlowMetrics {
     }
 }
 
-/// What a target has carried and refused since it was started.
+/// Work that a target has carried and refused since it was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetMetrics {
     /// Connections now.
@@ -195,17 +195,17 @@ pub struct TargetMetrics {
     pub violations: u64,
     /// Connections closed because the host was silent.
     pub timeouts: u64,
-    /// Connections closed because the host was too slow: it did not send what it was asked for, or take
-    /// what it was sent, in time.
+    /// Connections closed because the host was too slow: it did not send the data asked for, or
+    /// take the bytes sent to it, in time.
     pub slow: u64,
     /// Commands that a device did not end in time.
     pub late: u64,
-    /// Hosts that failed to prove who they are.
+    /// Hosts that failed to prove their identity.
     pub unauthenticated: u64,
     /// Why connections were closed last, the newest last.
     pub closed: Vec<String>,
-    /// What each host did with each namespace; those of many hosts that are on no list, or are gone, are
-    /// together in one that is called `(others)`.
+    /// Work of each host on each namespace; those of many hosts that are on no list, or are gone,
+    /// are together in one that is called `(others)`.
     pub flows: Vec<FlowMetrics>,
 }
 
@@ -226,7 +226,7 @@ pub(crate) struct Registry {
 }
 
 /// The sums that have a name, and that of all others. Names are invented as easily as connections are made,
-/// so what is told of them is bounded: [`MOST_SUMS`] hosts and namespaces, of which half at most are of hosts
+/// so the number reported is bounded: [`MOST_SUMS`] hosts and namespaces, of which half at most are of hosts
 /// on no list. Those that are gone make room for new ones.
 #[derive(Debug)]
 struct Sums {
@@ -235,11 +235,11 @@ struct Sums {
     others: Sum,
 }
 
-/// What one host did with one namespace.
+/// Sum of the work of one host on one namespace.
 #[derive(Debug)]
 struct Sum {
     is_listed: bool,
-    /// What connections did that have ended.
+    /// Work of connections that have ended.
     ended: FlowMetrics,
     /// Those that have not.
     flows: Vec<Arc<Flow>>,

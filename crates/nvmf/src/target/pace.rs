@@ -1,11 +1,12 @@
-//! Hosts that are too slow: what a host has begun it has to end in a time, however many bytes of it trickle
-//! in meanwhile. A connection that does not is shed, because what it holds others need.
+//! Hosts that are too slow: a host has to end each thing it has begun in a time, however many bytes
+//! of it trickle in meanwhile. A connection that does not is shed, because others need the memory
+//! it holds.
 //!
 //! | the host | in [`Limits::transfer`] |
 //! | --- | --- |
 //! | was asked for the data of a command | has sent all of it |
 //! | has begun a PDU | has ended it |
-//! | has answers to take | has taken what waits for it now |
+//! | has answers to take | has taken those that wait for it now |
 //!
 //! A time runs for each command, each PDU and each backlog, not from the last byte. All of it is looked at
 //! with every tick of the worker and costs nothing between them.
@@ -19,7 +20,7 @@ use esker_base::Nanos;
 
 use crate::conn::ControllerConnection;
 
-/// What a host was too slow with.
+/// Duty that a host was too slow with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slow {
     Data,
@@ -37,20 +38,20 @@ impl fmt::Display for Slow {
     }
 }
 
-/// What was seen of a connection with the last ticks.
+/// Observations of a connection with the last ticks.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// Commands whose data was asked for and has not come.
     pub(crate) fetching: usize,
     /// The number of the PDU that is under way, and since when it is known to be.
     pdu: Option<(u64, Nanos)>,
-    /// How far the host has to take what it is sent, and since when.
+    /// The position up to which the host has to take its output, and since when.
     backlog: Option<(u64, Nanos)>,
 }
 
 impl Pace {
-    /// Whether the host is too slow, and with what; `asked` are the times when it was asked for data that has not
-    /// come.
+    /// Returns whether the host is too slow, and with which duty; `asked` are the times when it was
+    /// asked for data that has not come.
     pub(crate) fn look(
         &mut self,
         wire: &ControllerConnection,

@@ -1,7 +1,7 @@
 //! Another configuration for a target that runs: subsystems, namespaces, hosts and their keys.
 //!
 //! Invariants
-//! 1. What can be refused is refused before anything changes.
+//! 1. Everything that can be refused is refused before anything changes.
 //! 2. A host that may not use a subsystem any more has lost its connections to it, or is about to,
 //!    when [`Target::reconfigure`] returns. Keys are asked for when a host connects: a host that is
 //!    connected keeps its connections when its key changes.
@@ -14,7 +14,7 @@ use super::config::{Limits, PortalConfig, TargetConfig};
 use super::subsystem::Subsystem;
 use crate::error::NvmfError;
 
-/// What a target was started with and keeps.
+/// Settings that a target was started with and keeps.
 pub(super) struct Started {
     portals: Vec<PortalConfig>,
     limits: Limits,
@@ -27,7 +27,7 @@ impl Started {
         Started { portals, limits, reservations }
     }
 
-    /// What of `config` needs another start.
+    /// Returns the parts of `config` that need another start, in sentences.
     fn differences(&self, config: &TargetConfig) -> Vec<String> {
         let parts = [
             ("the addresses listened on and announced", self.portals != config.portals),
@@ -45,7 +45,7 @@ impl Target {
     /// Puts another configuration into force: subsystems and namespaces come and go, hosts may
     /// connect or not any more, keys are others, referrals too. Connected hosts are told. Namespaces
     /// are the same if their device is, as an object; addresses, limits and the file of reservations
-    /// stay as they were. Returns what of the configuration is not in force, in sentences.
+    /// stay as they were. Returns the parts of the configuration that are not in force, in sentences.
     ///
     /// # Errors
     /// When the configuration is wrong; the one before is in force then.

@@ -17,7 +17,7 @@ pub(crate) enum Reply {
     Failed(Status),
     /// Data, and dwords 0 and 1 of the response.
     Data(Vec<u8>, u64),
-    /// Data of a log page, and what the host has read once it gets them.
+    /// Data of a log page, and the events that the host has read once it gets them.
     Log(Vec<u8>, Option<LogRead>),
     /// It worked, and first the command in this slot is answered that it aborted.
     Aborted(Slot),

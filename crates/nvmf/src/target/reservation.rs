@@ -1,5 +1,5 @@
 //! Reservations of one namespace (Base 2.1, 8.1.22): hosts register keys, one of them holds the
-//! reservation, and its type says what the others may still do.
+//! reservation, and its type says which commands the others may still run.
 //!
 //! With a file for them ([`Store`]), reservations outlive the target where hosts ask for it (PTPL).
 //! Without one nothing persists, as RESCAP and PTPLS say. Linux asks for it in every registration,
@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. A holder is a registrant. With the all-registrants types every registrant holds.
 //! 2. `is_active` is false only while there is no reservation: commands look no further then.
-//! 3. While PTPL is set, `state` is what the file has: a change is synced before it is in force,
+//! 3. While PTPL is set, `state` is the content of the file: a change is synced before it is in force,
 //!    and before it is answered. `changing` is held meanwhile, `state` is not.
 
 mod omf;
@@ -64,7 +64,7 @@ const WRITE_EXCLUSIVE_REGISTRANTS: u8 = 3;
 const WRITE_EXCLUSIVE_ALL: u8 = 5;
 const EXCLUSIVE_ACCESS_ALL: u8 = 6;
 
-/// What a host says of persistence when it registers (CPTPL): no change, off, on.
+/// Persistence that a host asks for when it registers (CPTPL): no change, off, on.
 const CPTPL_KEEP: u32 = 0;
 const CPTPL_OFF: u32 = 2;
 const CPTPL_ON: u32 = 3;
@@ -76,7 +76,7 @@ const CNTLID_NONE: u16 = 0xffff;
 struct State {
     generation: u32,
     registrations: Vec<Registration>,
-    /// The type, and the holder. With the all-registrants types the holder is who acquired it.
+    /// The type, and the holder. With the all-registrants types the holder is the host that acquired it.
     reservation: Option<(u8, Claimant)>,
     /// Persist through power loss.
     persists: bool,
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// What persists: nothing of hosts without an identifier, who are others after a reset.
+    /// The persistent part: nothing of hosts without an identifier, which are others after a reset.
     fn record(&self) -> Option<Record> {
         let named = self.registrations.iter();
         let registrants: Vec<(HostId, u64)> =
@@ -199,7 +199,7 @@ impl Reservations {
         Ok(())
     }
 
-    /// Ends what a claimant has that nothing persists of.
+    /// Ends the registration of a claimant of which nothing persists.
     pub(crate) fn forget(&self, claimant: Claimant) {
         let _changing = self.changing.lock();
         let mut state = self.state.lock();

@@ -32,8 +32,8 @@ const TURN_BYTES: usize = 512 << 10;
 const BATCH_BYTES: usize = 128 << 10;
 
 impl Connection {
-    /// Reads what is there and acts on it. Returns true when there is more at hand, which waits for
-    /// the devices and the socket to take what was done so far.
+    /// Reads the bytes at hand and acts on them. Returns true when there is more at hand, which
+    /// waits for the devices and the socket to take the work done so far.
     pub(crate) fn receive(&mut self, core: &mut Core) -> bool {
         if self.parting.is_some() {
             self.drop_input(core);
@@ -44,7 +44,7 @@ impl Connection {
         }
         let mut turn = 0;
         let mut has_more = self.handle(core);
-        // Of what waits in the stream and not in the socket, nobody tells again.
+        // Nobody announces again the bytes that wait in the stream and not in the socket.
         while !has_more && !self.is_ending && (turn < TURN_BYTES || self.stream.has_pending()) {
             let mut spaces = self.wire.spaces();
             let room: usize = spaces.iter().map(|space| space.len()).sum();
@@ -83,7 +83,7 @@ impl Connection {
         false
     }
 
-    /// Acts on what was received, until a batch is full: true then.
+    /// Acts on the received bytes, until a batch is full: true then.
     fn handle(&mut self, core: &mut Core) -> bool {
         while !self.is_ending {
             if core.batch_bytes >= BATCH_BYTES {
@@ -123,7 +123,7 @@ impl Connection {
                     None => ControllerConnection::check_sgl(&sqe.sgl, size),
                 };
                 match checked {
-                    // What sends nothing has its SGL for what it receives, which no capsule takes.
+                    // A command that sends nothing has its SGL for the data it receives, which no capsule takes.
                     Ok(()) if !sqe.is_from_host() && data.is_some() => {
                         self.give_back(core, data);
                         self.finish(core, slot, Status::SGL_TYPE.final_());
@@ -155,7 +155,7 @@ impl Connection {
     /// Asks the host for the data of a command, now or when there is memory.
     pub(crate) fn fetch(&mut self, core: &mut Core, slot: Slot) {
         let length = to_usize(self.job(slot).sqe.sgl.length.into());
-        // Who it is has room in a capsule; before that is known, nothing larger has to come.
+        // A host's names and proofs fit into a capsule; before they are known, nothing larger has to come.
         let most = match self.role {
             Role::New => ADMIN_CAPSULE_BYTES,
             _ if self.is_unproven() => ADMIN_CAPSULE_BYTES,
@@ -256,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Sends what is to be sent, as far as the socket takes it.
+    /// Sends the output, as far as the socket takes it.
     pub(crate) fn flush(&mut self, core: &mut Core) {
         if self.is_ending && self.parting.is_none() || !self.shake_hands(core) {
             return;
@@ -286,12 +286,12 @@ impl Connection {
     fn watch(&mut self, core: &Core, is_blocked: bool) {
         if self.is_blocked != is_blocked && (!self.is_ending || self.parting.is_some()) {
             self.is_blocked = is_blocked;
-            // What a host sends that is being parted from is dropped, whether it takes what it is sent or not.
+            // Bytes of a host that is being parted from are dropped, whether it takes its output or not.
             core.watch(self, !is_blocked || self.parting.is_some(), is_blocked);
         }
     }
 
-    /// Drops what a host sends that is being parted from, until it has closed its end.
+    /// Drops the bytes of a host that is being parted from, until it has closed its end.
     fn drop_input(&mut self, core: &mut Core) {
         let (mut some, mut more) = ([0; 4096], [0; 4096]);
         for _ in 0..TURN_BYTES / (some.len() + more.len()) {
@@ -305,7 +305,7 @@ impl Connection {
     }
 
     /// Ends the connection after its last words: nothing that comes in counts any more, but the socket is closed
-    /// only when the host has had time to take what it is told.
+    /// only when the host has had time to take those words.
     fn part(&mut self, core: &mut Core) {
         self.parting = Some(core.now + core.shared.limits.handshake);
         self.stop(core);
@@ -335,7 +335,7 @@ impl Connection {
         }
     }
 
-    /// Gives back what it held, when it is closed.
+    /// Gives back everything it held, when it is closed.
     pub(crate) fn retire(&mut self, core: &mut Core) {
         if let Role::Io(controller, qid) = &self.role {
             controller.leave(*qid, Address { worker: core.index, connection: self.index });

@@ -1,4 +1,4 @@
-//! What the workers of a target have in common.
+//! State that the workers of a target share.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -50,7 +50,7 @@ impl Portal {
     }
 }
 
-/// What one worker is told by others.
+/// Message to one worker from others.
 pub(crate) enum Message {
     /// A new connection, through a portal.
     Connection(TcpStream, usize, Visitor),
@@ -76,7 +76,7 @@ pub(crate) struct Mailbox {
     pub(crate) load: AtomicUsize,
 }
 
-/// What the workers have in common.
+/// State that the workers share.
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
@@ -89,12 +89,12 @@ pub(crate) struct Shared {
     pub(crate) mailboxes: Vec<Mailbox>,
     /// Connections by host NQN, of hosts that have any.
     by_host: Mutex<BTreeMap<String, usize>>,
-    /// Changes with what the discovery log says.
+    /// Changes with the content of the discovery log.
     pub(crate) generation: AtomicU64,
     pub(crate) metrics: Registry,
     pub(crate) admission: Admission,
     pub(crate) is_stopped: AtomicBool,
-    /// What a thread that drives a device said when it panicked.
+    /// The panic message of a thread that drives a device.
     panic: Mutex<Option<String>>,
     /// Devices that had not ended their commands when the target was closed.
     pub(crate) hung: Mutex<Vec<String>>,
@@ -143,7 +143,7 @@ impl Shared {
         self.stop();
     }
 
-    /// What it said.
+    /// Takes its message.
     pub(crate) fn take_panic(&self) -> Option<String> {
         self.panic.lock().take()
     }
@@ -158,7 +158,7 @@ impl Shared {
         self.tell(at.worker, Message::Close { connection: at.connection, controller });
     }
 
-    /// Tells the worker of the admin queue what became of the command of an Abort.
+    /// Tells the worker of the admin queue the outcome of an Abort.
     pub(crate) fn answer_abort(&self, controller: u16, asked: AbortId, is_done: bool) {
         let Some(admin) = self.controllers.lock().get(&controller).map(|one| one.admin) else {
             return; // nobody waits for the answer

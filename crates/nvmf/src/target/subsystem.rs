@@ -28,7 +28,7 @@ pub(crate) struct Namespace {
     pub(crate) late: Late,
     /// Hosts have it no more.
     pub(crate) is_removed: AtomicBool,
-    /// What the device is; its capacity is in `capacity`.
+    /// Geometry of the device; its capacity is in `capacity`.
     geometry: Geometry,
     /// LBAs, as last told to hosts.
     capacity: AtomicU64,
@@ -66,7 +66,7 @@ impl Namespace {
     }
 }
 
-/// Namespaces, and who may use them.
+/// Namespaces, and the hosts that may use them.
 pub(crate) struct Subsystem {
     pub(crate) nqn: String,
     pub(crate) serial: String,
@@ -208,7 +208,7 @@ impl Subsystem {
         namespaces.iter().filter(|one| one.refresh()).map(|one| one.nsid).collect()
     }
 
-    /// Whether a host may connect, and what is asked of it. `None`: it may not.
+    /// Returns whether a host may connect, and the credentials asked of it. `None`: it may not.
     pub(crate) fn admits(&self, hostnqn: &str) -> Option<Option<HostConfig>> {
         match &*self.access.read() {
             Access::Any => Some(None),
@@ -237,8 +237,8 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Becomes what `config`, which was checked, says. Returns the namespaces that changed, and
-    /// whether those who may connect did.
+    /// Takes on `config`, which was checked. Returns the namespaces that changed, and whether the
+    /// hosts that may connect did.
     pub(crate) fn become_(&self, config: &SubsystemConfig) -> Result<(Vec<u32>, bool), NvmfError> {
         let is_kept = |one: &Namespace, wanted: &NamespaceConfig| {
             one.nsid == wanted.nsid

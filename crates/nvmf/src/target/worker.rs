@@ -1,8 +1,8 @@
 //! One event loop on one thread: its connections, its queue pairs on the devices, its buffers.
 //!
-//! A round is: what is ready is received and acted on; the devices get their batches and give back
-//! what they have finished; responses go out. Each is done for all commands at hand at once, so
-//! that the cost of a system call is shared.
+//! A round is: bytes at hand are received and acted on; the devices get their batches and give back
+//! the commands they have finished; responses go out. Each is done for all commands at hand at
+//! once, so that the cost of a system call is shared.
 //!
 //! When a round found nothing, the loop goes on looking for a while ([`Limits::spin`]), and then
 //! sleeps until a socket is ready; while a device works, it sleeps on that for short times.
@@ -303,7 +303,7 @@ impl Worker {
         self.connections[index] = Some(Box::new(connection));
     }
 
-    /// Gives the devices their batches, and the connections what is finished; says whether
+    /// Gives the devices their batches, and the connections the finished commands; says whether
     /// anything was.
     fn run_devices(&mut self, wait: Option<Duration>) -> bool {
         let mut is_active = false;
@@ -316,8 +316,8 @@ impl Worker {
                 device.queue.submit(&mut device.batch)
             };
             let polled = device.queue.poll(&mut self.done, wait);
-            // A queue pair that is broken finishes nothing: what it has is failed by its device,
-            // what it has not taken is failed here.
+            // A queue pair that is broken finishes nothing: commands in it are failed by its
+            // device, those it has not taken are failed here.
             if let Err(error) = submitted.and(polled) {
                 let batch = std::mem::take(&mut device.batch);
                 self.done.extend(batch.into_iter().map(|Command { tag, op }| Completion {
@@ -360,7 +360,7 @@ impl Worker {
         self.core.dirty.clear();
     }
 
-    /// What is done from time to time: silent hosts are dropped, devices looked at.
+    /// Does periodic work: silent hosts are dropped, devices looked at.
     fn tick(&mut self) {
         let now = self.core.now;
         self.next_tick = now + TICK;

@@ -22,7 +22,7 @@ use crate::auth::Hash;
 const TLS1_3_VERSION: c_int = 0x0304;
 /// The extension pre_shared_key (RFC 8446, 4.2.11).
 const PRE_SHARED_KEY: c_uint = 41;
-/// What a callback for hellos returns to go on.
+/// Result of a callback for hellos that lets the handshake go on.
 const SSL_CLIENT_HELLO_SUCCESS: c_int = 1;
 
 type FindSession =
@@ -68,7 +68,7 @@ unsafe extern "C" {
 /// Finds the PSK with an identity.
 pub(super) type Find = Box<dyn Fn(&str) -> Option<Psk> + Send + Sync>;
 
-/// What the server's callback has.
+/// State of the server's callback.
 struct Served {
     find: Find,
     /// The identity that was found.

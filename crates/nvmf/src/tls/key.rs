@@ -1,4 +1,4 @@
-//! Keys in the form `NVMeTLSkey-1:hh:base64:`, and what follows from them (TP 8018).
+//! Keys in the form `NVMeTLSkey-1:hh:base64:`, and the PSKs derived from them (TP 8018).
 //!
 //! ```text
 //! configured PSK --(hh: 01 SHA-256, 02 SHA-384, 00 none; host NQN)--> retained PSK
@@ -33,9 +33,9 @@ pub enum Derivation {
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsKey {
     configured: Vec<u8>,
-    /// What the retained PSK is made with; without it, it is the configured one.
+    /// The hash that derives the retained PSK; without it, the retained PSK is the configured one.
     transform: Option<Hash>,
-    /// What is meant by an identity that does not tell which.
+    /// The derivation that an identity means if it does not tell which.
     derivation: Derivation,
 }
 
@@ -66,7 +66,7 @@ impl TlsKey {
         Ok(TlsKey { configured: configured.to_vec(), transform, derivation: Derivation::Standard })
     }
 
-    /// The same key, with what is meant by an identity that does not tell which derivation it is of:
+    /// Returns the same key, with the derivation that an identity means if it does not tell which:
     /// those of version 0, and those of keys with 00.
     #[must_use]
     pub fn with_derivation(self, derivation: Derivation) -> TlsKey {
@@ -76,7 +76,7 @@ impl TlsKey {
     /// Reads a key as `nvme gen-tls-key` writes it.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the text, without showing it.
+    /// A sentence that names the fault in the text, without showing it.
     pub fn parse(text: &str) -> Result<TlsKey, NvmfError> {
         let wrong = |why: &str| {
             Err(NvmfError::Config(format!(

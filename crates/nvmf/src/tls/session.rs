@@ -21,11 +21,11 @@ pub(crate) struct Session {
     stream: SslStream<TcpStream>,
     is_server: bool,
     is_done: bool,
-    /// What is to be encrypted, together.
+    /// Bytes to be encrypted, together.
     gathered: Vec<u8>,
 }
 
-/// What all connections share: TLS 1.3 and nothing before it, PSKs with a Diffie-Hellman exchange, and
+/// Context that all connections share: TLS 1.3 and nothing before it, PSKs with a Diffie-Hellman exchange, and
 /// neither tickets nor certificates.
 fn context() -> Result<&'static SslContext, ErrorStack> {
     static CONTEXT: OnceLock<Result<SslContext, ErrorStack>> = OnceLock::new();
@@ -90,7 +90,7 @@ impl Session {
         }
     }
 
-    /// Who is at the other end of a server's connection.
+    /// Names of the host at the other end of a server's connection.
     pub(crate) fn peer(&self) -> Option<Peer> {
         ffi::found(self.stream.ssl()).and_then(names_of)
     }
@@ -100,7 +100,7 @@ impl Session {
         self.stream.ssl().pending() > 0
     }
 
-    /// Sends what fits, at most one record; `Ok(None)` when nothing does. Bytes that are not taken
+    /// Sends as much as fits, at most one record; `Ok(None)` when nothing does. Bytes that are not taken
     /// must come again, with the same bytes in front.
     pub(crate) fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         self.gathered.clear();
@@ -114,7 +114,7 @@ impl Session {
         }
     }
 
-    /// Receives what is there; `Ok(None)` when nothing is, `Ok(Some(0))` at the end.
+    /// Receives the bytes at hand; `Ok(None)` when there are none, `Ok(Some(0))` at the end.
     pub(crate) fn receive(
         &mut self,
         spaces: &mut [IoSliceMut<'_>; 2],

@@ -194,7 +194,7 @@ impl Sqe {
 /// A completion queue entry (4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cqe {
-    /// Dwords 0 and 1: what the command returns.
+    /// Dwords 0 and 1: the result of the command.
     pub result: u64,
     /// Submission queue head pointer.
     pub sqhd: u16,

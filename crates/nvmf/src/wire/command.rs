@@ -136,9 +136,9 @@ pub struct CopyArguments {
     pub ranges: u16,
     /// Format of the source ranges; 0 is [`SourceRange`].
     pub format: u8,
-    /// Force unit access for what is written.
+    /// Force unit access for the data written.
     pub fua: bool,
-    /// The placement id of what is written, if it has one.
+    /// The placement id of the data written, if it has one.
     pub placement: Option<PlacementId>,
 }
 

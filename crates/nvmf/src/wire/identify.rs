@@ -183,7 +183,7 @@ structure! {
         30 nmic: u8,
         /// Reservation capabilities.
         31 rescap: u8,
-        /// What deallocated LBAs read as.
+        /// Value that deallocated LBAs read as.
         33 dlfeat: u8,
         /// Optimal I/O boundary in LBAs.
         46 noiob: u16,

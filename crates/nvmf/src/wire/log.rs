@@ -40,7 +40,7 @@ pub mod lid {
 structure! {
     /// SMART and health information (Figure 207). The counters are 128 bits wide.
     SmartLog [512] {
-        /// What is critical.
+        /// The conditions that are critical.
         0 critical_warning: u8,
         /// Composite temperature in kelvin.
         1 temperature: u16,
@@ -168,7 +168,7 @@ structure! {
         0 trtype: u8,
         /// Address family: 1 is IPv4, 2 is IPv6.
         1 adrfam: u8,
-        /// What is there: see the constants.
+        /// The service that is there: see the constants.
         2 subtype: u8,
         /// Transport requirements.
         3 treq: u8,

@@ -17,7 +17,7 @@ pub const FIELD_SIZE: usize = 256;
 /// Checks a name.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The rule that it breaks.
 pub fn check(name: &str) -> Result<(), &'static str> {
     if name.is_empty() {
         return Err("it is empty");
@@ -48,7 +48,7 @@ fn is_date(date: &str) -> bool {
 /// The name in a field of a command's data.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The rule that it breaks.
 pub fn decode(field: &[u8; FIELD_SIZE]) -> Result<String, &'static str> {
     let end = field.iter().position(|&byte| byte == 0).ok_or("no zero byte ends it")?;
     let name = std::str::from_utf8(&field[..end]).map_err(|_| "it is not UTF-8")?;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn malformed_names_are_refused() {
         let long = format!("{PREFIX}{}", "x".repeat(NQN_MAX + 1 - PREFIX.len()));
         let endless = format!("{PREFIX}{}", "x".repeat(FIELD_SIZE - PREFIX.len()));
         let wrong = [

@@ -1,4 +1,4 @@
-//! Protocol data units: what TCP carries (TCP Transport 1.1, 3.6).
+//! Protocol data units: the messages in the TCP stream (TCP Transport 1.1, 3.6).
 //!
 //! A PDU is a common header of 8 bytes, a header of its type, a header digest if negotiated,
 //! padding up to PDO, data, and a data digest if negotiated.

@@ -13,7 +13,7 @@ macro_rules! statuses {
         impl Status {
             $($(#[$about])* pub const $name: Status = Status($value);)*
 
-            /// What a caller can do about it.
+            /// The remedy for callers.
             #[must_use]
             pub fn kind(self) -> ErrorKind {
                 match self.code() {
@@ -148,8 +148,8 @@ impl Status {
 }
 
 impl From<ErrorKind> for Status {
-    /// The status that says what this kind does: the caller at the other end gets a kind that
-    /// tells to do the same.
+    /// The status that asks for the same remedy as this kind: the caller at the other end gets a
+    /// kind with that remedy.
     fn from(kind: ErrorKind) -> Status {
         match kind {
             ErrorKind::Retry => Status::NOT_READY,

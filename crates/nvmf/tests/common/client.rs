@@ -14,7 +14,7 @@ use esker_nvmf::wire::fabrics::{
 use esker_nvmf::wire::status::Status;
 use esker_nvmf::wire::{feature, padded};
 
-/// What a socket is to the client: anything it can read and write.
+/// Socket of the client: anything it can read and write.
 pub(crate) trait Bytes: Read + Write {}
 impl<T: Read + Write> Bytes for T {}
 
@@ -25,7 +25,7 @@ pub(crate) struct Client {
     finished: Vec<(u16, Cqe, Payload)>,
 }
 
-/// Who connects, and to what.
+/// Names of the host that connects, and of its target.
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) host_nqn: String,

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 pub(crate) const LBA: usize = 512;
 
-/// What is on the medium, which several devices may share.
+/// Content of the medium, which several devices may share.
 pub(crate) type Medium = Arc<Mutex<Vec<u8>>>;
 
 pub(crate) struct Forgetful(Arc<Shared>);
@@ -25,7 +25,7 @@ struct Shared {
 struct State {
     is_volatile: bool,
     is_off: bool,
-    /// What reads give.
+    /// Content that reads return.
     cached: Vec<u8>,
     /// LBAs that the medium has otherwise.
     dirty: BTreeSet<usize>,

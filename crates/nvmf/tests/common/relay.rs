@@ -1,5 +1,5 @@
 //! A relay between an initiator and a target, which knows the protocol: it passes everything on,
-//! but does to the I/O queues what it is told to. Connect and the admin queue always work.
+//! but treats the I/O queues as it is told to. Connect and the admin queue always work.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use esker_nvmf::wire::pdu::{CommonHeader, PduType, Transfer};
 use esker_nvmf::wire::status::Status;
 use parking_lot::Mutex;
 
-/// What becomes of the commands of I/O queues.
+/// Fate of the commands of I/O queues.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mood {
     /// They are passed on.
@@ -26,7 +26,7 @@ pub(crate) enum Mood {
     Trickles(Trickle),
 }
 
-/// What comes instead of an answer.
+/// PDUs that come instead of an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Trickle {
     /// C2HData without a byte of data.

@@ -1,4 +1,4 @@
-//! A host that says exactly what it is told to, word by word.
+//! A host that sends exactly the given bytes, word by word.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

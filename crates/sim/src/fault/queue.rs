@@ -1,4 +1,4 @@
-//! The queue pair of a device with faults: what happens to a command on its way in and out.
+//! The queue pair of a device with faults: effects on a command on its way in and out.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use esker_device::{Cause, Command, Completion, Device, DeviceError, Op, QueuePai
 use super::{Effect, FaultPlan};
 use crate::flight::InFlight;
 
-/// What remains to be done with a command when the wrapped device has finished it.
+/// Work that remains with a command when the wrapped device has finished it.
 enum Rest {
     Nothing,
     /// Give the buffer its size back, and complete with this error.
@@ -153,7 +153,7 @@ impl Queue {
         }
     }
 
-    /// Moves what arrived to `done`, or to those held; returns how many to `done`.
+    /// Moves arrived completions to `done`, or to those held; returns how many to `done`.
     fn hand_out(&mut self, done: &mut Vec<Completion>) -> usize {
         let before = done.len();
         for mut completion in self.arrived.drain(..) {

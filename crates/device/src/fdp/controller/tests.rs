@@ -1,4 +1,4 @@
-//! Which commands a host sends for what it asks, as golden bytes, and what it makes of answers.
+//! Commands that a host sends for its requests, as golden bytes, and its readings of the answers.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::fdp::Isolation;
 use crate::fdp::wire::command::Queue;
 
-/// A controller that answers as it was told, and writes down what it is asked.
+/// A controller that answers as it was told, and writes down the commands.
 #[derive(Default)]
 pub(crate) struct Fake {
     asked: Mutex<String>,

@@ -1,5 +1,5 @@
 //! The commands by which a host uses data placement: opcodes and command dwords (Base 2.1, 5.1.11 to
-//! 5.1.13 and 5.1.25; NVM Command Set 1.1, 3.3.5 and 3.3.6). What they transfer is in the parent.
+//! 5.1.13 and 5.1.25; NVM Command Set 1.1, 3.3.5 and 3.3.6). Their data is in the parent.
 //!
 //! | command | queue, opcode | dword 10 | dword 11 | dword 12 |
 //! | --- | --- | --- | --- | --- |
@@ -59,7 +59,7 @@ pub enum Queue {
     Io,
 }
 
-/// A command, without what it transfers.
+/// A command, without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NvmeCommand {
     /// For messages.
@@ -151,7 +151,7 @@ impl NvmeCommand {
     }
 }
 
-/// What Identify Controller says.
+/// Identify Controller, as far as data placement needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerIdentity {
     /// CTRATT: whether it has data placement.
@@ -162,7 +162,7 @@ pub struct ControllerIdentity {
     pub serial: String,
 }
 
-/// What Identify Controller says: CTRATT at 96, SN at 4, SUBNQN at 768.
+/// Decodes Identify Controller: CTRATT at 96, SN at 4, SUBNQN at 768.
 ///
 /// # Errors
 /// Fewer than 1,024 bytes.

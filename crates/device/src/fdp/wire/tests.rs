@@ -103,7 +103,7 @@ fn the_bytes_are_those_of_the_golden_file() {
 }
 
 #[test]
-fn what_is_encoded_is_decoded() {
+fn encoded_structures_are_decoded() {
     assert_eq!(decode_endurance(&encode_endurance(&endurance())), Ok(endurance()));
     let bytes = encode_configurations(&configurations());
     assert_eq!(configurations_size(&bytes), Ok(u32::try_from(bytes.len()).unwrap()));

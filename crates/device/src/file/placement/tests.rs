@@ -1,4 +1,4 @@
-//! What is offered of drives of all kinds.
+//! Placement ids offered for drives of all kinds.
 
 use esker_base::{AlignedBuf, ErrorKind, LbaCount};
 
@@ -7,7 +7,7 @@ use crate::fdp::{Configuration, HandleStatus, Isolation, wire};
 
 const WAYS: Ways = Ways { is_direct: true, uses_io_uring: true };
 
-/// A drive by what it says; `None` where it refuses.
+/// A drive by its answers; `None` where it refuses.
 #[derive(Clone)]
 struct Fake {
     attributes: u32,
@@ -87,7 +87,7 @@ fn a_drive_offers_the_ids_that_the_kernel_has_streams_for() {
 }
 
 #[test]
-fn what_keeps_a_drive_from_offering_ids_is_said() {
+fn reason_that_keeps_a_drive_from_offering_ids_is_said() {
     let drive = Fake { ids: Some(vec![0, 1, 2, 3]), ..WHOLE };
     let why = |drive: &Fake, streams, ways, words: &str| {
         let why = offered(drive, streams, ways).unwrap_err();

@@ -1,4 +1,4 @@
-//! When a command may be sent, and what of it is kept until it is flushed
+//! When a command may be sent, and which part of it is kept until it is flushed
 //! ([`unflushed`](crate::initiator::unflushed)).
 
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::{Pending, Queue, State};
 use crate::initiator::shared::Shared;
 use crate::initiator::unflushed::{Clear, Controller, Kept, Ticket, Written};
 
-/// How often a flush waits for what was written through other controllers.
+/// Number of times that a flush waits for writes through other controllers.
 const DETOURS: u32 = 20;
 
 /// Whether a command may be sent now.

@@ -65,7 +65,7 @@ impl Queue {
         self.connect(Start::With(active), flush);
     }
 
-    /// Looks for a connection; on it, what was written up to a number is to be flushed.
+    /// Looks for a connection; with a number, the writes up to it are to be flushed on it.
     pub(super) fn connect(&mut self, start: Start, flush: Option<u64>) {
         let now = self.shared().clock.now();
         for index in &self.waiting {

@@ -1,4 +1,4 @@
-//! The bookkeeping by itself: small cases, and a model of what a flush has to cover.
+//! The bookkeeping by itself: small cases, and a model of the writes that a flush has to cover.
 
 use esker_base::Rng;
 
@@ -27,7 +27,7 @@ fn write(unflushed: &mut Unflushed, lba: u64, count: u64, byte: u8, by: Controll
     unflushed.complete(&ticket, Written::Data(&data, None), false, all)
 }
 
-/// What would be written again: LBAs and their bytes.
+/// Returns the data that would be written again: LBAs and their bytes.
 fn content(unflushed: &mut Unflushed) -> Vec<(u64, u8)> {
     let pieces = unflushed.take_orphans(u64::MAX, |_| false);
     let mut content = Vec::new();
@@ -70,7 +70,7 @@ fn write_in_flight_through_a_live_controller_is_not_written_over() {
     assert!(unflushed.begin(4, 1, C).is_none());
     assert!(unflushed.begin(2, 1, C).is_some());
     pieces.iter().for_each(|piece| unflushed.moved(piece, Some(C)));
-    // A flush waits for that write: it stands for what was there.
+    // A flush waits for that write: it stands for the content before it.
     let number = unflushed.number();
     assert_eq!(unflushed.is_clear(number, C, but_a), Clear::Later);
     unflushed.complete(&ticket, Written::Zeroes, false, but_a);
@@ -103,7 +103,7 @@ fn flush_covers_what_its_controller_had_completed_when_it_was_sent() {
     assert_eq!(content(&mut unflushed), [(1, 2), (2, 3)]);
     unflushed.flushed(unflushed.number(), C);
     assert_eq!(content(&mut unflushed), [(1, 2)]);
-    // One of another controller covers nothing of what is moved to the next.
+    // A flush of another controller covers nothing that is moved to the next.
     let pieces = unflushed.take_orphans(u64::MAX, but_a);
     pieces.iter().for_each(|piece| unflushed.moved(piece, Some(B)));
     unflushed.flushed(unflushed.number(), A);
@@ -127,7 +127,7 @@ fn room_is_bounded_and_freed_by_flushes_alone() {
 }
 
 #[test]
-fn what_is_not_kept_is_lost_with_its_controller_until_it_is_written() {
+fn unkept_data_is_lost_with_its_controller_until_it_is_written() {
     let mut unflushed = unflushed(0);
     for lba in 0..1000 {
         write(&mut unflushed, lba, 1, 1, A);
@@ -159,8 +159,8 @@ fn ranges_that_are_lost_are_bounded_and_none_is_forgotten() {
     assert!((0..10_000).all(|n| unflushed.lost_in(Lba(n * 3), 1).is_some()));
 }
 
-/// Against arrays: after any steps, what is to be written again of LBAs that no flush has covered
-/// is what was written last; and the bytes are counted right.
+/// Against arrays: after any steps, LBAs that no flush has covered are written again with the data
+/// last written; and the bytes are counted right.
 #[test]
 fn random_writes_flushes_and_losses_agree_with_a_model() {
     const LBAS: usize = 64;

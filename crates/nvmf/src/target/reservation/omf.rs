@@ -38,7 +38,7 @@ const _: () = assert!(REGISTRANT_SIZE == size_of::<HostId>() + size_of::<u64>())
 /// A namespace: NQN of its subsystem, and its number.
 pub(super) type Key = (String, u32);
 
-/// What persists of a namespace.
+/// Persistent state of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) generation: u32,

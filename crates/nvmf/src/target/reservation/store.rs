@@ -2,7 +2,7 @@
 //! one, synced and put in its place whenever something in it changes.
 //!
 //! Invariants
-//! 1. What `records` has is on the medium: a change that could not be written is not in it.
+//! 1. `records` is on the medium: a change that could not be written is not in it.
 //! 2. No other store has the file: each holds the lock of `PATH.lock` while it lives. The file itself
 //!    cannot carry the lock, since every change puts another in its place.
 
@@ -43,7 +43,7 @@ impl Store {
                 return Err(NvmfError::os(format!("reading the reservations {shown}"), &error));
             }
         };
-        // What cannot be written is better known now.
+        // A failure to write is better known now.
         write(path, &records)
             .map_err(|error| NvmfError::os(format!("writing the reservations {shown}"), &error))?;
         Ok(Store { path: path.to_owned(), records: Mutex::new(records), _lock: lock })
@@ -53,7 +53,7 @@ impl Store {
         self.records.lock().get(key).cloned()
     }
 
-    /// Changes what persists of a namespace; durable when it returns.
+    /// Changes the record of a namespace; durable when it returns.
     pub(super) fn put(&self, key: &Key, record: Option<Record>) -> io::Result<()> {
         let mut records = self.records.lock();
         if records.get(key) == record.as_ref() {
