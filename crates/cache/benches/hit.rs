@@ -1,4 +1,4 @@
-//! What a hit costs in process: beside the flash device alone, and with several threads.
+//! Cost of a hit in process: beside the flash device alone, and with several threads.
 //!
 //! `cargo bench -p esker-cache --bench hit`
 
@@ -20,7 +20,7 @@ use esker_device::{Command, Device, MemoryDevice, NullDevice, Op, Port, QueuePai
 
 const BLOCKS: u64 = 16 << 10;
 
-/// A flash device whose data costs a copy and shares nothing: what is left is the cache's own.
+/// A flash device whose data costs a copy and shares nothing: the rest is the cache's own cost.
 fn quick(memory: Arc<dyn Device>, data: Lba) -> Arc<dyn Device> {
     let page = vec![7; 4096]; // each queue pair has its own
     let answer = move |op| match op {

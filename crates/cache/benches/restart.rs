@@ -101,7 +101,7 @@ fn main() {
         };
         touch(0);
         let first = clock.now();
-        // A thousandth of the sets, to say what the first touch of each costs.
+        // A hundredth of the sets, to show the cost of the first touch of each.
         (1..superblock.sets).step_by(100).for_each(&mut touch);
         let touched = f64::from(superblock.sets.div_ceil(100) - 1);
         let each = (clock.now() - first).as_secs_f64() * 1e6 / touched;

@@ -1,4 +1,4 @@
-//! What the host's hits lose while the cache writes back.
+//! Slowdown of the host's hits while the cache writes back.
 //!
 //! `cargo bench -p esker-cache --bench writeback`
 //!

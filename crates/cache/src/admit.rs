@@ -1,7 +1,7 @@
 //! Admission: sequential streams bypass the cache, blocks that are read once may stay outside, and
 //! writes to the flash device keep to a budget.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `door` | whether a block that was missed is let in |
 //! | `history` | which blocks were missed lately |
@@ -36,7 +36,7 @@ pub(crate) struct Streams {
     turn: u64,
 }
 
-/// What a command's stream asks for.
+/// Treatment that a command's stream asks for: bypass or read-ahead.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Flow {
     /// Whether it is so long that the command bypasses the cache.
@@ -91,11 +91,11 @@ pub(crate) struct Budget {
     clock: Clock,
     /// Bytes in a second; none without a limit.
     bytes_per_second: Option<f64>,
-    /// What may be spent at once.
+    /// Bytes that may be spent at once.
     burst: f64,
     opened: Nanos,
     spent: AtomicU64,
-    /// What was spent when it was last looked at, and what was left then.
+    /// Bytes spent and bytes left when the budget was last settled, and the time of that.
     state: Mutex<(u64, f64, Nanos)>,
 }
 
@@ -119,7 +119,7 @@ impl Budget {
         }
     }
 
-    /// The same for another capacity, which goes on from what was left and spent there.
+    /// The same for another capacity, continuing from the bytes left and spent there.
     pub(crate) fn go_on_from(self, before: &Budget) -> Budget {
         let (seen, left, then) = *before.state.lock();
         Budget {

@@ -1,7 +1,7 @@
 //! A cache as a device: made, opened, changed, detached.
 //!
 //! Called by `stack`, `cli` and tests. Each queue pair does its own I/O (`queue`); one thread, or
-//! whoever calls [`Cache::step`], cleans and checkpoints.
+//! the caller of [`Cache::step`], cleans and checkpoints.
 
 mod pairing;
 
@@ -49,16 +49,16 @@ pub struct Cache {
     remarks: Vec<String>,
 }
 
-/// What the cache's thread works with. The cleaner's lock comes before that of what is shared,
-/// which is held for writing only while that is replaced.
+/// State of the cache's thread. The cleaner's lock comes before that of the shared state, which is held for writing
+/// only while that state is replaced.
 pub(crate) struct Engine {
     pub(crate) shared: RwLock<Arc<Shared>>,
     pub(crate) cleaner: Mutex<Cleaner>,
-    /// A queue pair is entered while what is shared is held.
+    /// A queue pair is entered while the shared state is held.
     pub(crate) queues: Arc<Queues>,
 }
 
-/// What a flash device says of the cache on it.
+/// Facts about a cache that its flash device keeps.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Info {
     /// Where writes go.
@@ -67,9 +67,9 @@ pub struct Info {
     pub is_detached: bool,
     /// Bytes of the origin when it was made.
     pub origin_bytes: u64,
-    /// What tells the origin from other devices, if it is known.
+    /// Identity that tells the origin from other devices, if it is known.
     pub origin: Option<String>,
-    /// Sampled blocks of the origin that have to be what they were.
+    /// Sampled blocks of the origin whose content must be unchanged.
     pub armed_samples: u32,
     /// Bytes of the flash device that it uses.
     pub flash_bytes: u64,
@@ -123,7 +123,7 @@ impl Cache {
         store::format(&mut medium, &superblock)
     }
 
-    /// What `flash` says of the cache on it.
+    /// Reads the facts about the cache on `flash`.
     ///
     /// # Errors
     /// `NotFound` when there is none, `Corrupt` when it is damaged; a device's.
@@ -254,8 +254,8 @@ impl Cache {
         self.engine.cleaner.lock().clean_all(&self.shared())
     }
 
-    /// A step of what is not urgent: cleaning, naming, the checkpoint. For
-    /// [`Background::Manual`]; `is_idle` cleans everything. Whether anything was done.
+    /// A step of the work that is not urgent: cleaning, naming, the checkpoint. For [`Background::Manual`]; `is_idle`
+    /// cleans everything. Returns whether anything was done.
     ///
     /// # Errors
     /// A device's.
@@ -307,7 +307,7 @@ impl Cache {
 
     /// Makes a cache that is not open anew with another size, which may be any: everything dirty is
     /// written back to the origin first, then an empty cache is made, of `flash_bytes` or all of the
-    /// flash device. [`Cache::resize`] keeps what is cached.
+    /// flash device. [`Cache::resize`] keeps the cached blocks.
     ///
     /// # Errors
     /// As [`Cache::open`] and [`Cache::create`]; before the new cache is made, the old one is
@@ -327,7 +327,7 @@ impl Cache {
         };
         let set_bytes = match division {
             Division::Single => CreateOptions::default().set_bytes,
-            // It may have grown beyond what a new one can have.
+            // It may have grown beyond the limit of a new one.
             _ => u64::from(old.set_slots.min(MOST_NEW_SLOTS)) * BLOCK,
         };
         let new = CreateOptions {
@@ -555,7 +555,7 @@ impl Device for Cache {
         self.origin.discards_zero()
     }
 
-    /// The origin as the cache has it: what is on the flash device only is part of it.
+    /// The origin as the cache has it, including blocks that are on the flash device only.
     fn identity(&self) -> Option<Identity> {
         let id = self.shared().store.lock().superblock.id;
         Some(self.origin.identity()?.part(&format!("cache-{id:x}")))

@@ -1,7 +1,7 @@
 //! Writes dirty blocks back to the origin, in its order and with their neighbours, and gives clean
 //! blocks names, so that they survive a restart.
 //!
-//! Called by the cache's thread, or by whoever steps it; and when everything has to be clean.
+//! Called by the cache's thread, or by a caller that steps it; and when everything has to be clean.
 //!
 //! Invariants
 //! 1. A block is written back only from a slot that the medium names dirty: so a crash in between
@@ -31,7 +31,7 @@ const BATCH: usize = 256;
 const LARGEST_WRITE: u64 = 1 << 20;
 /// Bytes of buffers that may lie idle between two batches.
 const MOST_IDLE_BYTES: usize = 4 << 20;
-/// How often, a millisecond each, those who write what is dirty are waited for.
+/// How often the cleaner waits for writers of dirty blocks, a millisecond each.
 const IDLE_TRIES: u32 = 1_000;
 /// Commands in flight at a device.
 const DEPTH: usize = 16;
@@ -49,10 +49,10 @@ pub(crate) struct Cleaner {
     pub(crate) resampled: Option<Nanos>,
 }
 
-/// What is to be cleaned.
+/// Scope of a cleaning.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// What is likely to be needed for others soon.
+    /// Blocks whose slots others are likely to need soon.
     Due,
     /// Everything.
     All,
@@ -250,7 +250,7 @@ impl Cleaner {
         written?;
         shared.flush_origin()?;
         if shared.origin_losses() != losses {
-            // Another one's flush failed in between: what was written here may be gone.
+            // Another one's flush failed in between: the blocks written here may be gone.
             let why = "a flush failed while blocks were written back; they are still dirty";
             return Err(origin_lost(shared, why).into());
         }
@@ -266,7 +266,7 @@ impl Cleaner {
     /// # Errors
     /// `InUse` when they leave no end to it; a device's.
     pub(crate) fn clean_all(&mut self, shared: &Shared) -> Result<(), CacheError> {
-        // Twice what was dirty at first, and a batch.
+        // Twice the blocks that were dirty at first, and a batch.
         let mut most = 2 * shared.dirty_blocks() + to_u64(BATCH);
         let mut idle = 0;
         while shared.dirty_blocks() > 0 {

@@ -1,9 +1,9 @@
-//! Makes the medium call slots what they are: one journal record for all that has changed.
+//! Gives slots their true names on the medium: one journal record for all that has changed.
 //!
 //! Called by queue pairs (a flush, a slot that has to lose its name before the origin or the slot
 //! is written), by `clean`, and when a cache is closed.
 //!
-//! Invariants: what makes every crash harmless
+//! Invariants: these make every crash harmless
 //! 1. A slot is named dirty, or clean, only after the data in it is durable.
 //! 2. A slot is named clean, or loses the name dirty, only after the origin's content is durable.
 //! 3. A slot without a block is free only after the medium does not name it.
@@ -17,7 +17,7 @@ use crate::omf::{Change, Name};
 use crate::shared::Shared;
 use crate::store::{DRAIN_PAGES, Store};
 
-/// What is wanted of slots that hold clean blocks, beside what is pending.
+/// A request about slots that hold clean blocks, beside the pending changes.
 pub(crate) enum Wanted<'a> {
     /// Nothing.
     Nothing,
@@ -46,7 +46,8 @@ fn in_one_record(moves: &[Move], most: usize) -> usize {
 }
 
 impl Shared {
-    /// The host's flush of the flash device: what was written to it, and what it is called.
+    /// The host's flush of the flash device: makes durable the data written to it, and the names of
+    /// its slots.
     pub(crate) fn sync_flash(&self) -> Result<(), CacheError> {
         let mut store = self.store.lock();
         self.commit_with(&mut store, &Wanted::Nothing)?;
@@ -90,7 +91,7 @@ impl Shared {
                 let mut set = self.set_of_slot(slot);
                 let index = self.index(slot);
                 if is_wanted == Some(true) {
-                    // While a range is zeroed, nobody knows what the origin holds.
+                    // While a range is zeroed, the origin's content is unknown.
                     let block = set.set.block(index);
                     if block.is_none_or(|block| self.is_in_range(block)) {
                         continue;
@@ -121,9 +122,9 @@ impl Shared {
         result.map(|()| count)
     }
 
-    /// Writes changes; what is durable when it fails has its new name as the old one, too. A set
-    /// knows of its new names once they are durable: the record behind them may need the area that
-    /// they are in, and then it is what sets say that goes to the table.
+    /// Writes changes. On failure, a change that is durable already has its new name as the old
+    /// one, too. A set takes its new names only once they are durable. The next record may need the
+    /// area that holds them, and then the names in the sets go to the table.
     fn write_moves(&self, store: &mut Store, moves: &mut [Move]) -> Result<(), CacheError> {
         // A dirty block that was written back may have been rewritten in place just before.
         let gives_name = |(_, _, new): &Move| *new != Name::None;

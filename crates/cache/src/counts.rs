@@ -1,5 +1,5 @@
-//! What is counted. Each queue pair counts for itself, so that two threads never write the same
-//! cache line; whoever asks adds up.
+//! Counters of a cache. Each queue pair counts for itself, so that two threads never write the same
+//! cache line; the reader adds up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,14 +30,14 @@ macro_rules! counts {
 }
 
 counts! {
-    // What a device counts.
+    // Counts of a device.
     reads, writes, flushes, discards, read_bytes, written_bytes, discarded_bytes, errors,
-    // Blocks by what became of them.
+    // Blocks by their fate.
     read_hits, read_misses, write_hits, write_misses, bypassed_reads, bypassed_writes,
     fills, fills_dropped, read_ahead, evictions, cleaned, clean_writes,
     // Bytes to and from the devices.
     flash_written_bytes, flash_read_bytes, origin_written_bytes, origin_read_bytes,
-    // What went wrong below.
+    // Errors of the devices below.
     flash_errors, origin_errors,
 }
 

@@ -7,11 +7,11 @@ use thiserror::Error;
 use crate::omf::FormatError;
 use crate::pairing::{Pairing, advice};
 
-/// Why the cache could not do what it was asked for.
+/// Reasons why the cache could not do its work.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// The parameters are wrong; the message says what is right.
+    /// The parameters are wrong; the message says which are right.
     #[error("{0}")]
     Invalid(String),
     /// A cache that is kept cannot have this size; one that is made anew can.
@@ -19,7 +19,7 @@ pub enum CacheError {
     NotInPlace {
         /// The flash device.
         device: String,
-        /// What is in the way.
+        /// The obstacle.
         why: String,
     },
     /// The operating system has no thread to give.
@@ -48,7 +48,7 @@ pub enum CacheError {
     Occupied {
         /// The flash device.
         device: String,
-        /// What was found there.
+        /// The content found there.
         found: Occupant,
     },
     /// The cache was detached: its origin may have changed since.
@@ -60,10 +60,10 @@ pub enum CacheError {
     /// The origin is another one than that of the cache, or was written without it.
     #[error("{pair}; {}", advice(pair))]
     WrongOrigin {
-        /// What tells.
+        /// The comparison that shows it.
         pair: Box<Pairing>,
     },
-    /// Others go on to write what has to be written back.
+    /// Others go on to write blocks that must be written back.
     #[error("{device}: the cache on it is in use: blocks are being written; stop using it first")]
     InUse {
         /// The flash device.
@@ -81,7 +81,7 @@ pub enum CacheError {
         what: &'static str,
         /// Where it lies, in bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// The problem.
         why: FormatError,
     },
     /// The flash device failed in a way that leaves its metadata undefined.
@@ -103,7 +103,7 @@ impl CacheError {
         CacheError::Corrupt { device: device.to_owned(), what, offset, why: why.clone() }
     }
 
-    /// What a caller can do about it.
+    /// The remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -1,11 +1,11 @@
-//! Reads the journal: what the two areas say, and whether they are whole.
+//! Reads the journal: the content of the two areas, and whether they are whole.
 //!
 //! Called by `store` when a cache is opened.
 //!
 //! Invariants
 //! 1. A record counts when it has the cache's id, the area's sequence, its own offset, the next
 //!    number and the checksum of the record before it. The first that does not ends the area.
-//! 2. A record is written when the one before it is durable. So what a crash tore is the last one;
+//! 2. A record is written when the one before it is durable. So a torn record is the last one;
 //!    a good record behind a bad one means damage, and damage is an error.
 //! 3. A newer record in an area without a beginning means damage, too.
 //! 4. An area that the newest record says is needed has to be there, up to the record that the
@@ -18,7 +18,7 @@ use crate::layout::Layout;
 use crate::medium::Medium;
 use crate::omf::{Change, FormatError, RecordHeader, RecordKind, Superblock, record_size};
 
-/// What an area says.
+/// Content of an area.
 #[derive(Debug)]
 pub(crate) struct Area {
     pub(crate) sequence: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Area {
     pub(crate) crc: u32,
 }
 
-/// What the journal says.
+/// Content of the journal.
 pub(crate) struct Replayed {
     /// The area before the current one, if it is still needed.
     pub(crate) previous: Option<Area>,
@@ -174,8 +174,8 @@ fn read_area(
     }
 }
 
-/// Calls `take` with every change of an area that was read, in their order. They are read once more: all of them
-/// at once take several times what a cache needs.
+/// Calls `take` with every change of an area that was read, in their order. It reads them once more: all of them at
+/// once take several times the memory of a cache.
 pub(crate) fn changes(
     medium: &mut Medium,
     superblock: &Superblock,

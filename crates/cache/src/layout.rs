@@ -10,8 +10,8 @@
 //!           row 1: the same
 //! ```
 //!
-//! A *row* has some slots of every set, so a cache grows by a row at its end, and shrinks by what is
-//! at its end, and no block changes its set or its slot. Slots and pages are counted row by row, in
+//! A *row* has some slots of every set. So a cache grows by a row at its end, and shrinks by rows at
+//! its end, and no block changes its set or its slot. Slots and pages are counted row by row, in
 //! a row set by set: those of a set are neighbours on the flash as far as they are in one row.
 //!
 //! Invariants

@@ -1,23 +1,23 @@
 //! A flash cache in front of a disk, and the simulator that replays traces through its policies.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`mapping`] | [`Mapping`]: which set a block of the origin belongs to |
 //! | [`replay`] | the simulator: traces through policies, sizes and geometries |
-//! | [`sets`] | [`Sets`], [`Set`]: what is cached, where, dirty or not, and what goes next |
+//! | [`sets`] | [`Sets`], [`Set`]: blocks in cache, where, dirty or not, and the next victim |
 //! | [`writeback`] | [`WriteBack`]: when dirty blocks are written back, and with which neighbours |
 //! | [`cache`] | [`Cache`]: a device over an origin and a flash device |
 //! | [`options`] | [`CreateOptions`], [`OpenOptions`], [`Mode`] |
-//! | [`stats`] | [`Stats`]: hits, misses, bytes, what is dirty |
+//! | [`stats`] | [`Stats`]: hits, misses, bytes, dirty blocks |
 //! | [`omf`], [`layout`] | every byte of metadata on the flash device, and where it lies |
 //! | `medium` | the flash device, byte by byte |
 //! | `journal`, `store` | reads the journal; superblock, journal and table of an open cache |
-//! | `state`, `shared` | a set in use; what the queue pairs share |
+//! | `state`, `shared` | a set in use; state that the queue pairs share |
 //! | `queue` | a queue pair: reads, writes, discards |
 //! | `commit`, `clean` | makes names durable; writes dirty blocks back |
 //! | `pairing`, `origin` | [`Pairing`]: whether an origin is the one that the flash device knows; its samples |
 //! | `resize` | more or fewer slots, in use |
-//! | `admit`, `counts` | what is let in: streams, admission, the budget of writes; counters |
+//! | `admit`, `counts` | admission of blocks: streams, history, the budget of writes; counters |
 //! | [`error`] | [`CacheError`] |
 //!
 //! A *block* is a number: 4 KiB of the origin, counted from its start. A *slot* is a number as

@@ -152,7 +152,7 @@ impl Mapping {
         self.run_blocks
     }
 
-    /// The set of `block`, and what tells the block from others of that set.
+    /// The set of `block`, and the tag that tells the block from others of that set.
     #[inline]
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // invariant 2, and a remainder below 2^32
@@ -171,7 +171,7 @@ impl Mapping {
         u32::try_from(run % u64::from(self.sets)).unwrap_or(0)
     }
 
-    /// What tells `block` from others of its set; near blocks of a run have near tags.
+    /// The tag that tells `block` from others of its set; near blocks of a run have near tags.
     #[inline]
     #[must_use]
     pub fn tag(&self, block: u64) -> u32 {

@@ -1,6 +1,6 @@
-//! A flash device, byte by byte: what the superblock, the journal and the table are read and written through.
+//! A flash device, byte by byte: access to the superblock, the journal and the table.
 //!
-//! Called by `journal`, `store` and those who make a cache; knows nothing of what the bytes mean.
+//! Called by `journal`, `store` and those who make a cache; does not interpret the bytes.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! Called by `store` and `journal`; calls nothing but the codec and the checksum.
 //!
 //! Invariants
-//! 1. Integers are little-endian. What is reserved is zero.
+//! 1. Integers are little-endian. Reserved bytes are zero.
 //! 2. Every structure has a magic, a version, the cache's id, its own place, and a CRC-32C.
 //! 3. A decoder takes any bytes. A count is checked against the bytes that are there before
 //!    anything is allocated for it.
@@ -50,7 +50,7 @@ pub const PAGE_NAMES: usize = (BLOCK_SIZE - PAGE_HEADER) / 8;
 const _: () = assert!(PAGE_NAMES == 504 && SUPER_SIZE <= BLOCK_SIZE);
 const _: () = assert!(PAGE_HEADER + PAGE_NAMES * 8 == BLOCK_SIZE);
 
-/// Why bytes are not what they should be.
+/// Reasons why bytes are not a valid structure.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FormatError {
     /// They are all zeroes: nothing was ever written there.
@@ -62,17 +62,17 @@ pub enum FormatError {
     /// They are of another version.
     #[error("format version {found}; this program reads versions 1 to {VERSION}")]
     Version {
-        /// What they say.
+        /// The version that they state.
         found: u32,
     },
     /// The checksum is wrong.
     #[error("the checksum of {what} is {found:#010x}, and {expected:#010x} was expected")]
     Checksum {
-        /// Of what.
+        /// The structure.
         what: &'static str,
-        /// What is stored.
+        /// The stored checksum.
         found: u32,
-        /// What follows from the bytes.
+        /// The checksum of the bytes.
         expected: u32,
     },
     /// They belong to another cache or another place.
@@ -80,9 +80,9 @@ pub enum FormatError {
     Mismatch {
         /// Which field.
         what: &'static str,
-        /// What is stored.
+        /// The stored value.
         found: u64,
-        /// What was expected.
+        /// The expected value.
         expected: u64,
     },
     /// A field has a value that it cannot have.
@@ -90,7 +90,7 @@ pub enum FormatError {
     Value {
         /// Which field.
         what: &'static str,
-        /// What is stored.
+        /// The stored value.
         found: u64,
     },
     /// They end too early.
@@ -112,15 +112,15 @@ fn check_crc(what: &'static str, found: u32, expected: u32) -> Result<(), Format
     }
 }
 
-/// What durable metadata says of a slot.
+/// Durable metadata about a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Name {
     /// Nothing: the slot may be written.
     #[default]
     None,
-    /// It holds what the origin holds at this block.
+    /// It holds the origin's content of this block.
     Clean(u64),
-    /// It holds what the origin has to get at this block.
+    /// It holds content of this block that the origin has yet to get.
     Dirty(u64),
 }
 
@@ -164,7 +164,7 @@ impl Name {
     }
 }
 
-/// What a cache is. There are two copies; a change is written to the older one.
+/// Parameters and state of a cache. There are two copies; a change is written to the older one.
 ///
 /// | offset | size | field |
 /// | --- | --- | --- |
@@ -217,7 +217,7 @@ pub struct Superblock {
     pub clean_epoch: u32,
     /// Bytes of each of the two journal areas.
     pub area_bytes: u64,
-    /// What is known of the origin.
+    /// Facts about the origin.
     pub origin: Origin,
 }
 
@@ -296,7 +296,7 @@ impl Superblock {
                 SUPER_SIZE
             }
         };
-        // The checksum does not cover the version: a wrong one must not hide what follows.
+        // The checksum does not cover the version: a wrong one must not hide the rest.
         if bytes[used..BLOCK_SIZE].iter().any(|&byte| byte != 0) {
             return Err(FormatError::Value { what: "the version", found: version.into() });
         }
@@ -387,7 +387,7 @@ impl Rows {
     }
 }
 
-/// One change of the names: a slot, and what it is called from now on. A `u32` and a [`Name`].
+/// One change of the names: a slot, and its new name. A `u32` and a [`Name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The slot, counted over all sets.
@@ -396,7 +396,7 @@ pub struct Change {
     pub name: Name,
 }
 
-/// What a journal record is for.
+/// Purpose of a journal record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// The first one of an area.
@@ -429,7 +429,7 @@ pub enum RecordKind {
 /// | 60 | 4 | CRC-32C of bytes 0 to 59 and of the changes |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// What it is for.
+    /// Purpose of the record.
     pub kind: RecordKind,
     /// Whether the area before this one is still needed.
     pub needs_previous: bool,
@@ -534,8 +534,8 @@ impl RecordHeader {
     }
 }
 
-/// A page of the table: what the slots of a part of a set are called. There are two copies side by
-/// side; a change is written to the older one.
+/// A page of the table: the names of the slots of a part of a set. There are two copies side by side; a change is
+/// written to the older one.
 ///
 /// | offset | size | field |
 /// | --- | --- | --- |

@@ -91,7 +91,7 @@ impl Division {
     }
 }
 
-/// What is decided when a cache is made.
+/// Parameters that are chosen when a cache is made.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateOptions {
     /// Where writes go; it can be changed later.
@@ -108,7 +108,7 @@ pub struct CreateOptions {
     pub area_bytes: Option<u64>,
     /// Identifies the cache, and seeds its mapping.
     pub id: u64,
-    /// Whether what is on the flash device may be lost: a cache, dirty blocks and all, or anything else.
+    /// Whether the content of the flash device may be lost: a cache, dirty blocks and all, or anything else.
     pub overwrite: bool,
 }
 
@@ -129,14 +129,14 @@ impl Default for CreateOptions {
 }
 
 /// Which blocks are let in when they are missed and would take the place of others. In a
-/// write-back cache what is written is let in always.
+/// write-back cache written blocks are let in always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Admission {
     /// All of them.
     #[default]
     All,
-    /// Those that were missed before, lately: far fewer writes to the flash, and none for what is
-    /// read once; but every block misses once more.
+    /// Those that were missed before, lately: far fewer writes to the flash, and none for blocks that are read once;
+    /// but every block misses once more.
     Again,
     /// As [`Admission::Again`] while that misses no more than [`Admission::All`], which is found
     /// out on a sample of the blocks.

@@ -1,16 +1,16 @@
 //! Whether an origin is the one that the cache on a flash device was made for.
 //!
 //! The superblock has the identity of the origin, and checksums of 64 blocks that are sampled over it. The pair
-//! is refused when the identity is another, or when a sampled block is not what it was. Sampled are the blocks
+//! is refused when the identity is another, or when a sampled block has changed. Sampled are the blocks
 //! in which file systems, partition tables and arrays keep their first and last words, and one of each of 60
 //! equal parts.
 //!
-//! Called when a cache is opened, detached or accepted, by whoever is about to write the origin, and by `clean`.
+//! Called when a cache is opened, detached or accepted, by every writer of the origin before it writes, and by `clean`.
 //!
 //! Invariants
-//! 1. An *armed* sample is what the origin holds durably. Before the origin is written at a sampled block, the
+//! 1. An *armed* sample matches durable content of the origin. Before the origin is written at a sampled block, the
 //!    sample is disarmed, and that durably. So a crash leaves no armed sample that is wrong.
-//! 2. A sample is armed only with what was read while nobody wrote its block, and only after a flush that
+//! 2. A sample is armed only with content read while nobody wrote its block, and only after a flush that
 //!    followed. A read sample is recorded as a fill is: a write that begins meanwhile cancels it.
 //! 3. `armed` has every sample that the medium may call armed.
 //! 4. A block that the origin may read as anything, for it was discarded or a write failed, is not
@@ -30,7 +30,7 @@ use crate::omf::{BLOCK, BLOCK_SIZE, MAX_IDENTITY, MAX_SAMPLES, Origin, Sample, S
 use crate::pairing::Pairing;
 use crate::store::Store;
 
-/// Blocks of an origin that are sampled whatever the seed: boot sector, file systems, volumes and arrays; a copy
+/// Blocks of an origin that are sampled regardless of the seed: boot sector, file systems, volumes and arrays; a copy
 /// of the partition table at 4 KiB; btrfs. The last one, for backups of partition tables, comes beside them.
 const FIXED: [u64; 3] = [0, 1, 16];
 /// Parts of the origin of which one block each is sampled.
@@ -123,8 +123,8 @@ pub(crate) fn look(origin: &dyn Device, store: &Store, armed: u64) -> Result<Pai
     })
 }
 
-/// What the superblock is to say of an origin that is the right one: what it has not said yet is looked up.
-/// None when it says everything. Nobody may use the origin meanwhile.
+/// Looks up the facts about the right origin that the superblock lacks, and returns the completed ones. None when the
+/// superblock has them all. Nobody may use the origin meanwhile.
 pub(crate) fn learn(
     origin: &dyn Device,
     superblock: &Superblock,
@@ -152,8 +152,8 @@ pub(crate) fn learn(
     Ok((known != superblock.origin).then_some(known))
 }
 
-/// Checks that `origin` is the one of an open store, and completes what the superblock says of it. What the user
-/// should know.
+/// Checks that `origin` is the one of an open store, and completes the facts about it in the superblock. Returns a
+/// warning for the user, if there is one.
 pub(crate) fn meet(origin: &dyn Device, store: &mut Store) -> Result<Option<String>, CacheError> {
     let is_known = !store.superblock.origin.samples.is_empty();
     let pairing = look(origin, store, store.superblock.origin.armed)?;
@@ -180,7 +180,7 @@ pub(crate) fn meet(origin: &dyn Device, store: &mut Store) -> Result<Option<Stri
     })
 }
 
-/// The samples of an open cache, for whoever writes the origin.
+/// The samples of an open cache, for writers of the origin.
 pub(crate) struct Watch {
     /// The sampled blocks, in their order.
     pub(crate) blocks: Box<[u64]>,
@@ -217,7 +217,7 @@ impl Watch {
         self.untold.fetch_or(self.among(&blocks_of(bytes)), Ordering::AcqRel);
     }
 
-    /// What another one distrusts.
+    /// Adds the samples that another watch distrusts.
     pub(crate) fn go_on_from(&self, other: &Watch) {
         self.untold.fetch_or(other.untold.load(Ordering::Acquire), Ordering::AcqRel);
     }
@@ -228,7 +228,7 @@ impl Watch {
         self.untold.store(u64::MAX, Ordering::Release);
     }
 
-    /// What the medium has missed, for its next superblock.
+    /// The armed samples that the medium has missed, for its next superblock.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Acquire)
     }

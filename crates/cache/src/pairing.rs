@@ -1,4 +1,4 @@
-//! What is told of an origin beside the flash device of a cache.
+//! Comparison of an origin with the flash device of a cache.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use esker_device::Identity;
 
 use crate::omf::BLOCK;
 
-/// What becomes of the dirty blocks of a cache whose origin is accepted.
+/// Fate of the dirty blocks of a cache whose origin is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dirty {
     /// They stay, and go to the origin when they are written back.
@@ -16,7 +16,7 @@ pub enum Dirty {
     Drop,
 }
 
-/// An origin beside what the flash device knows of it.
+/// An origin beside the facts that the flash device keeps about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pairing {
     /// Name of the origin.
@@ -83,7 +83,7 @@ impl fmt::Display for Pairing {
     }
 }
 
-/// What whoever meets a wrong pair can do.
+/// The remedies for a wrong pair.
 pub(crate) fn advice(pair: &Pairing) -> String {
     let Pairing { origin, flash, dirty_blocks, .. } = pair;
     let dirty = match dirty_blocks {

@@ -1,10 +1,10 @@
 //! A queue pair of the cache: host commands, cut into commands to the flash device and the origin.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | `plan` | what a write or a range keeps |
+//! | `plan` | state that a write or a range keeps |
 //! | `read` | hits, misses, filling in |
-//! | `write` | the three modes, and what falls between them |
+//! | `write` | the three modes, and changes between them |
 //! | `range` | discards and zeroes |
 //!
 //! Called by the cache's user. A command is begun when it is submitted and goes on whenever the
@@ -195,7 +195,7 @@ impl Queue {
         Ok(Queue { pump, queues: queues.clone() })
     }
 
-    /// Moves on what other queue pairs have under way, if nobody else does.
+    /// Advances commands that other queue pairs have under way, if nobody else does.
     fn help_others(&self) {
         for other in self.queues.all() {
             if !Arc::ptr_eq(&other, &self.pump)
@@ -321,7 +321,7 @@ impl Pump {
         self.start(work);
     }
 
-    /// The origin may have grown; it is asked only when a command lies beyond what is known.
+    /// The origin may have grown; it is asked only when a command lies beyond the known capacity.
     fn origin_capacity(&mut self, op: &Op) -> LbaCount {
         let (lba, bytes) = op.range(self.geometry.lba_size);
         let end = lba.0.saturating_add(bytes / u64::from(self.geometry.lba_size));
@@ -349,8 +349,8 @@ impl Pump {
         self.complete(work);
     }
 
-    /// A flush of the origin that failed for another one fails here, too, once: what the host wrote there may be
-    /// gone, through whichever queue pair.
+    /// A flush of the origin that failed for another queue pair fails here, too, once. The host's writes to the origin
+    /// may be gone, through whichever queue pair they went.
     fn tell_losses(&mut self, synced: Result<(), CacheError>) -> Result<(), CacheError> {
         let losses = self.shared.host_losses();
         let is_known = std::mem::replace(&mut self.known_losses, losses) == losses;
@@ -381,7 +381,7 @@ impl Pump {
         Ok(shared.flush_origin()?)
     }
 
-    /// Whether nothing is under way: what there is has only to be handed out.
+    /// Whether nothing is under way: any completions only wait to be handed out.
     pub(crate) fn is_idle(&self) -> bool {
         self.works.is_empty() && self.ios.is_empty()
     }
@@ -419,7 +419,7 @@ impl Pump {
             match queue.submit(commands) {
                 Ok(taken) => progress = taken > 0,
                 Err(error) => {
-                    // The queue pair is broken: what waits for it fails.
+                    // The queue pair is broken: commands that wait for it fail.
                     for Command { tag, op } in commands.drain(..) {
                         let result = Err(error.clone());
                         done.push(Completion { tag, result, buf: op.into_buf() });
@@ -445,8 +445,8 @@ impl Pump {
         let (side, limit) = match (flash > 0, origin > 0) {
             (false, false) => return false,
             (true, true) => (Side::Flash, Some(left.map_or(GLANCE, |left| left.min(GLANCE)))),
-            // Others may wait for what this queue pair holds only while someone can help: so it
-            // does not sleep forever.
+            // Others may wait for slots that this queue pair holds only while someone can help: so it does not sleep
+            // forever.
             (true, false) => (Side::Flash, left),
             (false, true) => (Side::Origin, left),
         };
@@ -580,7 +580,7 @@ impl Shared {
                 superblock.origin.armed &= !missed;
             });
             match updated {
-                // Nothing counts of what was detached.
+                // Nothing counts of a detached cache.
                 Ok(()) | Err(CacheError::Detached { .. }) => {
                     self.watch.disarm(missed);
                     self.caught_up();
@@ -590,8 +590,8 @@ impl Shared {
         }
     }
 
-    /// Whether a write may go to the origin although the flash device, which has just failed, names
-    /// what it held there: it may when nothing dirty is there, and nothing is cached from then on.
+    /// Whether a write may go to the origin although the flash device, which has just failed, names the old content
+    /// there. It may when nothing dirty is there, and nothing is cached from then on.
     pub(crate) fn may_miss_writes(&self) -> bool {
         if self.owes_dirty() {
             return false;

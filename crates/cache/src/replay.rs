@@ -1,15 +1,15 @@
 //! Replays block traces through the policies and the geometry of the cache.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`advise`] | which size, policy and geometry a trace asks for |
 //! | [`trace`] | [`Trace`]: references to numbered blocks, built once and replayed many times |
 //! | `engine` | one simulated cache |
-//! | [`outcome`] | [`Outcome`]: what it did |
+//! | [`outcome`] | [`Outcome`]: its counts |
 //!
 //! Called by the command `esker trace`, by the study of caches and by tests. A simulated cache
 //! uses the device's own policies, mapping, admission and rule of writing back. It differs in
-//! having no time: what is due is written back at that moment, and every command is finished before
+//! having no time: due blocks are written back at that moment, and every command is finished before
 //! the next one.
 
 pub mod advise;
@@ -33,7 +33,7 @@ pub enum Mode {
     WriteBack,
     /// To both.
     WriteThrough,
-    /// To the disk; what the flash had of it is dropped.
+    /// To the disk; a copy on the flash is dropped.
     WriteAround,
 }
 
@@ -46,7 +46,7 @@ pub struct Config {
     pub geometry: Geometry,
     /// Where writes go.
     pub mode: Mode,
-    /// What is written back, when, and with what.
+    /// Rule for writing back: which blocks, when, and with which neighbours.
     pub write_back: WriteBack,
     /// Which missed blocks are let in.
     pub admission: Admission,
@@ -104,8 +104,8 @@ fn run_with(trace: &Trace, config: &Config, next: Option<&[u32]>) -> Result<Outc
     config.policy.visit(config.geometry.slots, largest, Run { trace, config, next })
 }
 
-/// Simulates many caches on one trace, with `threads` threads (at least one), and returns what
-/// they did in the order of `configs`.
+/// Simulates many caches on one trace, with `threads` threads (at least one), and returns their
+/// outcomes in the order of `configs`.
 ///
 /// # Errors
 /// When a configuration's numbers do not go together, or a thread could not be started.

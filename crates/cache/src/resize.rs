@@ -1,6 +1,6 @@
 //! More or fewer slots for every set, while the cache is in use.
 //!
-//! Called by the cache's user. All queue pairs come to a stop, what is cached gets names, the
+//! Called by the cache's user. All queue pairs come to a stop, and cached blocks get names. The
 //! superblock says how many rows there are, and everything goes on over metadata that are read
 //! anew, as after a restart. So it takes no longer than closing and opening a cache. Most of the
 //! writing back and naming is done before the stop.
@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. A row is empty on the medium before the superblock counts it.
 //! 2. No slot of a row has a name, and that durably, before the superblock counts it no longer.
-//! 3. When it is unknown what the superblock says, no slot gets a name any more.
+//! 3. When the superblock's content is unknown, no slot gets a name any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +27,14 @@ use crate::shared::Shared;
 use crate::store::Store;
 
 impl Cache {
-    /// Gives the cache `flash_bytes` of the flash device, while it is in use. Nothing is lost: what
-    /// is in slots that go is written back, and what is in others stays cached. It grows by any
-    /// size, and shrinks by whole rows: eighths of what it was made with, then what it grew by.
-    /// Every command waits for as long as closing and opening the cache would take.
+    /// Gives the cache `flash_bytes` of the flash device, while it is in use. Nothing is lost:
+    /// blocks in slots that go are written back, and blocks in others stay cached. It grows by any
+    /// size, and shrinks by whole rows: eighths of its original size, then the rows that it grew
+    /// by. Every command waits for as long as closing and opening the cache would take.
     ///
     /// # Errors
     /// `Invalid` when the flash device is smaller, `NotInPlace` when the cache does not allow that
-    /// size, and the message says what it does allow; `FlashLost`; a device's. The cache is as it
+    /// size, and the message says which it does allow; `FlashLost`; a device's. The cache is as it
     /// was then, unless the flash device failed when the superblock was written: then it is lost
     /// until it is opened again.
     pub fn resize(&self, flash_bytes: u64) -> Result<(), CacheError> {
@@ -100,8 +100,7 @@ fn with_rows(superblock: &Superblock, rows: Rows, flash_bytes: u64) -> Superbloc
     Superblock { rows, set_slots, flash_bytes, ..superblock.clone() }
 }
 
-/// Writes back what is dirty in slots from index `least` of their sets on, in `most` batches at
-/// most.
+/// Writes back dirty slots from index `least` of their sets on, in `most` batches at most.
 fn empty(shared: &Shared, cleaner: &mut Cleaner, least: u32, most: u64) -> Result<(), CacheError> {
     if least >= shared.layout.set_slots {
         return Ok(());

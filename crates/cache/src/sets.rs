@@ -1,8 +1,8 @@
-//! The sets of a cache: what is cached, in which slot, dirty or not, and what goes next.
+//! The sets of a cache: cached blocks, their slots, dirty or not, and the next victim.
 //!
-//! Called by the cache device and by tests; nothing here does I/O. Each set is behind a lock of
-//! its own, so that threads which work on different sets do not meet; whoever has the sets for
-//! himself uses [`Sets::set_mut`] and takes none.
+//! Called by the cache device and by tests; nothing here does I/O. Each set is behind a lock of its
+//! own, so that threads which work on different sets do not meet. The sole owner of the sets uses
+//! [`Sets::set_mut`] and takes none.
 //!
 //! Invariants:
 //! 1. A block is in the set that the mapping names, or nowhere.
@@ -153,7 +153,7 @@ impl Sets {
         self.sets[index as usize].lock()
     }
 
-    /// The set with this number, for whoever has them all to himself.
+    /// The set with this number, for the sole owner of the sets.
     pub fn set_mut(&mut self, index: u32) -> &mut Set {
         self.sets[index as usize].get_mut()
     }

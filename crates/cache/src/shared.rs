@@ -1,12 +1,12 @@
-//! What the queue pairs of a cache share: the sets behind their locks, the store, and a few flags
-//! that are read on every command and hardly ever change.
+//! State that the queue pairs of a cache share. It is the sets behind their locks, the store, and a few flags that are
+//! read on every command and hardly ever change.
 //!
 //! Locks, in the order in which they may be taken: `gate`, `store`, `origin_port`, one set,
 //! `pending`. A queue pair's own lock comes before all of them.
 //!
 //! Invariants
 //! 1. A set is read from the medium before its first use, under the store's lock.
-//! 2. `pending` has every slot whose name on the medium is not what it ought to be, but for clean
+//! 2. `pending` has every slot whose name on the medium is not the right one yet, but for clean
 //!    blocks without a name, which nobody promised to keep.
 //! 3. `origin_unflushed` and `flash_unflushed` are set before a write is acknowledged.
 
@@ -68,16 +68,16 @@ pub(crate) struct Shared {
     next_range: AtomicU64,
     mode: AtomicU8,
     is_lost: AtomicBool,
-    /// The origin was written although the medium names what it then held.
+    /// The origin was written although the medium names its old content.
     has_missed_writes: AtomicBool,
     /// The samples of the origin.
     pub(crate) watch: Watch,
-    /// How often a flush of the origin has failed: what was written before may be gone.
+    /// How often a flush of the origin has failed: earlier writes may be gone.
     origin_losses: AtomicU64,
     /// How often it has failed while something was unflushed that the host wrote there.
     host_losses: AtomicU64,
     host_unflushed: AtomicBool,
-    /// Whether a flush of the flash device has failed: what no name vouches for may be gone.
+    /// Whether a flush of the flash device has failed: the content of slots without a name may be gone.
     flash_forgot: AtomicBool,
     pub(crate) origin_unflushed: AtomicBool,
     pub(crate) flash_unflushed: AtomicBool,
@@ -87,7 +87,7 @@ pub(crate) struct Shared {
     /// Dirty names of sets that were not read yet.
     unread_dirty: AtomicU64,
     pub(crate) counted: Arc<Counted>,
-    /// Counts of what no queue pair does: cleaning, commits.
+    /// Counts of work outside queue pairs: cleaning, commits.
     pub(crate) own: Arc<Counts>,
 }
 
@@ -143,8 +143,8 @@ impl Shared {
         })
     }
 
-    /// What is shared from now on, over what the flash device says now: nothing may be under way.
-    /// Counts, mode and budget stay; sets are read again when they are used.
+    /// The shared state from now on, over the flash device's current metadata: nothing may be under way. Counts, mode
+    /// and budget stay; sets are read again when they are used.
     pub(crate) fn reopened(&self, store: Store, mapping: Mapping) -> Result<Shared, CacheError> {
         let (origin, flash) = (self.origin.clone(), self.flash.clone());
         let new = Shared::new(origin, flash, store, mapping, self.options.clone())?;
@@ -199,7 +199,7 @@ impl Shared {
         change: impl FnOnce(&mut Superblock),
     ) -> Result<(), CacheError> {
         store.update(change).inspect_err(|_| {
-            // One copy may say so already: it has to say what it did, or nothing counts.
+            // One copy may say so already: it must return to the old content, or nothing counts.
             if store.update(|_| {}).is_err() {
                 store.abandon();
                 self.lose();
@@ -232,7 +232,7 @@ impl Shared {
         Ok(self.set_if_read(set).expect("a set that was read stays"))
     }
 
-    /// The set with this number, for whoever holds the store.
+    /// The set with this number, for the holder of the store.
     pub(crate) fn set_with(&self, store: &mut Store, set: u32) -> Result<SetGuard<'_>, CacheError> {
         self.read_set(store, set)?;
         Ok(self.set_if_read(set).expect("a set that was read stays"))
@@ -315,7 +315,7 @@ impl Shared {
         self.dirty_blocks() > 0 || self.store.lock().dirty > 0
     }
 
-    /// Bytes of memory for all sets, and for what is remembered of blocks outside.
+    /// Bytes of memory for all sets, and for the history of blocks outside.
     pub(crate) fn memory_bytes(&self) -> usize {
         let read = (0..self.layout.sets).filter_map(|set| self.set_if_read(set));
         let sets = read.map(|set| set.memory_bytes()).sum::<usize>() + size_of_val(&*self.sets);
@@ -368,7 +368,7 @@ impl Shared {
 
     // ---- flushes ---------------------------------------------------------------------------------
 
-    /// Makes durable what the origin has completed.
+    /// Makes the origin's completed writes durable.
     pub(crate) fn flush_origin(&self) -> Result<(), DeviceError> {
         let mut port = self.origin_port.lock();
         if !self.origin_unflushed.swap(false, Ordering::AcqRel) {
@@ -386,12 +386,12 @@ impl Shared {
     }
 
     /// How often a flush of the origin has failed. A device may fail one flush and then go on without the writes
-    /// that it has lost: whoever wrote before is told by this, although another one asked for that flush.
+    /// that it has lost: this tells earlier writers, although another one asked for that flush.
     pub(crate) fn origin_losses(&self) -> u64 {
         self.origin_losses.load(Ordering::Acquire)
     }
 
-    /// How often that may have cost what the host wrote to the origin.
+    /// How often that may have cost writes of the host to the origin.
     pub(crate) fn host_losses(&self) -> u64 {
         self.host_losses.load(Ordering::Acquire)
     }
@@ -402,12 +402,12 @@ impl Shared {
         Shared::raise(&self.origin_unflushed);
     }
 
-    /// Whether the flash device may have lost what was written to slots without a name.
+    /// Whether the flash device may have lost the content of slots without a name.
     pub(crate) fn flash_forgot(&self) -> bool {
         self.flash_forgot.load(Ordering::Acquire)
     }
 
-    /// Makes durable what the flash device has completed.
+    /// Makes the flash device's completed writes durable.
     pub(crate) fn flush_flash(&self, store: &mut Store) -> Result<(), DeviceError> {
         self.flash_unflushed.store(false, Ordering::Release);
         store.flush().inspect_err(|_| {
@@ -434,7 +434,7 @@ impl Shared {
         }
     }
 
-    /// What the cache is as a device.
+    /// The geometry of the cache as a device.
     pub(crate) fn geometry(&self) -> Geometry {
         let origin = self.origin.geometry();
         let is_volatile = origin.volatile_write_cache

@@ -1,4 +1,4 @@
-//! A set of an open cache: what is in its slots, what the medium calls them, and who is using them.
+//! A set of an open cache: the content of its slots, their names on the medium, and their users.
 //!
 //! Called under the set's lock by the queue pairs, `commit`, `clean` and `range`; does no I/O.
 //!
@@ -41,7 +41,7 @@ struct Intent {
     is_cancelled: bool,
 }
 
-/// What came of looking for a slot.
+/// Result of looking for a slot.
 pub(crate) enum Allocated {
     /// It is reserved. These others lost their blocks on the way, and are to lose their names.
     Slot(u32, Vec<u32>),
@@ -68,7 +68,7 @@ impl SetState {
         }
     }
 
-    /// Puts in what the medium says.
+    /// Restores a name from the medium.
     pub(crate) fn restore(&mut self, slot: u32, name: Name) {
         let Some(block) = name.block() else { return };
         let is_dirty = matches!(name, Name::Dirty(_));
@@ -78,7 +78,7 @@ impl SetState {
         self.set_durable(slot, name);
     }
 
-    // ---- what the medium says --------------------------------------------------------------------
+    // ---- names on the medium ---------------------------------------------------------------------
 
     fn set_durable(&mut self, slot: u32, name: Name) {
         self.named.put(slot, name != Name::None);
@@ -91,7 +91,7 @@ impl SetState {
         self.set.block(slot).or_else(|| in_limbo().map(|(_, block)| *block))
     }
 
-    /// What the medium calls `slot`.
+    /// The name of `slot` on the medium.
     pub(crate) fn durable(&self, slot: u32) -> Name {
         match (self.named.get(slot), self.named_dirty.get(slot)) {
             (false, _) => Name::None,
@@ -107,7 +107,7 @@ impl SetState {
         self.named.get(slot) || self.moving.get(slot)
     }
 
-    /// Whether the medium names `slot` dirty: it holds what was flushed, or what was written over it.
+    /// Whether the medium names `slot` dirty: it holds the flushed content, or newer content written over it.
     pub(crate) fn is_durably_dirty(&self, slot: u32) -> bool {
         self.named_dirty.get(slot)
     }
@@ -117,7 +117,7 @@ impl SetState {
         self.limbo.iter().any(|(slot, other)| *other == block && self.is_named(*slot))
     }
 
-    /// Whether new content of its own block may be written over what is in `slot`.
+    /// Whether new content of its own block may be written over the content of `slot`.
     pub(crate) fn may_rewrite(&self, slot: u32) -> bool {
         if self.set.is_dirty(slot) {
             return true; // named dirty, or not named; and it stays so
@@ -222,7 +222,7 @@ impl SetState {
         }
     }
 
-    // ---- who uses what ---------------------------------------------------------------------------
+    // ---- users of slots --------------------------------------------------------------------------
 
     fn is_pinned(&self, slot: u32) -> bool {
         self.set.is_busy(slot)
@@ -275,7 +275,7 @@ impl SetState {
         self.writes.swap_remove(at.expect("it was begun")).is_cancelled
     }
 
-    /// Whether what is being written may still be cached as what the origin has.
+    /// Whether content that is being written may not be cached as the origin's any more.
     pub(crate) fn is_write_cancelled(&self, block: u64) -> bool {
         self.writes.iter().any(|intent| intent.block == block && intent.is_cancelled)
     }
@@ -296,7 +296,7 @@ impl SetState {
         self.fills.swap_remove(at.expect("it was begun")).is_cancelled
     }
 
-    /// Whether someone who fills `block` in has to give up.
+    /// Whether the reader that fills `block` in has to give up.
     pub(crate) fn is_fill_cancelled(&self, block: u64) -> bool {
         self.fills.iter().any(|intent| intent.block == block && intent.is_cancelled)
     }
@@ -307,7 +307,7 @@ impl SetState {
         }
     }
 
-    /// Cancels fills and writes of a block: their content is not what the origin will have.
+    /// Cancels fills and writes of a block: their content will differ from the origin's.
     pub(crate) fn cancel(&mut self, block: u64) {
         self.cancel_fill(block);
         for intent in self.writes.iter_mut().filter(|intent| intent.block == block) {
@@ -332,7 +332,7 @@ impl SetState {
         self.cleaning.iter().any(|(other, _)| *other == slot)
     }
 
-    /// New content goes to `slot`: what is being cleaned is not the newest.
+    /// New content goes to `slot`: the content that is being cleaned is not the newest.
     pub(crate) fn rewrite(&mut self, slot: u32) {
         for (other, is_rewritten) in &mut self.cleaning {
             if *other == slot {
@@ -341,8 +341,8 @@ impl SetState {
         }
     }
 
-    /// Ends it. `is_done` says that the origin has what was in the slot, durably; then the slot
-    /// is clean, unless something else was written to it. Whether it is.
+    /// Ends it. `is_done` says that the origin has the slot's content, durably; then the slot is clean, unless
+    /// something else was written to it. Returns whether it is.
     pub(crate) fn end_clean(&mut self, slot: u32, block: u64, is_done: bool) -> bool {
         let at = self.cleaning.iter().position(|(other, _)| *other == slot);
         let (_, is_rewritten) = self.cleaning.swap_remove(at.expect("it was begun"));

@@ -1,4 +1,4 @@
-//! What a cache can tell of itself.
+//! Statistics of a cache.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! The durable metadata: superblock, journal, table. It knows what the flash device says of every
-//! slot, and changes that; it knows nothing of what is in memory.
+//! The durable metadata: superblock, journal, table. It reads and changes the flash device's name of every slot; it
+//! knows nothing of the state in memory.
 //!
 //! Called under one lock by `commit` (changes), `shared` (the first touch of a set) and `admin`
 //! (making, opening, resizing); calls `journal` for the areas and `omf` for bytes.
@@ -9,8 +9,8 @@
 //! 2. An area is written anew only after every page it touched lies durably in the table.
 //! 3. A page of the table is written only to its older copy, and only while the journal holds all
 //!    that this write could lose.
-//! 4. After a failed write of the journal, or a failed flush, the store writes nothing any more: what failed may
-//!    have happened all the same.
+//! 4. After a failed write of the journal, or a failed flush, the store writes nothing any more: the failed command
+//!    may have taken effect all the same.
 
 mod overlay;
 
@@ -32,7 +32,7 @@ use overlay::Overlay;
 /// Pages written by one step of a checkpoint.
 pub(crate) const DRAIN_PAGES: usize = 64;
 
-/// What was read of a set, and where its pages stand.
+/// Content of a set as it was read.
 pub(crate) struct LoadedSet {
     /// The slots that have a name, as indexes in the set.
     pub(crate) names: Vec<(u32, Name)>,
@@ -81,7 +81,7 @@ pub(crate) fn write_superblock(
     Ok(())
 }
 
-/// Makes a cache: what was on the flash device is lost.
+/// Makes a cache: the old content of the flash device is lost.
 pub(crate) fn format(medium: &mut Medium, superblock: &Superblock) -> Result<(), CacheError> {
     let layout = Layout::of(superblock);
     // After a crash the copies may differ. Copy 1 is never the newer one, and must not come back. Copy 0 goes
@@ -97,8 +97,8 @@ pub(crate) fn format(medium: &mut Medium, superblock: &Superblock) -> Result<(),
     }
     let (bytes, _) = start_record(superblock, 1, 1, 0, (0, 0), false).encode(&[]);
     medium.write(layout.area_of(1), &bytes, false)?;
-    // What a crash tears of a superblock is damaged. All but its first LBA goes before that, without which it is
-    // none.
+    // A superblock that a crash tears is damaged. All but its first LBA goes before that LBA, without which there is no
+    // superblock.
     let copy = superblock.encode(0);
     if let Some(tail) = copy.get(medium.lba_size()..).filter(|tail| !tail.is_empty()) {
         medium.write(first, tail, false)?;
@@ -250,7 +250,7 @@ impl Store {
         })
     }
 
-    /// Reads what the device says of the slots of a set. The caller that accepts it says so:
+    /// Reads the names of a set's slots from the device. The caller that accepts it says so:
     /// [`Store::loaded`].
     pub(crate) fn load(&mut self, set: u32) -> Result<LoadedSet, CacheError> {
         let mut names = vec![Name::None; to_usize(self.layout.set_slots.into())];
@@ -323,7 +323,7 @@ impl Store {
     }
 
     /// Makes changes durable, all or none. `counts` are the dirty names and the names in all after
-    /// them; when it fails, the larger of what they were and would be. There has to be room
+    /// them; when it fails, the larger of the old and the new ones. There has to be room
     /// ([`Store::is_full`]).
     pub(crate) fn append(
         &mut self,
@@ -350,7 +350,7 @@ impl Store {
         }
     }
 
-    /// Nothing is made durable any more: it is unknown what the superblock says.
+    /// Nothing is made durable any more: the superblock's content is unknown.
     pub(crate) fn abandon(&mut self) {
         self.is_broken = true;
     }
@@ -454,8 +454,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes durable what the flash device has completed. One that fails to may have lost it, and does not say so
-    /// again: nothing is named any more.
+    /// Makes the flash device's completed writes durable. A device that fails to may have lost them, and does
+    /// not say so again: nothing is named any more.
     pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
         self.medium.flush().inspect_err(|_| self.is_broken = true)
     }

@@ -18,12 +18,12 @@ use std::ops::Range;
 
 use crate::sets::Set;
 
-/// What the cache has of a block.
+/// State of a block in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// The only copy.
     Dirty,
-    /// What the origin has too.
+    /// A copy that the origin has too.
     Clean,
     /// Nothing, or nothing that can be written now (it is busy).
     Absent,
@@ -73,7 +73,7 @@ impl WriteBack {
         let (first, end) = (block / run * run, (block / run).saturating_add(1).saturating_mul(run));
         let longest = u64::from(self.extent_blocks.max(1));
         let (mut low, mut high) = (block, block + 1);
-        // Upwards first: what was written in order is written back in order.
+        // Upwards first: blocks written in order are written back in order.
         let mut next = high;
         while next < end && next - low < longest {
             match content(next) {
@@ -140,8 +140,8 @@ impl WriteBack {
         share(slots, self.cold_permille).max(u32::from(self.cold_permille > 0))
     }
 
-    /// The coldest dirty slot of `set` that is not busy, however warm it is: what to write back
-    /// when the disk is idle, or everything has to be clean.
+    /// The coldest dirty slot of `set` that is not busy, however warm it is. It is the one to write back when the disk
+    /// is idle, or everything has to be clean.
     #[must_use]
     pub fn coldest_dirty(&self, set: &Set) -> Option<u32> {
         let mut found = None;
@@ -154,7 +154,7 @@ impl WriteBack {
         found
     }
 
-    /// The extent around `block` as [`WriteBack::extent`] says, from what `set` has.
+    /// The extent around `block` as [`WriteBack::extent`] says, from the blocks in `set`.
     #[must_use]
     pub fn extent_in(&self, set: &Set, block: u64) -> Range<u64> {
         self.extent(block, set.run_blocks(), |block| match set.lookup(block) {

@@ -11,8 +11,8 @@ use esker_cache::{Admission, Cache, CreateOptions, Mode, OpenOptions};
 use esker_device::{Device, Port};
 
 const BLOCKS: u64 = 64 << 10;
-/// Bytes that a budget may be overdrawn by, which later time pays back: what is written between two
-/// looks at the clock, and the block that makes it look.
+/// Bytes that a budget may be overdrawn by: those written between two looks at the clock, and the
+/// block that triggers the look. Later time pays them back.
 const OVERDRAFT: u64 = (256 << 10) + 4096;
 
 fn cache(options: OpenOptions) -> Cache {
@@ -28,7 +28,7 @@ fn read(port: &mut Port, blocks: std::ops::Range<u64>) {
 #[test]
 fn beyond_the_budget_nothing_new_is_let_in_until_time_has_passed() {
     let clock = Clock::virtual_time();
-    // Once its size in a day: a 24th of it at first, which is what an hour saves up.
+    // Once its size in a day: a 24th of it at first, which an hour saves up.
     let options =
         OpenOptions { writes_per_day: Some(1.0), clock: clock.clone(), ..rig::open_options() };
     let cache = cache(options);
@@ -41,13 +41,13 @@ fn beyond_the_budget_nothing_new_is_let_in_until_time_has_passed() {
     let hour = capacity / 24;
     let written = spent.flash_written_bytes - spent.flash_metadata_bytes;
     assert!((hour..=hour + OVERDRAFT).contains(&written), "{written} of {hour}");
-    // Hits are served as ever, and what is cached already may be written.
+    // Hits are served as ever, and cached blocks may be written.
     let filled = spent.fills;
     read(&mut port, 0..filled / 2);
     let after = cache.figures();
     assert_eq!((after.read_hits - spent.read_hits, after.fills), (filled / 2, filled));
     // Over a whole day no more than once its size is written beyond the hour at the beginning,
-    // whatever is asked for: an overdraft is there once, not once an hour.
+    // for any load: an overdraft is there once, not once an hour.
     for round in 1..=24 {
         clock.sleep(Duration::from_secs(3_600));
         read(&mut port, round * 2_000..round * 2_000 + 2_000);
@@ -76,12 +76,12 @@ fn a_cache_that_turns_over_too_fast_says_so() {
 }
 
 #[test]
-fn what_is_read_once_is_not_written_to_the_flash_when_it_has_to_come_again() {
+fn admission_again_keeps_blocks_that_are_read_once_off_the_flash() {
     let written = |policy, admission| {
         let cache = cache(OpenOptions { admission, policy, ..rig::open_options() });
         let mut port = Port::open(&cache, 4).unwrap();
         let slots = cache.figures().slots;
-        read(&mut port, 0..slots); // fills what is free
+        read(&mut port, 0..slots); // fills the free slots
         let full = cache.figures().fills;
         read(&mut port, 20_000..40_000);
         // A block that comes again is let in, and found the third time.

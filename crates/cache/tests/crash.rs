@@ -1,5 +1,5 @@
-//! A crash after every write, with any subset of what was not flushed: no block that was flushed is
-//! lost, none is stale or torn, and what was read once stays, in every mode.
+//! A crash after every write, with any subset of the unflushed writes. In every mode no flushed block is lost, none is
+//! stale or torn, and content that was read once stays.
 
 #[path = "support/oracle.rs"]
 mod oracle;
@@ -16,7 +16,7 @@ use esker_device::{Device, Port};
 use esker_sim::{CrashRecorder, Image, Plan};
 use oracle::{Act, Oracle, op, random};
 
-/// What a script does besides commands.
+/// Steps of a script: commands and others.
 #[derive(Clone, Debug)]
 enum Step {
     Act(Act),
@@ -97,7 +97,7 @@ impl Script {
         recorder
     }
 
-    /// What may be there after a crash behind `done` steps.
+    /// The possible content after a crash behind `done` steps.
     fn expected(&self, done: usize) -> Oracle {
         let mut oracle = Oracle::new(self.lbas(), self.lba_sizes.0 as usize);
         for (n, step) in self.steps.iter().enumerate().take(done + 1) {
@@ -324,7 +324,7 @@ fn the_origin_is_not_written_under_a_name() {
         ];
         each_image(mode, steps);
     }
-    // A clean name must not outlive what a crash takes from the origin.
+    // A clean name must not outlive writes that a crash takes from the origin.
     each_image(Mode::WriteThrough, vec![write(1, 1), Step::Close, write(1, 2), Step::Close]);
 }
 
@@ -430,7 +430,7 @@ fn superblock_that_was_torn_before_survives_another_crash() {
 
 #[test]
 fn block_that_was_discarded_may_read_as_anything() {
-    // An origin that promises nothing of what was discarded, not even after a flush.
+    // An origin that promises nothing of discarded blocks, not even after a flush.
     let mut images = 0;
     for seed in 0..6 {
         let mut rng = Rng::new(seed);

@@ -137,7 +137,7 @@ fn write_through_goes_on_without_its_flash_and_loses_nothing() {
         assert!(cache.remarks().iter().any(|remark| remark.contains("has failed")));
         let mut origin = Port::open(&*rig.origin, 4).unwrap();
         oracle.check_all(&mut origin, &"the origin has all");
-        // The device comes back: it is told that what it holds clean does not count.
+        // The device comes back: it is told that its clean blocks do not count.
         rig.flash_plan.heal();
         act(&mut port, &mut oracle, &Act::Flush).unwrap();
         drop(port);
@@ -282,7 +282,7 @@ fn a_flipped_bit_of_metadata_is_detected_or_does_no_harm() {
 }
 
 #[test]
-fn what_is_zeroed_while_the_flash_cannot_be_read_is_not_stale_when_it_comes_back() {
+fn blocks_zeroed_while_the_flash_is_unreadable_are_not_stale_later() {
     for count in [16, 7] {
         let origin: Arc<dyn Device> = Arc::new(MemoryDevice::new("origin", rig::ORIGIN, 512));
         let flash: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", rig::FLASH, 512));

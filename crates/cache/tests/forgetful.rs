@@ -1,4 +1,4 @@
-//! Devices that lose what was not flushed, fail one flush, and go on: a remote one that was started again.
+//! Devices that lose unflushed writes, fail one flush, and go on: a remote one that was started again.
 
 #[path = "support/refusing.rs"]
 mod refusing;

@@ -32,7 +32,7 @@ fn device(name: &str, bytes: u64, lba_size: u32) -> Arc<dyn Device> {
     Arc::new(MemoryDevice::new(name, bytes, lba_size))
 }
 
-/// A cache and what is expected of it.
+/// A cache and its expected content.
 struct Life {
     cache: Cache,
     oracle: Oracle,
@@ -47,7 +47,7 @@ impl Life {
         Life { cache: rig::open(origin, flash), oracle, lba_size, version }
     }
 
-    /// What anybody may do with it. `None` says that it was not a command.
+    /// Takes a random step of any user. `None` says that it was not a command.
     fn step(&mut self, rng: &mut Rng) -> Option<Act> {
         self.version += 1;
         match rng.below(16) {
@@ -119,7 +119,7 @@ fn replaced(seed: u64, images: &mut [usize; 3]) {
     Cache::create(&*new, &flash, &options(&mut rng, 4)).unwrap();
     recorder.mark(0);
     let mut life = Life::new(&new, &flash, 0);
-    // What is expected after each step, and what the next one may have done.
+    // The expected content after each step, and the act that the next one may have done.
     let mut lives = vec![(life.oracle.clone(), None)];
     for n in 1..40 {
         let act = life.step(&mut rng);
@@ -178,7 +178,7 @@ fn anew() -> CreateOptions {
     CreateOptions { id: 78, ..rig::create_options(Mode::WriteBack) }
 }
 
-/// Images of what `run` does to a flash device.
+/// Images of the writes of `run` to a flash device.
 fn images_of(flash: &Arc<dyn Device>, run: impl FnOnce(&Arc<dyn Device>)) -> Vec<Image> {
     let recorder = CrashRecorder::new();
     let extent = flash.geometry().capacity;
@@ -241,7 +241,7 @@ fn a_cache_that_could_not_be_detached_is_still_there_when_it_is_opened_again() {
         if plan.fired() == 0 {
             break;
         }
-        // It is used on, with what it still has.
+        // It is used on, with the blocks that it still has.
         act(Act::Write { lba: 7, count: 1, version: 2, fua: true });
         plan.heal();
         act(Act::Flush);
@@ -321,7 +321,7 @@ fn a_detached_cache_passes_on_and_leaves_the_flash_device_to_others() {
 }
 
 #[test]
-fn what_others_have_on_a_flash_device_is_not_written_over_unasked() {
+fn foreign_content_of_a_flash_device_is_overwritten_only_on_request() {
     // A file system of 4 KiB blocks, and a btrfs.
     for (offset, mark) in [(1080, &[0x53, 0xef][..]), (0x1_0040, b"_BHRfS_M")] {
         let (origin, flash) = (device("origin", rig::ORIGIN, 512), device("flash", FLASH, 512));

@@ -64,7 +64,7 @@ fn lives(seed: u64) -> u64 {
                 _ => {
                     let act = random(&mut rng, lbas, per_block, version);
                     if matches!(act, Act::Discard { .. }) {
-                        continue; // the recorder promises nothing of what was discarded
+                        continue; // the recorder promises nothing of discarded blocks
                     }
                     run_batch(&mut rng, &mut port, &mut oracle, act, lbas, &about);
                 }
@@ -101,7 +101,7 @@ fn lives(seed: u64) -> u64 {
     count
 }
 
-/// What is there now is durable.
+/// Makes the present content durable.
 fn assert_settles(port: &mut Port, oracle: &mut Oracle) {
     port.flush().unwrap();
     oracle.done(&Act::Flush);
@@ -150,7 +150,7 @@ fn run_batch(
 fn anything_in_any_order_agrees_with_an_oracle() {
     let soak: Option<u64> = std::env::var("ESKER_SOAK").ok().and_then(|text| text.parse().ok());
     let clock = Clock::real();
-    // One seed alone, to find out what is wrong with it.
+    // One seed alone, to find its failure.
     let only: Option<u64> = std::env::var("ESKER_SEED").ok().and_then(|text| text.parse().ok());
     if let Some(seed) = only {
         lives(seed);

@@ -16,13 +16,13 @@ use refusing::refusing;
 
 use rig::{content, read, write};
 
-/// Somebody who uses the cache whenever a device below it is asked for something.
+/// A user of the cache that acts whenever a device below it is asked for something.
 #[derive(Clone, Default)]
 struct User(Arc<Mutex<Option<(Port, u64)>>>);
 
 impl User {
-    /// `device`, whose operations that are `when` have the user do `what`, `times` times at most; how
-    /// often that was is told.
+    /// `device`, whose operations that are `when` have the user do `what`, `times` times at most; `what` gets the
+    /// number of times before.
     fn of(
         &self,
         device: &Arc<dyn Device>,

@@ -1,7 +1,7 @@
 //! Devices that lie: writes and flushes that are acknowledged and lost, reads and writes that go to another place,
 //! commands that are slow.
 //!
-//! Metadata is verified: whatever happens to it, every read is right or an error, then and after the cache was
+//! Metadata is verified: after any damage to it, every read is right or an error, then and after the cache was
 //! closed and opened again. Data has no checksums (`docs/cache.md`, "What is promised"): a lie about a slot or
 //! about the origin can show.
 

@@ -1,4 +1,4 @@
-//! What a cached block costs in memory, as the allocator sees it.
+//! Memory of a cached block, as the allocator sees it.
 
 #![allow(unsafe_code)] // a global allocator that counts
 

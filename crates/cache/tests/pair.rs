@@ -123,7 +123,7 @@ fn copy_with_the_same_content_is_another_origin() {
     let flash = used(&first);
     let copy = copy_of(&first, Some(named("b")));
     is_refused(&copy, &flash, &["made for wwid=a; this one is wwid=b; all 6"]);
-    // So is one that cannot be told apart by what it holds.
+    // So is one that cannot be told apart by its content.
     let blank = |name| -> Arc<dyn Device> {
         Arc::new(MemoryDevice::new(name, BLOCKS * BLOCK, 4096).identified(named(name)))
     };

@@ -15,7 +15,7 @@ use esker_device::{
 
 type Seen = Arc<Mutex<Vec<(Lba, Option<PlacementId>)>>>;
 
-/// A device with placement handles that notes what writes carry.
+/// A device with placement handles that notes the handles of writes.
 struct Noting {
     inner: MemoryDevice,
     seen: Seen,

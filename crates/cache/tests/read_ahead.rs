@@ -1,4 +1,5 @@
-//! Streams that are read ahead: fewer commands to the origin, and never anything but what it holds.
+//! Streams that are read ahead: fewer commands to the origin, and never any content but the
+//! origin's.
 
 #[path = "support/rig.rs"]
 mod rig;
@@ -17,7 +18,7 @@ const AHEAD: u64 = 16;
 
 struct Rig {
     cache: Cache,
-    /// What happens to the origin.
+    /// Faults of the origin.
     plan: FaultPlan,
 }
 
@@ -82,12 +83,12 @@ fn commands_side_by_side_wait_for_what_is_read_ahead() {
 }
 
 #[test]
-fn what_is_cached_or_passes_by_ends_it() {
+fn cached_and_bypassing_blocks_end_read_ahead() {
     let rig = rig(OpenOptions { sequential_bytes: 20 * 4096, ..ahead() });
     let mut port = Port::open(&rig.cache, 4).unwrap();
     let count = reads(&rig, || (0..30).for_each(|block| check(&mut port, block, 0)));
     assert_eq!(count, 4 + 10, "twenty blocks are let in, ten pass by");
-    // A dirty block in the way is not read, and what is written meanwhile is not lost.
+    // A dirty block in the way is not read, and later writes are not lost.
     write(&mut port, 203, 1);
     (200..210).for_each(|block| check(&mut port, block, u64::from(block == 203)));
     (204..208).for_each(|block| write(&mut port, block, 2));
@@ -111,9 +112,9 @@ fn when_it_fails_the_host_gets_what_it_asked_for() {
 
 #[test]
 fn it_keeps_to_the_budget_and_to_what_may_be_let_in() {
-    // Backwards, which is no stream; nearly twice what fits, so that every set is full.
+    // Backwards, which is no stream; nearly twice the capacity, so that every set is full.
     let fill = |port: &mut Port| (0..BLOCKS - 300).rev().for_each(|block| check(port, block, 0));
-    // Beyond the budget, and into a full cache that takes only what comes again: nothing unasked.
+    // Beyond the budget, and into a full cache that takes only repeated blocks: nothing unasked.
     let poor = rig(OpenOptions { writes_per_day: Some(0.001), ..ahead() });
     let strict = rig(OpenOptions { admission: Admission::Again, ..ahead() });
     for rig in [poor, strict] {

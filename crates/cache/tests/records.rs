@@ -54,12 +54,12 @@ fn a_block_that_moves_to_another_slot_has_a_name_whichever_record_is_the_last() 
     let blocks = 3_000;
     let mut records = 0;
     for nth in 0.. {
-        // LBAs of the flash device are smaller than the origin's: what is rewritten moves.
+        // LBAs of the flash device are smaller than the origin's: a rewritten block moves.
         let (origin, flash) = devices(512);
         let (left, refused) = (Arc::new(AtomicU64::new(u64::MAX)), Arc::new(AtomicU64::new(0)));
         let (left_to, refusals) = (left.clone(), refused.clone());
         let bad = refusing(&flash, move |op| {
-            // In the journal; what comes behind the last one is refused, too.
+            // In the journal; writes behind the last one are refused, too.
             let is_record = matches!(op, Op::Write { lba, .. } if *lba < Lba((176 << 10) / 512));
             let is_refused = match is_record {
                 true => left_to

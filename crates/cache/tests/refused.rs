@@ -1,4 +1,4 @@
-//! A flash device that refuses some of what it is asked, again and again: what can go on goes on.
+//! A flash device that refuses some commands, again and again: all other work goes on.
 
 #[path = "support/oracle.rs"]
 mod oracle;
@@ -22,7 +22,7 @@ const DATA: u64 = 192 << 10;
 /// As often as this something is refused; then it is not, so that a test that fails has an end.
 const ENOUGH: u64 = 1_000;
 
-/// What a flash device refuses now, and how often it did.
+/// Refusals of a device while they are on, and their count.
 #[derive(Clone, Default)]
 struct Refusals {
     is_on: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// `flash` that refuses what `is_it` says, while it is on.
+    /// `flash` that refuses the commands that `is_it` selects, while it is on.
     fn of(
         &self,
         flash: &Arc<dyn Device>,
@@ -178,7 +178,7 @@ fn a_set_that_cannot_be_read_once_is_read_again() {
 fn a_page_that_cannot_be_written_does_not_fill_the_journal() {
     let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 4096);
     let refusals = Refusals::default();
-    // What lies between journal and slots: the table.
+    // The region between journal and slots: the table.
     let table = Lba(36)..Lba(DATA / 4096);
     let bad =
         refusals.of(&flash, move |op| matches!(op, Op::Write { lba, .. } if table.contains(lba)));
@@ -218,7 +218,7 @@ fn a_page_that_cannot_be_written_does_not_fill_the_journal() {
 }
 
 #[test]
-fn what_is_dirty_elsewhere_is_written_back_while_a_set_cannot_be_read() {
+fn dirty_blocks_of_other_sets_are_written_back_while_one_is_unreadable() {
     let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 4096);
     let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);
     let cache = rig::open(&origin, &flash);
@@ -244,7 +244,7 @@ fn what_is_dirty_elsewhere_is_written_back_while_a_set_cannot_be_read() {
 }
 
 #[test]
-fn what_an_origin_cannot_take_keeps_nothing_else_from_being_done() {
+fn writes_that_an_origin_refuses_hold_up_nothing_else() {
     let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 4096);
     let refusals = Refusals::default();
     let bad = refusals.of(&origin, |op| matches!(op, Op::Write { .. }));
@@ -363,7 +363,7 @@ fn an_outage_at_any_time_loses_nothing_that_was_flushed() {
                 }
             }
             refusals.set(false);
-            // It is told of what it has missed.
+            // It is told of the writes that it has missed.
             let _ = port.flush();
             lost += u64::from(cache.figures().is_flash_lost);
             drop((port, cache));

@@ -1,4 +1,4 @@
-//! A cache that grows and shrinks while it is used: what it keeps, what it refuses, who may use it.
+//! A cache that grows and shrinks in use: the blocks it keeps, the sizes it refuses, its users.
 
 #[path = "support/rig.rs"]
 mod rig;
@@ -27,7 +27,7 @@ fn devices(flash_bytes: u64, mode: Mode) -> (Arc<dyn Device>, Arc<dyn Device>) {
 }
 
 #[test]
-fn what_is_cached_stays_when_the_cache_grows_and_most_of_it_when_it_shrinks() {
+fn growing_keeps_all_cached_blocks_and_shrinking_keeps_most() {
     let (origin, flash) = devices(24 << 20, Mode::WriteBack);
     let cache = rig::open(&origin, &flash);
     let mut port = Port::open(&cache, 4).unwrap();
@@ -94,7 +94,7 @@ fn a_size_that_cannot_be_is_refused_with_the_size_that_can() {
 }
 
 #[test]
-fn what_is_under_way_is_finished_before_the_size_changes() {
+fn commands_under_way_finish_before_the_size_changes() {
     let (origin, flash) = devices(24 << 20, Mode::WriteBack);
     write(&mut Port::open(&*origin, 1).unwrap(), 7, 1);
     let plan = FaultPlan::new();

@@ -1,4 +1,4 @@
-//! Many threads on one cache, while it is cleaned and its mode changes: each sees what it wrote, and
+//! Many threads on one cache, while it is cleaned and its mode changes: each sees its own writes, and
 //! no one waits for someone else to poll.
 
 #[path = "support/rig.rs"]

@@ -9,7 +9,7 @@
 //! no more.
 //!
 //! Invariants
-//! 1. A free slot is filled by whatever comes; so is one by a write that stays in the cache.
+//! 1. A free slot is filled by any block; so is one by a write that stays in the cache.
 //! 2. The sample is of blocks, by their hash: all references to a block are in it, or none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ const LEAST_SAMPLE: u64 = 256;
 const SAMPLE_SHARE: u64 = 32;
 /// Keys of sampled blocks are numbers below this.
 const KEYS: u64 = 1 << 31;
-/// The sparing way has to write no more than this share of what the other one writes.
+/// The sparing way has to write no more than this share of the writes of the other one.
 const WORTH: f64 = 0.8;
 
 pub(crate) struct Door {
@@ -126,7 +126,7 @@ impl Rehearsal {
             let capacity = u32::try_from(sample).unwrap_or(u32::MAX);
             let mapping = Mapping::new(Placement::Linear, KEYS, 1, 1, 0);
             let mapping = mapping.expect("2^31 keys fit a set's tags");
-            // What adapts needs a sample of its own, and the optimum the future.
+            // A policy that adapts needs a sample of its own, and the optimum the future.
             let policy = match policy {
                 Kind::Adaptive => Kind::S3Fifo,
                 Kind::Belady => Kind::Lru,
@@ -194,7 +194,7 @@ mod tests {
     use esker_base::Rng;
     use std::collections::{BTreeSet, VecDeque};
 
-    /// What a cache of `slots` slots lets in of a load: the share of misses, at the end.
+    /// Share of its misses that a cache of `slots` slots lets in, in the second half of a load.
     fn let_in(rule: Admission, mut next: impl FnMut(u64) -> u64) -> f64 {
         let slots = 20_000;
         let door = Door::new(rule, slots, Kind::Lru);
@@ -225,23 +225,23 @@ mod tests {
 
     #[test]
     fn a_scan_is_kept_out_and_a_set_that_moves_is_not() {
-        // What is read once, and never again.
+        // Blocks that are read once, and never again.
         let scan = |n: u64| 1_000_000 + n;
         assert_eq!(let_in(Admission::All, scan), 1.0);
         assert!(let_in(Admission::Again, scan) < 0.04);
         assert!(let_in(Admission::Auto, scan) < 0.04);
-        // Each block is read twice soon after each other, and then never again: who waits for the
-        // second time has no hits at all.
+        // Each block is read twice soon after each other, and then never again: a cache that waits
+        // for the second time has no hits at all.
         let twice = |n: u64| 1_000_000 + n / 2_000 * 1_000 + n % 1_000;
         assert!(let_in(Admission::Auto, twice) > 0.95);
-        // Three times, and of each four references one to what is read once: who waits writes half
-        // as much, and has half the hits.
+        // Three times, and one of every four references to a block that is read once. A cache that
+        // waits writes half as much, and has half the hits.
         let thrice = |n: u64| match n % 4 {
             3 => 1_000_000_000 + n,
             step => 1_000_000 + n / 4_000 * 1_000 + (n % 4_000 / 4 * 3 + step) % 1_000,
         };
         assert!(let_in(Admission::Auto, thrice) > 0.95);
-        // A hot part among what is read once: it is known, the rest is not wanted.
+        // A hot part among blocks that are read once: it is known, the rest is not wanted.
         let mut rng = Rng::new(1);
         let mixed =
             move |n: u64| if n.is_multiple_of(2) { rng.below(15_000) } else { 1_000_000 + n };

@@ -50,7 +50,7 @@ mod tests {
     use esker_base::policy::hash;
 
     #[test]
-    fn what_was_missed_lately_is_known_and_what_was_missed_long_ago_is_not() {
+    fn recent_misses_are_known_and_old_ones_are_forgotten() {
         let history = History::new(1_000);
         let new = |from: u64, count: u64| {
             (from..from + count).filter(|block| !history.note(hash(*block))).count()

@@ -13,7 +13,7 @@ use crate::pairing::{Dirty, Pairing};
 use crate::store::{self, Store};
 
 impl Cache {
-    /// An origin beside what the cache on `flash` knows of it. Nothing is written.
+    /// An origin beside the facts that the cache on `flash` keeps about it. Nothing is written.
     ///
     /// # Errors
     /// As [`Cache::open`], but for [`CacheError::WrongOrigin`].

@@ -31,11 +31,11 @@ impl Cleaner {
         if watch.unarmed() == 0 || shared.is_lost() {
             return Ok(());
         }
-        // Nobody writes back, discards or zeroes; and a write cancels what is begun here.
+        // Nobody writes back, discards or zeroes; and a write cancels a sample begun here.
         let _gate = shared.gate.lock();
         let begun = |n: &usize| {
             let block = watch.blocks[*n];
-            // A set that was never used has nobody who writes its blocks.
+            // A set that was never used has no writer of its blocks.
             !shared.is_in_range(block)
                 && shared
                     .set_if_read(shared.mapping.set_of(block))

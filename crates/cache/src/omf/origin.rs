@@ -1,4 +1,4 @@
-//! What the superblock knows of the origin: its identity, and the checksums of blocks sampled over it.
+//! Facts about the origin in the superblock: its identity, and the checksums of blocks sampled over it.
 
 use esker_base::codec::{Decoder, Encoder};
 
@@ -20,7 +20,7 @@ pub struct Sample {
     pub crc: u32,
 }
 
-/// What the cache knows of its origin. Nothing in versions 1 and 2.
+/// Facts about the origin that the superblock keeps. Nothing in versions 1 and 2.
 ///
 /// | offset | size | field |
 /// | --- | --- | --- |
@@ -32,7 +32,7 @@ pub struct Sample {
 /// | 944 | 512 | the identity: facts as `name=value`, separated by a comma and a space; UTF-8 |
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// What tells it from other devices; empty when that is unknown.
+    /// Identity that tells it from other devices; empty when that is unknown.
     pub identity: String,
     /// In the order of blocks.
     pub samples: Vec<Sample>,
@@ -56,7 +56,7 @@ impl Origin {
         e.bytes(&text);
     }
 
-    /// What is known of an origin of so many bytes.
+    /// Decodes the facts about an origin of `origin_bytes` bytes.
     pub(super) fn decode(d: &mut Decoder<'_>, origin_bytes: u64) -> Result<Origin, FormatError> {
         let wrong = |what, found: u64| Err(FormatError::Value { what, found });
         let (count, size) = (d.u32("samples")?, d.u32("bytes of the identity")?);

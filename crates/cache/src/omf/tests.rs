@@ -159,7 +159,7 @@ fn the_bytes_on_the_medium_are_what_they_were() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn decoders_read_back_encoded_structures() {
     for copy in [0, 1] {
         let bytes = superblock().encode(copy);
         assert_eq!(Superblock::decode(&bytes, copy), Ok(superblock()));
@@ -257,7 +257,7 @@ fn superblock_of_version_2_knows_no_origin() {
 }
 
 #[test]
-fn what_no_origin_can_be_is_refused() {
+fn impossible_origins_are_refused() {
     let sample = |block| Sample { block, crc: 1 };
     let samples = |blocks: &[u64]| blocks.iter().map(|&block| sample(block)).collect::<Vec<_>>();
     let refused = [

@@ -1,4 +1,4 @@
-//! The plan of a write, and the blocks of a range: what a command of the host keeps until it is done.
+//! The plan of a write, and the blocks of a range: state that a command of the host keeps until it is done.
 
 /// Where the blocks of a write go.
 pub(super) struct Plan {
@@ -12,7 +12,7 @@ pub(super) struct Plan {
 /// Where a block goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Over what is in its slot, which is pinned.
+    /// Over the content of its slot, which is pinned.
     InPlace { slot: u32, was_clean: bool },
     /// To a slot that is reserved.
     New { slot: u32 },

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A clean name is gone before the origin is changed.
 //! 2. A dirty block is forgotten only after the origin has done it, and its name goes only after
-//!    that is durable: until then a crash brings back what was there, never what was before it.
+//!    that is durable: until then a crash brings back the last content, never an older one.
 //! 3. No sample of the origin is armed at a block of the range when the origin is changed.
 //! 4. Nothing that was read from or written to the origin while it was changed is cached.
 
@@ -81,7 +81,7 @@ impl Pump {
         }
     }
 
-    /// Takes away what would contradict the origin once it is changed.
+    /// Removes names and samples that would contradict the origin once it is changed.
     fn prepare(&mut self, work: usize, range: Range) -> Result<(), CacheError> {
         let shared = self.shared.clone();
         let mut needs_commit = false;

@@ -1,12 +1,12 @@
-//! Reads: hits come from the flash device, misses from the origin, and what was missed is filled
-//! in behind the host's back.
+//! Reads: hits come from the flash device, misses from the origin, and missed blocks are filled in
+//! behind the host's back.
 //!
 //! Invariants
 //! 1. A slot that is read is pinned, so it holds its block until the read has finished.
 //! 2. A block that is filled in was read from the origin while nobody wrote it: a write or a
 //!    discard that begins in between cancels the fill.
 //! 3. A block that is read ahead is filled in like a missed one. A read of it by the same queue
-//!    pair waits, holding nothing; what fails with it is read again as it was asked for.
+//!    pair waits, holding nothing; a read that fails with it is repeated as the host asked.
 
 use esker_base::AlignedBuf;
 use esker_base::units::{to_u64, to_usize};
@@ -20,7 +20,7 @@ use crate::sets::Set;
 use crate::state::Allocated;
 use esker_base::policy::Access;
 
-/// What is known of a block that is read.
+/// Result of looking up a block that is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Hit { slot: u32, is_clean: bool },
@@ -167,8 +167,8 @@ impl Pump {
         }
     }
 
-    /// Sends the command for neighbouring blocks that were found alike; of what was found beyond
-    /// them, ahead, too.
+    /// Sends the command for neighbouring blocks that were found alike. A miss also covers the blocks
+    /// of `found` beyond them, which are read ahead.
     fn read_segment(
         &mut self,
         work: usize,
@@ -283,8 +283,8 @@ impl Pump {
         self.end_read(io.work);
     }
 
-    /// The flash device failed to give what the origin has, too; or the origin, more than was
-    /// asked for.
+    /// The flash device failed to read content that the origin has, too; or the origin, more than
+    /// the host asked for.
     fn retry_at_origin(&mut self, io: Io, buf: AlignedBuf) {
         let lba = self.shared.origin_lba(self.works[io.work].offset + io.at);
         let (is_direct, buf) = match io.is_direct {
@@ -301,7 +301,7 @@ impl Pump {
         }
     }
 
-    /// Writes what was read from the origin to slots, as far as nobody objected.
+    /// Writes blocks that were read from the origin to slots, as far as nobody objected.
     #[allow(clippy::too_many_arguments)]
     fn fill_in(
         &mut self,

@@ -1,4 +1,4 @@
-//! Numbered places for what is under way: a number is used again once its place is empty.
+//! Numbered places for work under way: a number is used again once its place is empty.
 
 use std::ops::{Index, IndexMut};
 

@@ -1,7 +1,7 @@
 //! Writes.
 //!
 //! Each block of a command has a target: the slot that it has, a new slot, the origin, or the
-//! origin and then a slot. A dirty block always goes to its slot, whatever the mode.
+//! origin and then a slot. A dirty block always goes to its slot, in every mode.
 //!
 //! Invariants
 //! 1. Nothing is written to a slot that the medium names, but new content of the dirty block that
@@ -26,7 +26,7 @@ use crate::omf::{BLOCK, BLOCK_SIZE, Name};
 use crate::options::Mode;
 use crate::shared::Shared;
 
-/// What has to be settled before the devices are written.
+/// Steps that must be settled before the devices are written.
 #[derive(Default)]
 struct Needs {
     unname: Vec<u32>,
@@ -154,7 +154,7 @@ impl Pump {
             if !is_around && let Some(slot) = self.allocate_for(block, |_| true) {
                 return Target::New { slot };
             }
-            // A name that could not be taken away afterwards would hide what the origin gets.
+            // A name that could not be taken away afterwards would hide the origin's new content.
             needs.commit |= shared.is_lost();
             // The cleaner must be done with it before the origin is written.
             drop(shared.gate.lock());
@@ -300,8 +300,8 @@ impl Pump {
         self.send(Side::Flash, io, Op::Write { lba, buf, placement, fua: false });
     }
 
-    /// What slots hold, with a part of it replaced: for a flash device with larger LBAs than the
-    /// origin's.
+    /// The content of slots, with a part of it replaced: for a flash device with larger LBAs than
+    /// the origin's.
     fn merged(
         &mut self,
         work: usize,
@@ -379,7 +379,7 @@ impl Pump {
         self.go_on(work);
     }
 
-    /// Goes on when the devices have done what they were sent.
+    /// Goes on when the devices have completed their commands.
     fn go_on(&mut self, work: usize) {
         if self.works[work].outstanding > 0 {
             return;
@@ -451,7 +451,7 @@ impl Pump {
         let plan = self.works[work].write.take().expect("a write has a plan");
         let is_good = self.works[work].error.is_none();
         let mut is_refused = false;
-        // What the flash device has to know before the command counts as durable.
+        // Whether names on the flash device must be durable before the command counts as durable.
         let mut is_on_flash = false;
         for ((block, target), failed) in (plan.first..).zip(&plan.targets).zip(&plan.failed) {
             if *target == Target::Outside {

@@ -25,7 +25,7 @@ pub struct Point {
     pub miss_ratio: f64,
 }
 
-/// What a trace asks for.
+/// Advice for a trace.
 #[derive(Clone, Debug)]
 pub struct Advice {
     /// The default policy at many sizes.
@@ -54,7 +54,7 @@ fn knee(curve: &[Point]) -> u64 {
     best.map_or(1, |point| point.slots)
 }
 
-/// Simulates what it takes to advise, with `threads` threads.
+/// Runs the simulations that advice needs, with `threads` threads.
 ///
 /// # Errors
 /// When a thread could not be started.

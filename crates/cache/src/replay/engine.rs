@@ -51,10 +51,10 @@ pub(super) struct Engine<'a, P> {
     request: Request,
 }
 
-/// What is known of the request that is replayed.
+/// State of the request that is replayed.
 #[derive(Default)]
 struct Request {
-    /// What its stream asks for.
+    /// Treatment that its stream asks for.
     flow: Flow,
     /// Whether the block before was missed, so that the next one needs no operation of its own.
     is_missing: bool,
@@ -182,7 +182,7 @@ impl<'a, P: Policy> Engine<'a, P> {
         self.finish()
     }
 
-    /// What the stream of the request that begins with reference `at` asks for.
+    /// Treatment of the request that begins with reference `at`, as its stream asks for.
     #[inline]
     fn flow(&mut self, at: usize) -> Flow {
         if self.config.sequential_bytes == 0 && self.config.read_ahead_bytes == 0 {
@@ -341,7 +341,7 @@ impl<'a, P: Policy> Engine<'a, P> {
         }
     }
 
-    /// Writes back what is due in a set.
+    /// Writes back the due blocks of a set.
     fn clean(&mut self, set: usize) {
         let base = set << self.shift;
         let one = &self.sets[set];

@@ -1,4 +1,4 @@
-//! What a simulated cache did: counts, and the ratios that are read from them.
+//! Outcome of a simulated cache: counts, and the ratios that are read from them.
 
 /// Reads and writes apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl Split {
     }
 }
 
-/// What a disk or a flash device carried.
+/// Traffic of a disk or a flash device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Commands.
@@ -26,7 +26,7 @@ pub struct Traffic {
     pub blocks: Split,
 }
 
-/// What a simulated cache did with a trace.
+/// Outcome of a trace in a simulated cache.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Blocks that were referenced.
@@ -37,8 +37,8 @@ pub struct Outcome {
     pub requests: Split,
     /// Requests of which every block was cached.
     pub request_hits: Split,
-    /// What the disk carried: misses, blocks written back or through, and, at the end, all that
-    /// was dirty still.
+    /// Traffic of the disk: misses, blocks written back or through, and, at the end, all that was
+    /// dirty still.
     pub disk: Traffic,
     /// Blocks written to the flash: writes and fills.
     pub flash_blocks_written: u64,

@@ -101,7 +101,7 @@ fn a_stream_is_read_ahead_as_far_as_it_is_long() {
     assert_eq!(run(&trace, &optimum).unwrap().disk.operations.reads, 101);
 }
 
-/// What the device's sets do with the trace, by hits and blocks read.
+/// Hits and blocks read by the device's sets for the trace.
 fn by_sets(trace: &Trace, config: &Config) -> (u64, u64) {
     let geometry = Geometry { origin_blocks: trace.origin_blocks(), ..config.geometry };
     let mut sets = Sets::new(geometry, config.policy).unwrap();
@@ -235,7 +235,7 @@ fn streams_and_what_is_not_let_in_pass_by() {
     // The first megabyte of each is cached, and a hit goes on being one.
     assert_eq!(outcome.bypassed, 2 * (40 - 8) * 32);
     assert_eq!(outcome.flash_blocks_written, 2 * 8 * 32);
-    // Past the cache a request is a command; what is written back is cut into extents.
+    // Past the cache a request is a command; blocks written back are cut into extents.
     assert_eq!(outcome.disk.operations.writes, 32 + 4);
     assert_eq!(outcome.disk.blocks.writes, 40 * 32);
 

@@ -1,6 +1,6 @@
 //! A trace in the form that is replayed: references to numbered blocks.
 //!
-//! Called by whoever reads trace files ([`TraceBuilder`]), and by the simulation. The blocks that
+//! Called by readers of trace files ([`TraceBuilder`]), and by the simulation. The blocks that
 //! occur are numbered once, in the order of their addresses, and every reference is four bytes:
 //! so many caches can be simulated on one trace, and neighbours have neighbouring numbers.
 //!
@@ -69,7 +69,7 @@ struct Request {
     access: Access,
 }
 
-/// A device begins at a multiple of this many blocks, where a run may begin whatever its size.
+/// A device begins at a multiple of this many blocks, where a run may begin of any size.
 const DEVICE_BLOCKS: u64 = 1 << 16;
 
 impl TraceBuilder {

@@ -19,7 +19,7 @@ use crate::mapping::{Mapping, NO_TAG};
 pub enum Evict {
     /// Clean ones only.
     Clean,
-    /// Dirty ones too: the caller knows how to save what is in them.
+    /// Dirty ones too: the caller knows how to save their content.
     Any,
 }
 
@@ -37,11 +37,11 @@ pub struct Evicted {
 pub struct Inserted {
     /// The slot of the set that holds it.
     pub slot: u32,
-    /// What had to go, if the set was full.
+    /// The block that had to go, if the set was full.
     pub evicted: Option<Evicted>,
 }
 
-/// What the policy may know of the slots.
+/// The policy's view of the slots.
 struct Keys<'a> {
     index: u32,
     mapping: &'a Mapping,

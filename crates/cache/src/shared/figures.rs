@@ -1,4 +1,4 @@
-//! What an open cache says of itself.
+//! Figures of an open cache.
 
 use super::Shared;
 use crate::admit::Budget;
@@ -61,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// What the user should know of the way the cache runs.
+    /// Warnings for the user about the way the cache runs.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.is_lost() && self.store.lock().is_attached().is_ok() {

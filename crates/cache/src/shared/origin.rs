@@ -56,7 +56,7 @@ impl Shared {
         Ok(())
     }
 
-    /// An error when the origin is not what it was: another one, or written without the cache.
+    /// Returns an error when the origin has changed: another one, or written without the cache.
     pub(crate) fn check_origin(&self) -> Result<(), CacheError> {
         // A writer of a sampled block needs the store to disarm it first.
         let store = self.store.lock();

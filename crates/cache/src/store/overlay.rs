@@ -1,7 +1,7 @@
-//! What the journal says of the names of a set that was not read yet.
+//! Names in the journal of a set that was not read yet.
 //!
 //! A journal has room for more changes than a cache has slots, and most of them are superseded by later ones. So
-//! only the last one of each slot is kept, in seven bytes: less than what the set takes once it is read.
+//! only the last one of each slot is kept, in seven bytes: less than the set takes once it is read.
 
 use esker_base::units::to_usize;
 

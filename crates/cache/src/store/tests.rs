@@ -45,8 +45,8 @@ fn a_set_whose_names_cannot_be_is_refused_each_time() {
 }
 
 #[test]
-fn what_a_failed_record_calls_dirty_counts_as_dirty() {
-    // It may be there, and what it takes away as well.
+fn dirty_names_in_a_failed_record_count() {
+    // It may be there, and the names that it takes away as well.
     for (change, counts, expected) in
         [(dirty(2, 4), (3, 3), 3), (Change { slot: 0, name: Name::None }, (1, 1), 2)]
     {

@@ -1,4 +1,4 @@
-//! A device some of whose operations are answered by somebody else.
+//! A device some of whose operations are answered by a test.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use esker_device::{
     Command, Completion, Device, DeviceError, DeviceStats, Geometry, Op, QueuePair,
 };
 
-/// `inner`, but for what `answer` takes: that succeeds at once, with the buffer that it gives back.
-/// Other operations it hands on. Every queue pair has a clone of it.
+/// `inner`, but for operations that `answer` takes: those succeed at once, with the buffer that it
+/// gives back. Other operations it hands on. Every queue pair has a clone of it.
 pub(crate) struct Answering<A> {
     pub(crate) inner: Arc<dyn Device>,
     pub(crate) answer: A,

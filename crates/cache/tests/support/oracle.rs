@@ -1,5 +1,5 @@
-//! What each LBA may read as: now, and after a crash. Discards leave zeroes on the devices below, so
-//! they have to do so here.
+//! Versions that each LBA may read as: now, and after a crash. Discards leave zeroes on the devices below, so they have
+//! to do so here.
 
 #![allow(dead_code)] // each test file uses a part
 
@@ -21,18 +21,18 @@ pub(crate) enum Act {
 
 #[derive(Clone, Debug, Default)]
 struct Cell {
-    /// What it may read as now.
+    /// Versions that it may read as now.
     current: BTreeSet<u64>,
-    /// What it may read as after a crash.
+    /// Versions that it may read as after a crash.
     possible: BTreeSet<u64>,
 }
 
-/// What every LBA may read as.
+/// The possible content of every LBA.
 #[derive(Clone)]
 pub(crate) struct Oracle {
     cells: Vec<Cell>,
     lba_size: usize,
-    /// Every version an LBA ever had, to say what was found.
+    /// Every version an LBA ever had, to name the one that was found.
     history: Vec<BTreeSet<u64>>,
 }
 
@@ -101,12 +101,12 @@ impl Oracle {
         }
     }
 
-    /// Everything stopped: whatever may be there after a crash is what may be read now.
+    /// Everything stopped: any version that may be there after a crash may be read now.
     pub(crate) fn crash(&mut self) {
         self.cells.iter_mut().for_each(|cell| cell.current = cell.possible.clone());
     }
 
-    /// Checks what was read; from now on nothing else may be.
+    /// Checks content that was read; from now on nothing else may be.
     pub(crate) fn check(&mut self, lba: u64, bytes: &[u8], about: &dyn std::fmt::Display) {
         for (lba, block) in (lba..).zip(bytes.chunks(self.lba_size)) {
             let cell = &mut self.cells[to_usize(lba)];

@@ -1,4 +1,4 @@
-//! A device that fails what somebody says it shall fail.
+//! A device that fails the commands that a test selects.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What the cache's tests share: small caches, with sets and journal areas so small that everything happens soon.
+//! Support that the cache's tests share: small caches, with sets and journal areas so small that everything happens
+//! soon.
 
 #![allow(dead_code)] // each test file uses a part
 
@@ -12,7 +13,7 @@ use esker_device::{Device, Fact, Identity, MemoryDevice, Op, Port};
 pub(crate) const ORIGIN: u64 = 64 * 4096;
 /// Bytes of the flash device: room for some twenty slots.
 pub(crate) const FLASH: u64 = 320 << 10;
-/// Bytes of the flash device behind what the cache uses at first.
+/// Bytes of the flash device behind the part that the cache uses at first.
 pub(crate) const SPARE: u64 = 128 << 10;
 
 pub(crate) const MODES: [Mode; 3] = [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround];
@@ -51,7 +52,7 @@ pub(crate) fn open_options() -> OpenOptions {
     }
 }
 
-/// What tells the origin of [`devices`] from others.
+/// The identity that tells the origin of [`devices`] from others.
 pub(crate) fn identity() -> Identity {
     Identity::default().with(Fact::Wwid, "naa.5000")
 }

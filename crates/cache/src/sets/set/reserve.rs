@@ -1,5 +1,5 @@
-//! Slots between two blocks: what the device needs, because a slot may be neither looked up nor
-//! used again while something is being written to it or its old name is still on the medium.
+//! Slots between two blocks. While a slot is being written, or the medium has its old name still,
+//! it may be neither looked up nor used again.
 //!
 //! Invariant: a reserved slot counts as held, and neither table nor policy knows it.
 
