@@ -1,5 +1,5 @@
-//! How late completions are in real time, what waiting for them costs, and how fast an emulated device is in virtual time.
-//! Nothing is stored, so that what is measured is emulation and timing. The machine's own part comes
+//! Lateness of completions in real time, the cost of waiting for them, and the speed of an emulated device in virtual
+//! time. Nothing is stored, so that only emulation and timing are measured. The machine's own part comes
 //! first: the share of moments at which a thread that only reads the clock is away, for another
 //! 5 µs or more. No completion can be in time then.
 //!

@@ -1,6 +1,6 @@
 //! A disk: arm, platters, sectors at their angles, and the queue of commands before them.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `parameters` | [`DiskParameters`], and profiles of disks with their sources |
 //! | `seek` | [`SeekCurve`]: how long the arm takes over a distance |

@@ -1,18 +1,18 @@
 //! A drive: a translation layer, the data it places, and the time that takes.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | `parameters` | [`Parameters`]: what a drive is made of |
+//! | `parameters` | [`Parameters`]: sizes, layout and timing of a drive |
 //! | `layer` | the translation layer of flash, or none for media written in place |
-//! | `places` | which die holds what, where the host chooses that |
+//! | `places` | the die of each stripe, where the host chooses it |
 //! | `store` | the data, by media page, on a device |
-//! | `timeline` | what the layer does to the media, as operations of dies |
-//! | `namespaces` | who has which pages, and which handles |
+//! | `timeline` | the layer's work on the media, as operations of dies |
+//! | `namespaces` | namespaces: the pages and the handles of each |
 //! | `counts` | bytes and commands since the drive was made |
 //! | `placement` | data placement: statistics and events |
 //! | `model` | all of that together, made, opened and kept |
 //! | `commands`, `stage` | commands of the host, and the media under the layer while one runs |
-//! | `image` | what survives a power cut, for a drive on a device that keeps it |
+//! | `image` | the state that survives a power cut, for a drive on a device that keeps it |
 
 mod commands;
 mod counts;

@@ -5,16 +5,16 @@
 //! time and hands finished commands to the queue pairs they came from. Several devices may stand
 //! on one emulation: the namespaces of a drive ([`Emulated`], told apart by [`Model::Part`]).
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `pace` | [`Pace`]: untimed, real, dilated or virtual |
 //! | `emulation` | [`Emulation`]: the model, and the commands in flight |
 //! | `device` | [`Emulated`]: a part of it as a device |
 //! | `queue` | its queue pairs |
 //! | `wait` | how their threads wait on a clock that moves by itself |
-//! | `waiters` | [`Waits`]: which of them leads, which follow |
+//! | `waiters` | [`Waits`]: the leader and the followers |
 //! | `lateness` | how late sleeps end, and how much of a wait is spun therefore |
-//! | `content` | [`Content`]: what a model stores, on any device |
+//! | `content` | [`Content`]: the data of a model, on any device |
 //!
 //! Invariants
 //! 1. A command is handed out at or after the model's time of its end, never before.
@@ -60,9 +60,9 @@ pub struct Start {
     pub ticket: Ticket,
 }
 
-/// What a device stores, and when its commands finish.
+/// Content of a device, and the times at which its commands finish.
 pub trait Model: Send {
-    /// What tells one device on the model from another: a namespace's place on the drive, say.
+    /// Identity of one device on the model: a namespace's place on the drive, say.
     type Part: Send + Sync;
 
     /// Executes `op`, which fits the device's geometry, on the content at once. With a start, also
@@ -97,19 +97,19 @@ pub trait Model: Send {
         None
     }
 
-    /// Adds to a device's statistics what only the model knows: bytes written to the media, the
-    /// devices that store the content.
+    /// Adds figures to a device's statistics that only the model knows: bytes written to the media, the devices that
+    /// store the content.
     fn account(&self, part: &Self::Part, stats: &mut DeviceStats) {
         let _ = (part, stats);
     }
 
-    /// What tells a device on the model from others, if the device that stores it says so.
+    /// Identity that tells a device on the model from others, if the device that stores it says so.
     fn identity(&self, part: &Self::Part) -> Option<Identity> {
         let _ = part;
         None
     }
 
-    /// What the user should know about the model: the figures in it that are assumptions, say.
+    /// Remarks on the model for the user: the figures in it that are assumptions, say.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FlashError {
-    /// The parameters are wrong; the message says what is right.
+    /// The parameters are wrong; the message says which are right.
     #[error("{0}")]
     Invalid(String),
     /// There is no room for it on the drive.
@@ -23,7 +23,7 @@ pub enum FlashError {
 }
 
 impl FlashError {
-    /// What a caller can do about it.
+    /// The remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -1,8 +1,8 @@
-//! The flash translation layer: where each logical page lies, and what it costs to keep it so.
+//! The flash translation layer: where each logical page lies, and the cost of keeping it so.
 //!
 //! The host writes *logical pages* with a reclaim unit handle. Each handle fills a *reclaim unit*,
 //! a superblock of erase blocks that is written from its first page to its last and erased as a
-//! whole. When few erased units are left, *cleaning* chooses a unit, copies what is still valid in
+//! whole. When few erased units are left, *cleaning* chooses a unit, copies the pages still valid in
 //! it to a unit of its own, and erases it.
 //!
 //! The layer keeps maps and counts. It tells an [`Array`] of its operations on the media, one page
@@ -68,7 +68,7 @@ impl PageCounts {
         self.host + self.copied
     }
 
-    /// What was counted since `earlier`.
+    /// The counts since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &PageCounts) -> PageCounts {
         PageCounts {
@@ -125,7 +125,7 @@ impl Ftl {
         })
     }
 
-    /// What it was made for.
+    /// The options that it was made with.
     #[must_use]
     pub fn options(&self) -> &FtlOptions {
         &self.options

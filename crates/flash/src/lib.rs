@@ -1,9 +1,9 @@
 //! An exact SSD in software.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`ssd`] | [`Ssd`]: a drive; [`Namespace`]: a part of it, as a device |
-//! | [`drive`] | what the drive is made of: layer, data, time, image |
+//! | [`drive`] | the parts of the drive: layer, data, time, image |
 //! | [`disk`] | a disk beside it: seek, rotation, transfer, queue |
 //! | [`emulate`] | stored content behind a model of time, as a device |
 //! | [`ftl`] | the flash translation layer: page map, reclaim units, cleaning, wear |

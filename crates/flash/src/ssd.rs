@@ -39,7 +39,7 @@ impl Ssd {
         Ok(Ssd::on(drive, pace))
     }
 
-    /// A drive that keeps no data, only counts and takes time: reading gives whatever the buffer
+    /// A drive that keeps no data, only counts and takes time: reading gives the bytes the buffer
     /// held. For studies of write amplification and latency, where data would only cost memory.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Ssd {
         Ok(ssd)
     }
 
-    /// A drive with an image on `device`, which is overwritten: what was flushed survives, and
+    /// A drive with an image on `device`, which is overwritten: flushed state survives, and
     /// [`Ssd::open`] finds it.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Ssd {
         &self.name
     }
 
-    /// What it is made of.
+    /// The parameters of the drive.
     #[must_use]
     pub fn parameters(&self) -> Parameters {
         self.emulation.with(|drive| drive.parameters.clone())
@@ -110,7 +110,7 @@ impl Ssd {
         self.emulation.with(|drive| drive.create_namespace(bytes, handles))
     }
 
-    /// Deletes a namespace with what it holds; devices of it fail from now on.
+    /// Deletes a namespace with its content; devices of it fail from now on.
     ///
     /// # Errors
     /// When there is none with this number.
@@ -172,7 +172,7 @@ impl Ssd {
         self.emulation.with(|drive| drive.die(namespace, lba))
     }
 
-    /// Enables a configuration of data placement, or disables it. What the drive held is gone.
+    /// Enables a configuration of data placement, or disables it. The drive's content is gone.
     ///
     /// # Errors
     /// While namespaces exist, or when there is no such configuration.
@@ -214,7 +214,7 @@ impl Ssd {
         self.emulation.take_record()
     }
 
-    /// What has become of the drive.
+    /// The state of the drive.
     #[must_use]
     pub fn report(&self) -> Report {
         self.emulation.with(Report::of)
@@ -224,13 +224,13 @@ impl Ssd {
 /// The drive's state, for people and tests.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What it is made of.
+    /// The parameters of the drive.
     pub parameters: Parameters,
     /// The configuration of data placement in force.
     pub placement: Option<usize>,
     /// Bytes written by the host.
     pub host_written_bytes: u64,
-    /// Pages, by who wrote them.
+    /// Pages, by their writer.
     pub pages: PageCounts,
     /// Reclaim units by how often they were erased: the number of units for each count, ascending.
     pub wear: Vec<(u32, u32)>,
@@ -239,7 +239,7 @@ pub struct Report {
     /// Erased units that cleaning keeps for itself: more with more handles, and twice as many for those isolated
     /// persistently.
     pub reserve_units: u32,
-    /// Units in use, by who fills or has filled them: open, closed, and valid pages in both.
+    /// Units in use, by their present or last filler: open, closed, and valid pages in both.
     pub writers: Vec<(Writer, UnitsOf)>,
     /// The namespaces: number, bytes and handles.
     pub namespaces: Vec<(u32, u64, Vec<u16>)>,
@@ -400,8 +400,8 @@ impl Device for Namespace {
         self.device.identity()
     }
 
-    /// The namespace's own operations; below, the drive with what all namespaces wrote and what
-    /// went to the media for it.
+    /// The namespace's own operations; below, the drive with the writes of all namespaces and the bytes that went to
+    /// the media for them.
     fn stats(&self) -> DeviceStats {
         self.device.stats()
     }

@@ -1,4 +1,4 @@
-//! Write amplification in closed form: what an exact model must agree with before it is believed.
+//! Write amplification in closed form: an exact model must agree with it before it is believed.
 //!
 //! All are limits for drives of infinitely many units under random single-page writes. `alpha` is
 //! the ratio of media pages in use (the reserve of erased units not counted) to logical pages, so

@@ -1,13 +1,13 @@
 //! When things finish on a drive: a discrete-event simulation of its firmware, its write buffer,
 //! its link to the host, its channels and its dies. Where things go is the translation layer's
-//! business; who stands between both calls a [`Controller`] for each command of the host and for
+//! business; the drive between both calls a [`Controller`] for each command of the host and for
 //! each operation of the layer, and hears when commands are finished.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `controller` | [`Controller`]: commands of the host, and the events |
 //! | `media` | dies and channels: reads, programs, erasures and their order |
-//! | `buffer` | the write buffer: what waits for room, what has arrived |
+//! | `buffer` | the write buffer: bytes that wait for room, bytes that have arrived |
 //! | `host` | which reads go to the dies, where the host decides it |
 //! | `jobs` | operations of dies, in lists |
 //! | `agenda` | the events to come |
@@ -28,7 +28,7 @@
 //! 4. Bytes in the buffer = bytes admitted - bytes whose program has ended; never more than its
 //!    size, unless the drive could not go on otherwise (see `buffer`).
 //! 5. Every operation waits only for operations ordered before it, so that all of them end. Reads that the
-//!    host holds back wait for what their dies, or the dies in all, have under way.
+//!    host holds back wait for operations that their dies, or the dies in all, have under way.
 
 mod agenda;
 mod buffer;
@@ -57,23 +57,22 @@ pub struct Timing {
     /// Erasing a block, or one block of each plane together (tBERS). Zero for media that are
     /// written in place.
     pub erase_ns: u64,
-    /// What a channel carries, in either direction.
+    /// Bandwidth of a channel, in either direction.
     pub channel_bytes_per_s: u64,
-    /// What the link carries to the host.
+    /// Bandwidth of the link to the host.
     pub link_read_bytes_per_s: u64,
-    /// What the link carries from the host.
+    /// Bandwidth of the link from the host.
     pub link_write_bytes_per_s: u64,
-    /// What the firmware takes for a read before its dies hear of it.
+    /// Time of the firmware for a read before its dies hear of it.
     pub read_firmware_ns: u64,
-    /// What the firmware takes for a write before it asks for room in the buffer, and for a
-    /// command that moves no data.
+    /// Time of the firmware for a write before it asks for room in the buffer, and for a command that moves no data.
     pub write_firmware_ns: u64,
     /// How many commands the firmware starts in a second, at most; zero is no limit.
     pub commands_per_s: u64,
-    /// What the host takes to notice that a command is finished.
+    /// Time until the host notices that a command is finished.
     pub host_ns: u64,
-    /// The size of the write buffer. At least what the translation layer leaves unprogrammed in
-    /// all units it has open, and one more program.
+    /// The size of the write buffer. At least the bytes that the translation layer leaves unprogrammed in all units it
+    /// has open, and one more program.
     pub buffer_bytes: u64,
     /// Whether reads of the host go before the programs, erasures and copies waiting for the same
     /// die; otherwise all wait in one line.
@@ -88,7 +87,7 @@ pub struct Timing {
 /// Suspending a program or an erasure for the reads that wait for the die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suspension {
-    /// What suspending and resuming take, together.
+    /// Time of suspending and resuming, together.
     pub overhead_ns: u64,
     /// How often one operation may be suspended, so that it ends.
     pub most: u32,
@@ -98,7 +97,7 @@ impl Timing {
     /// Checks that a drive can work like this.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The problem, and a remedy.
     pub fn check(&self) -> Result<(), FlashError> {
         let refuse = |why: &str| Err(FlashError::Invalid(why.to_owned()));
         let rates =

@@ -19,14 +19,14 @@ use esker_flash::timing::HostQueues;
 use esker_flash::{FlashError, Pace, Parameters, Ssd};
 use esker_sim::{CrashRecorder, Image, Plan};
 
-/// A recorded run: the script that knows what it did, and what happened to the device.
+/// A recorded run: the script that knows its own steps, and the events of the device.
 struct Run {
     script: Script,
     recorder: CrashRecorder,
     erasures: u64,
 }
 
-/// Time that does not pass by itself, where the host chooses dies: it chooses by what they do.
+/// Time that does not pass by itself, where the host chooses dies: it chooses by their work.
 fn pace_of(parameters: &Parameters) -> Pace {
     match parameters.timing.host_queues {
         Some(_) => Pace::virtual_time(Clock::virtual_time()),
@@ -59,7 +59,7 @@ fn record(seed: u64, parameters: &Parameters, placement: Option<usize>, steps: u
     Run { script, recorder, erasures }
 }
 
-/// Opens an image and checks it. `Err` says what was broken.
+/// Opens an image and checks it. `Err` names the broken promise.
 fn check(run: &Run, image: &Image) -> Result<(), String> {
     let ended = image.marks().last().copied();
     let device = image.device(0);
@@ -71,7 +71,7 @@ fn check(run: &Run, image: &Image) -> Result<(), String> {
     };
     let ended: Step = ended.unwrap_or(0);
     run.script.check(&mut open, ended)?;
-    // Now and then, go on: what a recovered drive takes it must keep, too.
+    // Now and then, go on: a recovered drive must keep later writes, too.
     let number = image.id().to_string().len() as u64 + ended;
     if number.is_multiple_of(16) {
         drop(open);

@@ -84,7 +84,7 @@ fn a_random_access_takes_what_the_data_sheet_says() {
     }
 }
 
-/// Tracks and what lies between them; the published sustained rates of the 7.2k disk follow.
+/// Tracks and the gaps between them; the published sustained rates of the 7.2k disk follow.
 #[test]
 #[allow(clippy::cast_precision_loss)]
 fn sequential_reads_reach_the_rate_of_the_media() {
@@ -164,7 +164,7 @@ fn the_further_the_longer() {
     for step in 1..=10 {
         let mut total_s = 0.0;
         for round in 0..400 {
-            // From the outer edge, at whatever angle the last one ended.
+            // From the outer edge, at the angle at which the last one ended.
             port.run(read(round * 97, 512)).unwrap();
             let began = clock.now();
             port.run(read(end / 10 * step - round * 131, 512)).unwrap();
@@ -263,7 +263,7 @@ fn a_smaller_disk_has_the_same_access_time() {
 }
 
 #[test]
-fn what_cannot_be_a_disk_is_refused() {
+fn impossible_disks_are_refused() {
     let sas = DiskParameters::sas_10k;
     assert!(Disk::new(&DiskParameters { heads: 0, ..sas() }, None).is_err());
     assert!(Disk::new(&DiskParameters { switch_ns: 100_000, ..sas() }, None).is_err());

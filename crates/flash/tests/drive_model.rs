@@ -1,6 +1,6 @@
 //! Everything at once against a plain oracle: reads, writes, zeroes, discards, handle updates,
 //! namespaces that come and go, checkpoints and power cuts, on drives of every kind; and counters
-//! that reconcile with what the device under the drive saw.
+//! that reconcile with those of the device under the drive.
 //!
 //! The long campaign:
 //! `cargo test --release -p esker-flash --test drive_model -- --ignored --nocapture`
@@ -18,7 +18,7 @@ use esker_flash::drive::Media;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 use esker_flash::{Pace, Parameters, Ssd};
 
-/// What differs between drives, by number: all combinations of it are below 512.
+/// Differences between drives, by number: all combinations are below 512.
 const DRIVES: u64 = 512;
 
 fn drive(number: u64) -> (Parameters, Option<usize>, bool) {

@@ -60,7 +60,7 @@ fn strike(media: Media, is_timed: bool, target: Target, nth: u64, effect: Effect
         assert!(text.contains("below"), "{what}: {error}");
         assert!(!text.contains("holds"), "{what}: {error}");
     }
-    // Reads are right, whatever was refused. A drive that has failed refuses all.
+    // Reads are right, whatever command was refused. A drive that has failed refuses all.
     if let Some(mut open) = open {
         if let Err(broken) = script.check(&mut open, script.steps()) {
             // A namespace that could not be made is not open here, either.

@@ -1,5 +1,5 @@
 //! A device that held another drive before, and a drive that crashes while it recovers from a crash:
-//! what is found is a drive as it was flushed, never a mixture.
+//! the drive found is one as it was flushed, never a mixture.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn live(device: &Arc<dyn Device>, name: &str, seed: u64, parameters: &Parameters
     script
 }
 
-/// Images of what `run` does to a device.
+/// Images of the writes of `run` to a device.
 fn images_of(
     device: Arc<dyn Device>,
     plan: Plan,

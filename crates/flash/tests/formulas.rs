@@ -38,7 +38,7 @@ impl Case {
         options.with_over_provisioning(self.over_provisioning)
     }
 
-    /// Media pages in use per logical page: whole units, so not quite what was asked for.
+    /// Media pages in use per logical page: whole units, so not quite the ratio asked for.
     fn alpha(&self) -> f64 {
         let options = self.options();
         let in_use = options.units - options.reserve_units();

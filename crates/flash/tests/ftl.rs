@@ -1,4 +1,4 @@
-//! The translation layer against an array that checks what is done to it.
+//! The translation layer against an array that checks the operations on it.
 
 use esker_base::Rng;
 use esker_device::fdp::Isolation;
@@ -7,7 +7,7 @@ use esker_flash::ftl::{
     PageCounts, Phase, UnitId, UnitRecord, UnitState, Writer,
 };
 
-/// An array that holds a version number per page, and refuses what NAND would refuse.
+/// An array that holds a version number per page, and refuses operations that NAND would refuse.
 struct Nand {
     unit_pages: u32,
     pages: Vec<Option<(LogicalPage, u64)>>,
@@ -15,7 +15,7 @@ struct Nand {
     erasures: Vec<u32>,
     programmed: u64,
     copied: u64,
-    /// The versions of what the host writes, by logical page.
+    /// The versions of the host's writes, by logical page.
     version: Vec<u64>,
     /// Which writer's data a unit may hold: handles seen in it.
     clock: u64,

@@ -1,5 +1,5 @@
-//! A drive that the host manages, as a device: where it puts what, before and after power cuts, and what the same
-//! translation layer does on either side.
+//! A drive that the host manages, as a device. Where it puts data, before and after power cuts, and the work of the
+//! same translation layer on either side.
 
 mod common;
 
@@ -82,7 +82,7 @@ fn dies_that_the_host_chose_are_found_again_after_a_power_cut() {
     }
 }
 
-/// The layer is one, told apart by what lies under it: the same writes lead to the same maps and counts.
+/// The layer is one, told apart by the media under it: the same writes lead to the same maps and counts.
 #[test]
 fn the_layer_writes_the_same_on_either_side() {
     let of = |parameters: &Parameters, pace: Pace| {

@@ -217,7 +217,7 @@ fn holding_reads_back_costs_none_of_them_anything() {
     }
 }
 
-/// What a closed loop saw, in nanoseconds: from issue and from submission.
+/// Latencies of a closed loop, in nanoseconds: from issue and from submission.
 fn closed_loop(timing: &Timing, depth: u32, reads: usize) -> [Vec<u64>; 2] {
     let mut bed = Bed::new(timing, 16, 256);
     let mut rng = Rng::new(7);

@@ -193,7 +193,7 @@ fn a_commit_of_many_frames_is_read_back_to_its_last_event() {
 }
 
 #[test]
-fn what_is_never_flushed_does_not_outgrow_the_journal() {
+fn unflushed_events_do_not_outgrow_the_journal() {
     let parameters = small(Media::Flash);
     let bytes = Ssd::image_bytes(&parameters).unwrap();
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("below", bytes, 4096));

@@ -7,7 +7,7 @@ use esker_device::{Command, Device, Op, QueuePair, Tag};
 use esker_flash::profile::{Figure, Kind, Profile};
 use esker_flash::{Namespace, Pace, Ssd};
 
-/// How far a model may be from what was published.
+/// Largest deviation of a model from published figures.
 const TOLERANCE: f64 = 0.05;
 
 /// A drive in virtual time.

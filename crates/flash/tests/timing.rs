@@ -88,7 +88,7 @@ fn part(die: u32, bytes: u32) -> Part {
     Part { place: Place { die, program: u32::MAX }, bytes, page: None }
 }
 
-/// What a closed loop saw.
+/// Observations of a closed loop.
 struct Seen {
     latencies_ns: Vec<u64>,
     per_s: f64,
@@ -449,7 +449,7 @@ fn lead(drive: &mut Controller, to: Nanos, finished: &mut Vec<(Ticket, Nanos)>) 
     }
 }
 
-/// Random commands and operations, with every combination of what dies may do: two streams of
+/// Random commands and operations, with every combination of the dies' abilities: two streams of
 /// host writes that share a buffer, copies, erasures and reads. When each command finished.
 fn trace(seed: u64) -> Vec<(Ticket, Nanos)> {
     const UNIT: u32 = 32 << 10;

@@ -1,5 +1,4 @@
-//! What waiting for an emulated drive costs. (The only test of its process: it counts the processor
-//! time of all threads.)
+//! Cost of waiting for an emulated drive. (The only test of its process: it counts the processor time of all threads.)
 
 #[path = "common/readers.rs"]
 mod readers;
@@ -12,9 +11,9 @@ use esker_flash::emulate::Pace;
 
 const SPAN: Duration = Duration::from_secs(2);
 
-/// One read in flight in each of 32 threads, on a drive that is twelve times slower than its model:
-/// the threads sleep, one of them for all. How late they are woken depends on what else the machine does, and is printed. The figures of an idle machine, which are less than half
-/// of these bounds, are those of `cargo bench -p esker-flash --bench real_time`.
+/// One read in flight in each of 32 threads, on a drive that is twelve times slower than its model. The threads sleep,
+/// one of them for all. How late they are woken depends on the machine's other load, and is printed. The figures of an
+/// idle machine are less than half of these bounds: see `cargo bench -p esker-flash --bench real_time`.
 #[test]
 fn threads_that_wait_for_a_slow_drive_sleep() {
     let readers::Seen { record, waits, cpu } = readers::run(&Pace::dilated(12), 32, SPAN);

@@ -1,4 +1,4 @@
-//! Wear levelling with the defaults of every profile: what it costs, and how far units differ.
+//! Wear levelling with the defaults of every profile: its cost, and how far units differ.
 //!
 //! Drives are scaled down to the least capacity that keeps their number of reclaim units. The table:
 //! `cargo test --release -p esker-flash --test wear -- --ignored --nocapture`
@@ -25,7 +25,7 @@ enum Load {
     Handles,
 }
 
-/// Counts what levelling does.
+/// Counts the work of levelling.
 #[derive(Default)]
 struct Tally {
     unit_pages: u32,

@@ -21,7 +21,7 @@ struct ReadAhead {
     /// The first LBA in the buffer.
     start: u64,
     /// From `from`, whose first sector passes at `from_ns`, to `limit` the disk reads track by
-    /// track; what lies before it was read.
+    /// track; LBAs before it were read.
     from: u64,
     from_ns: u64,
     limit: u64,
@@ -75,7 +75,7 @@ impl Mechanism {
         }
     }
 
-    /// The head leaves for a command: what is read ahead is lost.
+    /// The head leaves for a command: the content that was read ahead is lost.
     pub(super) fn leave(&mut self, now_ns: u64) {
         self.track = self.track_at(now_ns);
         self.ahead = None;

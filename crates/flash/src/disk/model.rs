@@ -1,4 +1,4 @@
-//! Commands before the disk: which it sees, which is next, and what is acknowledged early.
+//! Commands before the disk: those that it sees, the next one, and those acknowledged early.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -29,7 +29,7 @@ pub struct Disk {
     seen: u32,
     /// Commands that wait for the mechanism.
     waiting: Vec<Request>,
-    /// What the mechanism does, and until when.
+    /// The end of the mechanism's present work, the request, and its way.
     busy: Option<(u64, Request, Way)>,
     cache: WriteCache,
     ends: BinaryHeap<Reverse<(u64, u64, Ticket)>>,
@@ -56,7 +56,7 @@ enum Kind {
     /// A write in the cache on its way to the platters.
     Destage,
     Flush(Ticket),
-    /// What moves neither head nor data.
+    /// A command that moves neither head nor data.
     Control(Ticket),
 }
 
@@ -116,7 +116,7 @@ impl Disk {
         Emulated::new(Emulation::new(self, pace), name, geometry, ())
     }
 
-    /// What it is made of.
+    /// The parameters of the disk.
     #[must_use]
     pub fn parameters(&self) -> &DiskParameters {
         &self.parameters
@@ -186,8 +186,8 @@ impl Disk {
         }
     }
 
-    /// An idle mechanism starts what it would have done first. Reads and writes go before what is
-    /// in the cache, unless somebody waits for that.
+    /// An idle mechanism starts the request that it would finish first. Reads and writes go before
+    /// destaging the cache, unless a command waits for that.
     fn move_on(&mut self, now_ns: u64) {
         while self.busy.is_none() {
             let is_awaited = !self.cache.waiting.is_empty() || !self.cache.flushes.is_empty();
@@ -278,7 +278,7 @@ impl Disk {
         self.ends.push(Reverse((at_ns, self.numbered, ticket)));
     }
 
-    /// What the interface takes for so many LBAs.
+    /// The time that the interface takes for so many LBAs.
     fn carry_ns(&self, count: u64) -> u64 {
         let bytes = u128::from(count) * u128::from(self.parameters.lba_size);
         let ns = bytes * 1_000_000_000 / u128::from(self.parameters.interface_bytes_per_s);
@@ -300,7 +300,7 @@ impl Disk {
 }
 
 impl WriteCache {
-    /// Whether nothing is left of what was written before `flush`.
+    /// Whether none of the writes before `flush` is left.
     fn is_clean(&self, flush: &Request, busy: Option<&(u64, Request, Way)>) -> bool {
         let is_older = |other: &Request| other.number < flush.number;
         let busy = busy.filter(|(_, other, _)| other.kind == Kind::Destage && is_older(other));

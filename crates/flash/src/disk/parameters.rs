@@ -1,5 +1,5 @@
-//! What a disk is made of, and profiles of real ones. A figure without a source is an assumption
-//! and listed as such.
+//! Parameters of a disk, and profiles of real ones. A figure without a source is an assumption and
+//! listed as such.
 
 use super::seek::SeekCurve;
 use crate::FlashError;
@@ -18,7 +18,7 @@ pub struct SeekFigures {
 /// The parameters of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskParameters {
-    /// What disk this is.
+    /// Maker, series and model of the disk.
     pub model: &'static str,
     /// Bytes per LBA, and per sector.
     pub lba_size: u32,
@@ -42,10 +42,10 @@ pub struct DiskParameters {
     pub read_seek: SeekFigures,
     /// Seeks before writes, which need to settle more exactly.
     pub write_seek: SeekFigures,
-    /// What the controller takes for a command before the mechanism can move. It works on waiting
-    /// commands while the mechanism is busy.
+    /// Time that the controller takes for a command before the mechanism can move. It works on
+    /// waiting commands while the mechanism is busy.
     pub overhead_ns: u64,
-    /// What the interface carries.
+    /// Bandwidth of the interface.
     pub interface_bytes_per_s: u64,
     /// How many commands the disk sees at once and may reorder; 1 is first come, first served.
     pub queue_depth: u32,
@@ -55,7 +55,7 @@ pub struct DiskParameters {
     /// at all. One stream is followed.
     pub read_ahead_bytes: u32,
     /// How much written data the disk acknowledges before it is on the platters; zero is a write
-    /// cache that is off, which is what databases ask for.
+    /// cache that is off, as databases ask for.
     pub write_cache_bytes: u32,
     /// Where the figures are from.
     pub sources: Vec<&'static str>,
@@ -146,8 +146,8 @@ impl DiskParameters {
         }
     }
 
-    /// The same disk with another capacity: the number of cylinders changes, and what a seek over
-    /// the same part of the disk takes does not.
+    /// The same disk with another capacity: the number of cylinders changes. The time of a seek
+    /// over the same part of the disk does not.
     ///
     /// # Errors
     /// When that leaves fewer cylinders than zones, or more than there can be.
@@ -170,7 +170,7 @@ impl DiskParameters {
     /// Checks that there can be such a disk.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The problem, and a remedy.
     pub fn check(&self) -> Result<(), FlashError> {
         let refuse = |why: String| Err(FlashError::Invalid(why));
         if !self.lba_size.is_power_of_two() || !(512..=4096).contains(&self.lba_size) {

@@ -1,4 +1,4 @@
-//! Commands of the host: what each does to layer, data and time.
+//! Commands of the host: the effect of each on layer, data and time.
 
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Nanos};
@@ -86,7 +86,7 @@ impl Drive {
     }
 
     /// Writes `data` from byte `offset` of the drive on. The host's bytes have a position in the
-    /// stream of all it writes; what the drive writes by itself has none.
+    /// stream of all it writes; the drive's own writes have none.
     fn write(
         &mut self,
         (group, handle): (u16, u16),
@@ -184,7 +184,7 @@ impl Drive {
         let edges =
             if first > last { [(offset, end), (0, 0)] } else { [(offset, first), (last, end)] };
         for (from, to) in edges {
-            // What lies nowhere is zero already.
+            // A page without a place is zero already.
             let lies = from < to && self.layer.locate(page_of(from / page_size)).is_some();
             if is_exact && lies {
                 let zeroes = vec![0; to_usize(to - from)];

@@ -1,6 +1,6 @@
-//! What a drive counts, all its namespaces together.
+//! Counts of a drive, all its namespaces together.
 
-/// What the host asked for, all namespaces together.
+/// Commands and bytes of the host, all namespaces together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostCounts {
     pub(crate) reads: u64,

@@ -1,12 +1,12 @@
-//! What survives a power cut: the drive's state on the device that holds its data.
+//! State that survives a power cut: the drive's state on the device that holds its data.
 //!
-//! A checkpoint is the whole state; a journal says what happened since. The journal is written when
-//! the host flushes, so what a crash takes is what was not flushed.
+//! A checkpoint is the whole state; a journal has the events since. The journal is written when the
+//! host flushes, so a crash takes only events that were not flushed.
 //!
 //! Invariants
 //! 1. An event is in the journal only when the data it speaks of is durable.
 //! 2. A unit that was erased is programmed again only when its erasure, and so every event before
-//!    it, is durable: until then an older state may need what the unit held.
+//!    it, is durable: until then an older state may need the unit's old content.
 //! 3. A checkpoint is written beside the one in force; the superblock that names it comes after.
 //! 4. Of the two copies of the superblock one is always durable. The second is written when the
 //!    first is durable, so that at rest they say the same and either may be damaged.
@@ -45,7 +45,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// For parameters in which nothing overflows, whoever wrote them.
+    /// For parameters in which nothing overflows, from any source.
     fn of(parameters: &Parameters) -> Result<Layout, FlashError> {
         parameters.check()?;
         let pages = parameters.logical_pages()?;
@@ -100,18 +100,18 @@ pub(crate) struct Image {
     superblock: Superblock,
     /// The next frame of the journal.
     frame: u32,
-    /// What is not in the journal yet.
+    /// Events that are not in the journal yet.
     events: Vec<Event>,
     /// Units whose erasure is not durable.
     erased: BTreeSet<UnitId>,
 }
 
-/// What an image says.
+/// Content of an image.
 pub(super) struct Contents {
     pub(super) checkpoint: Checkpoint,
-    /// What happened since, in order.
+    /// Events since, in order.
     pub(super) events: Vec<Event>,
-    /// What the host has asked for.
+    /// Counts of the host's requests.
     pub(super) host: HostCounts,
 }
 
@@ -134,7 +134,7 @@ impl Image {
         &self.superblock.name
     }
 
-    /// A new image in place of what is there; its first checkpoint is still to be written.
+    /// A new image in place of the old content; its first checkpoint is still to be written.
     pub(super) fn create(
         device: &Arc<dyn Device>,
         name: &str,
@@ -192,7 +192,7 @@ impl Image {
         Ok((image, Contents { checkpoint, events, host }))
     }
 
-    /// Notes what happened.
+    /// Notes an event.
     pub(super) fn record(&mut self, event: Event) {
         if let Event::Erase { unit } = event {
             self.erased.insert(unit);
@@ -205,8 +205,8 @@ impl Image {
         self.erased.contains(&unit)
     }
 
-    /// Whether a checkpoint is due: with what is not in it yet, the journal has no room for what
-    /// one command may bring.
+    /// Whether a checkpoint is due: beside the events that are pending, the journal has no room for
+    /// those that one command may bring.
     pub(super) fn is_long(&self) -> bool {
         let pending = to_u64(self.events.len().div_ceil(FRAME_EVENTS));
         u64::from(self.frame) + pending > u64::from(self.layout.frames / 2)
@@ -257,7 +257,7 @@ impl Image {
         let bytes = next.encode()?;
         let mut disk = Disk::new(device, port)?;
         disk.write(self.layout.slot(next.slot), &state.encode(next.epoch)?)?;
-        // Makes durable what the checkpoint speaks of, and the second copy of the last superblock.
+        // Makes durable the data of the checkpoint, and the second copy of the last superblock.
         disk.port.flush()?;
         disk.write(0, &bytes)?;
         disk.port.flush()?;

@@ -1,4 +1,4 @@
-//! What stands between addresses and media: a translation layer, or nothing.
+//! Mapping from addresses to media: a translation layer, or nothing.
 
 use crate::FlashError;
 use crate::ftl::{Array, Ftl, LogicalPage, MediaPage, PageCounts};

@@ -33,8 +33,8 @@ pub(crate) struct Drive {
     pub(super) device: Arc<dyn Device>,
     pub(super) store: Store,
     pub(super) timeline: Option<Timeline>,
-    /// Where the host chooses dies, and time is not modelled: what was chosen before. Otherwise the
-    /// timeline has it.
+    /// Dies chosen before, where the host chooses them and time is not modelled. Otherwise the
+    /// timeline has them.
     untimed_places: Option<Places>,
     pub(super) image: Option<Image>,
     /// Why it has failed. Memory and device may differ then: nothing goes on.
@@ -47,7 +47,7 @@ pub(crate) struct Drive {
     pub(super) births: u64,
 }
 
-/// What tells a namespace's device from another's on the same drive.
+/// Identity that tells a namespace's device from another's on the same drive.
 pub(crate) struct NamespacePart {
     pub(crate) id: u32,
     /// See [`NamespaceRecord::birth`].
@@ -236,7 +236,7 @@ impl Drive {
         let id = (1..).find(|id| self.namespaces.iter().all(|other| other.id != *id));
         let id = id.expect("there are fewer namespaces than numbers");
         if self.layer.ftl().is_none() {
-            // What another namespace has left here.
+            // Content that another namespace has left here.
             self.store.zero(MediaPage(pages.first.0), pages.count)?;
         }
         self.births += 1;
@@ -258,14 +258,14 @@ impl Drive {
         u64::from(most.unwrap_or(0)) * u64::from(self.parameters.page_size)
     }
 
-    /// Removes a namespace and what it holds.
+    /// Removes a namespace and its content.
     pub(crate) fn delete_namespace(&mut self, id: u32) -> Result<(), FlashError> {
         self.is_alive()?;
         let Some(index) = self.namespaces.iter().position(|namespace| namespace.id == id) else {
             return Err(FlashError::Invalid(format!("{}: there is no namespace {id}", self.name)));
         };
         let Extent { first, count } = self.namespaces.swap_remove(index).pages;
-        // In place, what it held is let go once nobody can find it any more.
+        // In place, its content is let go once nobody can find it any more.
         let is_mapped = self.layer.ftl().is_some();
         if is_mapped {
             let trimmed = self.trim(first, count);
@@ -476,7 +476,7 @@ impl Drive {
     }
 }
 
-/// Checks what a checkpoint says that the translation layer does not check.
+/// Checks the parts of a checkpoint that the translation layer does not check.
 fn check(parameters: &Parameters, checkpoint: &Checkpoint) -> Result<(), FlashError> {
     let corrupt = |what: String| Err(FlashError::Corrupt(format!("the image is damaged: {what}")));
     if let Some(index) = checkpoint.configuration
@@ -525,7 +525,7 @@ fn check(parameters: &Parameters, checkpoint: &Checkpoint) -> Result<(), FlashEr
 impl Drop for Drive {
     fn drop(&mut self) {
         if self.failed.is_none() {
-            // A caller that needs to know flushes first; this saves what it can.
+            // A caller that needs to know flushes first; this saves as much as it can.
             let _ = self.commit();
         }
     }

@@ -1,4 +1,4 @@
-//! Namespaces: who has which pages of the drive, and which handles.
+//! Namespaces: the pages of the drive and the handles that each has.
 
 use crate::FlashError;
 use crate::ftl::LogicalPage;

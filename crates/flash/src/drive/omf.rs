@@ -37,7 +37,7 @@ pub(super) const FRAME_EVENTS: usize = (BLOCK - FRAME_HEADER - 4) / EVENT;
 
 const _: () = assert!(FRAME_HEADER + FRAME_EVENTS * EVENT + 4 <= BLOCK);
 
-/// What a drive is, and where its state is.
+/// Parameters of a drive, and where its state is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     /// Counts superblocks written; the higher one of two is in force.
@@ -55,9 +55,9 @@ pub(super) struct Superblock {
 pub(super) struct Checkpoint {
     pub(super) configuration: Option<usize>,
     pub(super) counts: PageCounts,
-    /// What the host has asked for.
+    /// Counts of the host's requests.
     pub(super) host: HostCounts,
-    /// What was counted when the configuration was enabled.
+    /// Totals when the configuration was enabled.
     pub(super) since: Totals,
     pub(super) namespaces: Vec<NamespaceRecord>,
     pub(super) units: Vec<UnitRecord>,
@@ -66,7 +66,7 @@ pub(super) struct Checkpoint {
     pub(super) dies: Vec<u16>,
 }
 
-/// What happened, in order.
+/// Events, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) epoch: u64,
@@ -74,7 +74,7 @@ pub(super) struct Frame {
     pub(super) index: u32,
     /// The number of the first frame that was written between the same two flushes.
     pub(super) commit: u32,
-    /// What the host has asked for, after its events.
+    /// Counts of the host's requests, after its events.
     pub(super) host: HostCounts,
     pub(super) events: Vec<Event>,
 }
@@ -102,7 +102,7 @@ fn seal(mut encoder: Encoder) -> Vec<u8> {
     bytes
 }
 
-/// Checks the checksum that follows what `decoder` has read of `bytes`.
+/// Checks the checksum that follows the bytes that `decoder` has read.
 fn check_seal(decoder: &mut Decoder<'_>, bytes: &[u8], what: &str) -> Result<(), FlashError> {
     let end = decoder.offset();
     let found = decoder.u32("checksum")?;
@@ -493,7 +493,7 @@ impl Frame {
     /// is where the journal ends.
     ///
     /// # Errors
-    /// When it is undamaged, and yet says what cannot be.
+    /// When it is undamaged, and yet has impossible content.
     pub(super) fn decode(
         bytes: &[u8],
         epoch: u64,

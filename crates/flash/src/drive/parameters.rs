@@ -1,4 +1,4 @@
-//! What a drive is made of.
+//! Parameters of a drive.
 
 use esker_base::units::to_u64;
 use esker_device::fdp::Isolation;
@@ -16,7 +16,7 @@ const MAX_DIES: u32 = 1 << 16;
 /// The most namespaces.
 const MAX_NAMESPACES: u32 = 1 << 16;
 
-/// What the media is like.
+/// Kind of the media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
     /// Flash: programmed once between two erasures, behind a translation layer.
@@ -37,17 +37,18 @@ pub struct Configuration {
 /// A drive's parts. All sizes in bytes; every page is a page of the mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// What it offers to namespaces.
+    /// Capacity that it offers to namespaces.
     pub capacity: u64,
     /// Of an LBA: 512 or 4,096, and not more than a page.
     pub lba_size: u32,
     /// Of the unit in which the layer maps; smaller writes read, modify and write one.
     pub page_size: u32,
-    /// What a die reads at once; a multiple of the page.
+    /// Of the unit that a die reads at once; a multiple of the page.
     pub nand_page_size: u32,
-    /// What a die programs at once, all planes and bits together; a multiple of a NAND page.
+    /// Of the unit that a die programs at once, all planes and bits together; a multiple of a NAND
+    /// page.
     pub program_size: u32,
-    /// Of a reclaim unit: a multiple of what a die programs at once.
+    /// Of a reclaim unit: a multiple of `program_size`.
     pub unit_size: u64,
     /// Reclaim units in all.
     pub units: u32,
@@ -55,7 +56,7 @@ pub struct Parameters {
     pub channels: u32,
     /// Dies; die `d` is on channel `d % channels`.
     pub dies: u32,
-    /// What it stores data in.
+    /// Media that store the data.
     pub media: Media,
     /// Which unit is cleaned.
     pub cleaning: Cleaning,
@@ -159,7 +160,7 @@ impl Parameters {
     /// Checks that the sizes fit each other.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The problem, and a remedy.
     pub fn check(&self) -> Result<(), FlashError> {
         let refuse = |why: String| Err(FlashError::Invalid(why));
         if !matches!(self.lba_size, 512 | 4096) {

@@ -1,4 +1,4 @@
-//! Data placement of a drive: which configuration is in force, what handles report, and the most
+//! Data placement of a drive: the configuration in force, the reports of handles, and the most
 //! recent events.
 
 use std::collections::VecDeque;

@@ -52,7 +52,7 @@ impl Places {
     /// first.
     pub(crate) fn choose(&mut self, stripe: u32, load: impl Fn(u32) -> u32) -> u32 {
         let row = self.row_of(stripe);
-        // What is placed, and what lies in turn because it was written before.
+        // Dies of stripes that are placed, and of those that lie in turn because they were written before.
         let mut taken = std::mem::take(&mut self.taken);
         taken.fill(false);
         for other in row.clone().filter(|&other| other != stripe) {
@@ -74,12 +74,12 @@ impl Places {
         self.dies[first..first + self.unit_stripes as usize].fill(IN_TURN);
     }
 
-    /// What a checkpoint keeps.
+    /// The dies that a checkpoint keeps.
     pub(crate) fn records(&self) -> &[u16] {
         &self.dies
     }
 
-    /// What a checkpoint has kept, or a journal says.
+    /// Restores a die from a checkpoint or a journal.
     pub(crate) fn restore(&mut self, stripe: u32, die: u16) -> Result<(), FlashError> {
         let wrong = || FlashError::Corrupt(format!("stripe {stripe} cannot lie on die {die}"));
         let place = self.dies.get_mut(stripe as usize).ok_or_else(wrong)?;

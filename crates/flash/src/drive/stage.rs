@@ -12,7 +12,7 @@ use super::{Image, Places};
 use crate::FlashError;
 use crate::ftl::{Array, Event, LogicalPage, MediaPage, UnitId, Writer};
 
-/// The data of the command, in whole pages from `first` on, and what of it the host gave.
+/// The data of the command, in whole pages from `first` on, and the part of it that the host gave.
 #[derive(Default)]
 pub(super) struct Source<'a> {
     pub(super) first: LogicalPage,

@@ -21,7 +21,7 @@ pub(crate) struct Store {
     lba_size: u32,
     page_size: u32,
     max_transfer: u32,
-    /// Memory for what is moved; not there while it is.
+    /// Memory for data that is moved; not there while it is.
     scratch: Option<AlignedBuf>,
     /// Whether data is kept at all.
     is_blank: bool,
@@ -56,7 +56,7 @@ impl Store {
         })
     }
 
-    /// The device's queue, for what else lies on it.
+    /// The device's queue, for other data on it.
     pub(super) fn port(&mut self) -> &mut Port {
         &mut self.port
     }
@@ -65,7 +65,7 @@ impl Store {
         Lba(self.start + u64::from(page) * u64::from(self.page_size / self.lba_size))
     }
 
-    /// Keeps nothing from now on: what is read is whatever the buffer held.
+    /// Keeps nothing from now on: a read returns the buffer's old content.
     pub(super) fn keep_nothing(&mut self) {
         self.is_blank = true;
     }

@@ -1,4 +1,4 @@
-//! What a layer does to the media, as operations of dies.
+//! The layer's work on the media, as operations of dies.
 //!
 //! Pages are programmed in stripes: as many consecutive media pages as a die programs at once, and
 //! consecutive stripes on consecutive dies. A stripe is programmed when its last page is there, or
@@ -28,7 +28,7 @@ pub(crate) struct Timeline {
     open: BTreeMap<u32, Stripe>,
     /// Where the host chooses the dies.
     pub(super) places: Option<Places>,
-    /// What it has chosen since the journal was told.
+    /// Dies that it has chosen since the journal was told.
     pub(super) placed: Vec<(u32, u16)>,
     /// The NAND page that is being copied, not yet ordered: further pages of it cost no other read.
     copying: Option<Copying>,
@@ -109,7 +109,7 @@ impl Timeline {
         self.controller.read(start, parts.iter().copied(), bytes);
     }
 
-    /// Page `at` takes `bytes` bytes of the host, which end at this position of what it writes.
+    /// Page `at` takes `bytes` bytes of the host, which end at this position of the host's stream.
     pub(super) fn program(&mut self, now: Nanos, at: MediaPage, bytes: u32, end: u64) {
         let stripe = at.0 / self.stripe_pages;
         let gathered = self.open.entry(stripe).or_default();
@@ -124,7 +124,7 @@ impl Timeline {
         self.order_copy(now);
     }
 
-    /// Page `to` takes what `from` holds.
+    /// Page `to` takes the content of `from`.
     pub(super) fn copy(&mut self, now: Nanos, from: MediaPage, to: MediaPage) {
         self.copy_read(now, from, to);
         self.open.entry(to.0 / self.stripe_pages).or_default();
@@ -185,7 +185,7 @@ impl Timeline {
         self.controller.program(now, Program { place, bytes, host, copies });
     }
 
-    /// A unit is closed: what is gathered for it is programmed.
+    /// A unit is closed: the pages gathered for it are programmed.
     pub(super) fn close(&mut self, now: Nanos, unit: UnitId) {
         let stripes = self.stripes_of(unit);
         while let Some((&stripe, _)) = self.open.range(stripes.clone()).next() {

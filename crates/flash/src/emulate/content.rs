@@ -1,4 +1,4 @@
-//! What an emulated device stores: on any device, which executes commands at once.
+//! Data of an emulated device: on any device, which executes commands at once.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -36,7 +36,7 @@ impl Content {
         &self.device
     }
 
-    /// What the device that stores it has carried.
+    /// Statistics of the device that stores it.
     #[must_use]
     pub fn stats(&self) -> DeviceStats {
         self.device.stats()

@@ -16,7 +16,7 @@ pub struct Emulated<M: Model> {
     namespace: Arc<Namespace<M::Part>>,
 }
 
-/// What one device on an emulation is.
+/// One device on an emulation.
 pub(super) struct Namespace<P> {
     pub(super) name: String,
     pub(super) geometry: Geometry,

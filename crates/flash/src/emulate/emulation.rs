@@ -115,7 +115,7 @@ impl<M: Model> Emulation<M> {
         self.hasten(state);
     }
 
-    /// Moves what is finished by now from a list to `ended`.
+    /// Moves commands that are finished by now from a list to `ended`.
     pub(super) fn finish(&self, list: ListId, ended: impl FnMut(Ended)) {
         let Some(clock) = self.pace.clock() else { return };
         let mut state = self.state.lock();
@@ -157,7 +157,7 @@ impl<M: Model> Emulation<M> {
         id
     }
 
-    /// Nobody waits for a list any more: what its thread did for others, another one does.
+    /// Nobody waits for a list any more: another thread takes over the work that its thread did for others.
     pub(super) fn leave(&self, list: ListId) {
         self.state.lock().waiters.leave(list);
     }

@@ -1,22 +1,22 @@
 //! How late sleeps end on this machine, and how much of a wait is spun therefore.
 //!
 //! A sleeping thread is woken some microseconds after the moment it asked for: by the slack of its
-//! timer, by the way back onto a processor, by others who run there. What is left of a wait when the
-//! thread wakes early enough is spun. Where time is dilated, a delay shrinks with the factor on the
-//! model's clock, and spinning for it costs more than it is worth.
+//! timer, by the way back onto a processor, by others who run there. The rest of a wait, when the thread wakes early
+//! enough, is spun. Where time is dilated, a delay shrinks with the factor on the model's clock, and spinning for it
+//! costs more than it is worth.
 
 use std::time::Duration;
 
 /// No sleep is cut short by more than this, in real time.
 const MOST: Duration = Duration::from_micros(200);
-/// What a sleep may end late on a dilated clock, in real time, for each time by which that is slower.
+/// Harmless lateness of a sleep on a dilated clock, in real time, for each time by which that is slower.
 const HARMLESS: Duration = Duration::from_micros(25);
 /// A mean covers about as many sleeps as this.
 const MEMORY: u32 = 64;
 /// Nearly all sleeps end within so many times the mean delay.
 const TAIL: u32 = 4;
 
-/// What was seen of sleeps.
+/// Delays of sleeps that were seen.
 #[derive(Clone, Debug)]
 pub(super) struct Lateness {
     harmless: Duration,

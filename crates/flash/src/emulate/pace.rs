@@ -13,7 +13,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Time is not modelled: commands complete within `submit`. What they did is counted.
+    /// Time is not modelled: commands complete within `submit`. Their work is counted.
     #[must_use]
     pub fn untimed() -> Pace {
         Pace { clock: None, factor: 1 }
@@ -35,7 +35,7 @@ impl Pace {
         Pace { clock: Some(clock), factor }
     }
 
-    /// Time stands still until somebody waits, and then passes at once. The clock is virtual and
+    /// Time stands still until a thread waits, and then passes at once. The clock is virtual and
     /// may be shared with other models and with the code that uses them; one thread at a time may
     /// wait on it.
     ///

@@ -17,7 +17,7 @@ pub(super) struct Queue<M: Model> {
     depth: usize,
     list: ListId,
     in_flight: usize,
-    /// What ended within `submit`.
+    /// Commands that ended within `submit`.
     ready: Vec<Completion>,
     /// Rung when a command has finished while the thread waits behind another.
     bell: Arc<Condvar>,
@@ -34,7 +34,7 @@ impl<M: Model> Queue<M> {
         Queue { emulation, namespace, depth, list, in_flight: 0, ready, bell }
     }
 
-    /// Hands out what is finished now.
+    /// Hands out commands that are finished now.
     fn take(&mut self, done: &mut Vec<Completion>) -> usize {
         let before = done.len();
         done.append(&mut self.ready);
@@ -43,7 +43,7 @@ impl<M: Model> Queue<M> {
         self.count(done.len() - before)
     }
 
-    /// Hands out what is finished, after waiting for it if nothing is.
+    /// Hands out finished commands, after waiting for one if there are none.
     fn await_some(&mut self, done: &mut Vec<Completion>, timeout: Option<Duration>) -> usize {
         let Queue { emulation, namespace, list, .. } = &*self;
         let clock = match emulation.pace().clock() {

@@ -31,8 +31,8 @@ impl<M: Model> Emulation<M> {
         }
     }
 
-    /// Blocks until a command of the list has finished, or to the deadline, and moves what is
-    /// finished to `ended`. Commands of the list are in flight, and the clock moves by itself.
+    /// Blocks until a command of the list has finished, or to the deadline, and moves finished commands to `ended`.
+    /// Commands of the list are in flight, and the clock moves by itself.
     pub(super) fn sit(
         &self,
         list: ListId,

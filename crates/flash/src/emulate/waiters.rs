@@ -1,4 +1,5 @@
-//! The threads that wait for an emulation: who leads, who follows, and how often they were woken.
+//! The threads that wait for an emulation: the leader, the followers, and how often they were
+//! woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,9 +25,9 @@ pub struct Waits {
 
 /// The threads that wait.
 pub(super) struct Waiters {
-    /// Who sleeps for the model, or was woken to.
+    /// The list whose thread sleeps for the model, or was woken to.
     pub(super) leader: Option<ListId>,
-    /// The others, with what wakes them.
+    /// The others, with their bells.
     pub(super) followers: Vec<(ListId, Arc<Condvar>)>,
     pub(super) lateness: Lateness,
     pub(super) waits: Waits,
@@ -43,7 +44,7 @@ impl Waiters {
         self.followers.reserve(queues);
     }
 
-    /// A command of this list has finished: whoever follows for it is woken.
+    /// A command of this list has finished: the thread that follows for it is woken.
     pub(super) fn serve(&mut self, list: ListId) {
         if let Some(at) = self.followers.iter().position(|(other, _)| *other == list) {
             self.waits.served += 1;
@@ -51,8 +52,8 @@ impl Waiters {
         }
     }
 
-    /// If this list leads, the one that began to follow last leads from now on: what it waits for
-    /// is likely to come last.
+    /// If this list leads, the one that began to follow last leads from now on: the end that it
+    /// waits for is likely to come last.
     pub(super) fn leave(&mut self, list: ListId) {
         if self.leader != Some(list) {
             return;
@@ -66,7 +67,8 @@ impl Waiters {
     }
 }
 
-/// What the leader waits for, where it looks while it spins and submitters while it sleeps.
+/// The time until which the leader waits. The leader looks there while it spins, and submitters
+/// while it sleeps.
 #[derive(Default)]
 pub(super) struct Watch {
     until_ns: AtomicU64,

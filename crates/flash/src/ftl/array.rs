@@ -1,4 +1,4 @@
-//! What a translation layer does to the media.
+//! Operations of a translation layer on the media.
 
 use super::ids::{LogicalPage, MediaPage, UnitId};
 use super::points::Writer;
@@ -9,10 +9,10 @@ pub trait Array {
     #[inline]
     fn open(&mut self, _unit: UnitId, _writer: Writer) {}
 
-    /// Page `at` is programmed with what the host writes to `page`.
+    /// Page `at` is programmed with the host's content of `page`.
     fn program(&mut self, at: MediaPage, page: LogicalPage);
 
-    /// Page `to` is programmed with what `from` holds, which is logical page `page`.
+    /// Page `to` is programmed with the content of `from`, which is logical page `page`.
     fn copy(&mut self, from: MediaPage, to: MediaPage, page: LogicalPage);
 
     /// Nothing more is programmed into a unit, which is full or given up.

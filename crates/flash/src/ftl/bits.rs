@@ -1,5 +1,5 @@
 //! One bit per media page: whether it holds the latest content of a logical page. Cleaning finds
-//! what to copy here, and need not ask the map about what is dead.
+//! the pages to copy here, and need not ask the map about dead ones.
 
 use std::ops::Range;
 

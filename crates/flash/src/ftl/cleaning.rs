@@ -2,14 +2,14 @@
 //!
 //! A unit with `v` valid pages of `b` gives the host `b - v` pages for `v` copies. While the pool of
 //! erased units is short, each host page is followed by its share of the copies, so that a unit is
-//! erased by the time the host has written what it gave. No write waits for a whole unit.
+//! erased by the time the host has used up the pages that it gave. No write waits for a whole unit.
 
 use super::moving::{Job, Moving};
 use super::points::{Point, Writer};
 use super::prefetch;
 use super::{Array, CleaningPace, Frontier, Ftl, LogicalPage, MediaPage, UnitId};
 
-/// Pages copied at a time: enough accesses to the map in flight to hide what each one waits.
+/// Pages copied at a time: enough accesses to the map in flight to hide the latency of each.
 const BATCH: u32 = 32;
 
 impl Ftl {
@@ -17,8 +17,8 @@ impl Ftl {
     /// asked for, or where there is space if that has none left.
     pub(super) fn open(&mut self, group: u16, handle: u16, array: &mut impl Array) -> u16 {
         let group = self.group_with_space(group, handle);
-        // On a shared frontier the host takes room that cleaning has opened. Before it takes the
-        // last of it, cleaning uses what it needs, and gives a unit back.
+        // On a shared frontier the host takes room that cleaning has opened. Before it takes the last of it, cleaning
+        // uses as much as it needs, and gives a unit back.
         if self.options.frontier == Frontier::Shared
             && self.pool.count(group) == 0
             && self.job(group, true).is_some()
@@ -40,7 +40,7 @@ impl Ftl {
 
     /// Erased units that only cleaning may open, unless it has nothing to do. Cleaning a unit opens
     /// at most one and erases one, so with one for each of its points it always ends; on a shared
-    /// frontier the host may have used up to one turn of what cleaning opened.
+    /// frontier the host may have used up to one turn of the units that cleaning opened.
     fn kept_for_cleaning(&self) -> u32 {
         let points = match self.options.frontier {
             Frontier::Separate => self.options.cleaning_points(),
@@ -127,8 +127,8 @@ impl Ftl {
         }
     }
 
-    /// Cleans one unit to its end, whatever the host has written; false if there is none from which
-    /// anything could be won.
+    /// Cleans one unit to its end, regardless of the host's writes; false if there is none from which anything could be
+    /// won.
     fn clean_one(&mut self, group: u16, array: &mut impl Array) -> bool {
         let is_there = self.job(group, true).is_some();
         self.copy(group, u32::MAX, array);

@@ -1,10 +1,10 @@
-//! Wear levelling: what is hardly ever written again rests on the most worn units.
+//! Wear levelling: data that is hardly ever written again rests on the most worn units.
 //!
 //! A unit that holds such data is not erased, and all others wear in its place. When the most worn
 //! erased unit of a group is ahead of a cold one by nearly the bound, the pages of the cold unit are
 //! moved to the worn one, and the host fills the young unit next. That is the swap of the dual-pool
 //! algorithm (Chang 2007). A unit is moved as a whole and to a unit of its own: neither handles are
-//! mixed, nor cold data with what cleaning copies.
+//! mixed, nor cold data with the pages that cleaning copies.
 //!
 //! Cost: with the share `c` of the units at rest and the bound `D`, a unit takes part in `D / c` erasures
 //! before it rests again, and each rest is one more unit written and erased. So `c / D` of all writes to the
@@ -102,8 +102,8 @@ impl Ftl {
         self.units.erasures(unit).saturating_add(by) <= self.units.erasures(erased)
     }
 
-    /// Whether a unit has been at rest for much longer than any of the erased ones was before: what
-    /// has just been written may die as soon as what they held.
+    /// Whether a unit has been at rest for much longer than any of the erased ones was before. Data that was just
+    /// written may die as soon as the data in those did.
     fn is_cold(&self, group: u16, unit: UnitId) -> bool {
         let longest = self.pool.erased(group).map(|erased| self.units.clock(erased)).max();
         let rest = self.counts.host - self.units.clock(unit);
@@ -125,8 +125,8 @@ impl Ftl {
         }
     }
 
-    /// Begins to empty a cold unit. Where it would soon be the one to be cleaned, what it holds is not
-    /// worth a unit of its own.
+    /// Begins to empty a cold unit. Where it would soon be the one to be cleaned, its data is not worth a unit of its
+    /// own.
     fn relieve(&mut self, group: u16, unit: UnitId, array: &mut impl Array) {
         let (pages, valid) = (self.options.unit_pages, self.victims.valid(unit));
         let emptiest = self.victims.emptiest(group, pages);

@@ -36,7 +36,7 @@ pub(super) struct Job {
     pub(super) paid: u32,
 }
 
-/// What levelling does in a group. Nothing of it is kept over a power cut: it follows from the units.
+/// State of levelling in a group. Nothing of it is kept over a power cut: it follows from the units.
 #[derive(Debug, Default)]
 pub(super) struct Leveller {
     pub(super) moving: Option<Moving>,

@@ -1,4 +1,4 @@
-//! What a translation layer is made for.
+//! Options of a translation layer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -58,7 +58,7 @@ impl FromStr for Cleaning {
 /// Where cleaning copies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frontier {
-    /// To units of its own: data that has survived is apart from what was just written.
+    /// To units of its own: data that has survived is apart from fresh data.
     Separate,
     /// To the unit that the host is filling, as a single log does.
     Shared,
@@ -70,12 +70,12 @@ pub enum CleaningPace {
     /// A share after each host page, so that no write waits for a whole unit. Pages that die while
     /// their unit is being cleaned need no copy, so it costs less than the other.
     Steady,
-    /// A whole unit at once, when there is none left to write to: what closed forms and most models
-    /// assume.
+    /// A whole unit at once, when there is none left to write to: the assumption of closed forms
+    /// and most models.
     WhenNeeded,
 }
 
-/// What a translation layer is made for.
+/// Parameters of a translation layer: pages, units, handles, cleaning and wear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FtlOptions {
     /// Pages the host can address.
@@ -94,7 +94,7 @@ pub struct FtlOptions {
     pub frontier: Frontier,
     /// When they go there.
     pub pace: CleaningPace,
-    /// Erasures by which the units of a group may differ: what lies still in a seldom-erased one is
+    /// Erasures by which the units of a group may differ: data at rest in a seldom-erased one is
     /// moved to a worn one in time. `None` leaves wear to chance.
     pub wear_spread: Option<u32>,
     /// For [`Cleaning::Choices`].
@@ -103,7 +103,7 @@ pub struct FtlOptions {
 
 impl FtlOptions {
     /// The erased units that cleaning keeps: one for each unit that may be opened at once, and one
-    /// more. They add nothing to over-provisioning: what is in use is all the rest.
+    /// more. They add nothing to over-provisioning: all the rest is in use.
     #[must_use]
     pub fn reserve_units(&self) -> u32 {
         let open = self.handles.len() + self.cleaning_points();

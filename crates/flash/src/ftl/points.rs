@@ -12,7 +12,7 @@ pub(super) struct Point {
     pub(super) next: u32,
 }
 
-/// What fills a unit.
+/// Filler of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writer {
     /// The host, with this handle.
@@ -22,9 +22,9 @@ pub enum Writer {
     Cleaning,
     /// Cleaning, for this handle alone, which is isolated persistently.
     CleaningOf(u16),
-    /// Wear levelling, with what cleaning had written for several handles.
+    /// Wear levelling, with pages that cleaning had written for several handles.
     Levelling,
-    /// Wear levelling, with what is of this handle alone.
+    /// Wear levelling, with pages of this handle alone.
     LevellingOf(u16),
 }
 

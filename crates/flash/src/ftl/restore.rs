@@ -182,7 +182,7 @@ impl Ftl {
         Ftl::restore(options, map, &records, counts)
     }
 
-    /// Repeats what happened.
+    /// Repeats an event.
     ///
     /// # Errors
     /// When it cannot have happened in this state.

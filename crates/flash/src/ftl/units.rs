@@ -1,4 +1,4 @@
-//! The reclaim units: what state each is in, how often it was erased, and the pool of erased ones.
+//! The reclaim units: the state of each, how often it was erased, and the pool of erased ones.
 
 use std::collections::BTreeSet;
 
@@ -202,9 +202,9 @@ impl Pool {
         u32::try_from(self.groups[usize::from(group)].len()).expect("units are numbered in 32 bits")
     }
 
-    /// Takes an erased unit: the host the least worn one, since what it writes dies young; cleaning
-    /// the most worn one, since what has survived tends to stay, but none that was erased `limit`
-    /// times as long as there is another; levelling the most worn one of all.
+    /// Takes an erased unit. The host gets the least worn one, since its writes die young; cleaning
+    /// the most worn one, since surviving pages tend to stay. But cleaning gets none that was
+    /// erased `limit` times as long as there is another. Levelling gets the most worn one of all.
     pub(super) fn take(&mut self, group: u16, writer: Writer, limit: u32) -> Option<UnitId> {
         let pool = &mut self.groups[usize::from(group)];
         let taken = match writer {

@@ -28,7 +28,7 @@ pub(super) struct Victims {
     group_units: u32,
 }
 
-/// What a policy keeps besides the scores.
+/// State of a policy besides the scores.
 enum Order {
     Greedy,
     CostBenefit,

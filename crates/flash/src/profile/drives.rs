@@ -45,7 +45,7 @@ fn configurations() -> Vec<Configuration> {
     vec![of(Isolation::Initially), of(Isolation::Persistently)]
 }
 
-/// A flash drive with what most have in common.
+/// A flash drive with the parameters that most have in common.
 fn flash(capacity: u64, unit_size: u64, raw: u64, timing: Timing) -> Parameters {
     Parameters {
         capacity: capacity / 4096 * 4096,

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// What happens.
+/// An event on a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     /// The firmware has started a read.
@@ -18,7 +18,7 @@ pub(super) enum Event {
     WriteStarted { ticket: u32 },
     /// The oldest piece of data on the link from the host has arrived in the buffer.
     Arrived,
-    /// A die has done what it was doing, unless it was suspended since (then its turn differs).
+    /// A die has done its operation, unless it was suspended since (then its turn differs).
     DieDone { die: u32, turn: u32 },
     /// A channel has carried a page.
     ChannelDone { channel: u32 },

@@ -7,7 +7,7 @@
 //!
 //! A write larger than the buffer passes through it in pieces, as programs make room. When the
 //! buffer is full and no program that would make room is under way, the next write is admitted
-//! beyond its size: a buffer smaller than what the open units hold back would never empty.
+//! beyond its size: a buffer smaller than the bytes that open units hold back would never empty.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub(super) struct Buffer {
     size: u64,
     link_bytes_per_s: u64,
     link: Server,
-    /// Positions: what commands were issued for, what the firmware has started, and so on.
+    /// Positions up to which commands were issued, the firmware has started them, and so on.
     issued: u64,
     started: u64,
     admitted: u64,
@@ -27,7 +27,7 @@ pub(super) struct Buffer {
     released: u64,
     /// Writes not admitted to their end: that end, and the ticket.
     waiting: VecDeque<(u64, u32)>,
-    /// What is on the link: its end, and the ticket of the write that it ends.
+    /// Pieces of data on the link: the end of each, and the ticket of the write that it ends.
     crossing: VecDeque<(u64, Option<u32>)>,
     /// Programs whose data has not arrived: its end, and the operation.
     programs: VecDeque<(u64, u32)>,
@@ -113,7 +113,7 @@ impl Buffer {
         self.admit(now_ns, agenda);
     }
 
-    /// Puts on the link what there is room for.
+    /// Puts as many bytes on the link as there is room for.
     pub(super) fn admit(&mut self, now_ns: u64, agenda: &mut Agenda) {
         while let Some(&(end, ticket)) = self.waiting.front() {
             let is_stuck = self.carrying == 0 && self.crossing.is_empty();

@@ -23,7 +23,7 @@ pub struct Place {
     pub program: u32,
 }
 
-/// What a read wants from one die.
+/// Part of a read at one die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Where it lies.
@@ -45,16 +45,16 @@ pub struct HostBytes {
     /// How many bytes: they leave the buffer when the program ends. Over all programs, each byte
     /// that was written is counted once.
     pub count: u32,
-    /// The position after the last of them, from what [`Controller::write`] returned.
+    /// The position after the last of them, as [`Controller::write`] returned it.
     pub end: u64,
 }
 
 /// A program operation.
 #[derive(Debug)]
 pub struct Program {
-    /// The die, and what reads of this data will call the program.
+    /// The die, and the number by which reads of this data name the program.
     pub place: Place,
-    /// What the channel carries to the die: all planes and bits that are programmed together.
+    /// Bytes that the channel carries to the die: all planes and bits that are programmed together.
     pub bytes: u32,
     /// The host's data in it.
     pub host: Option<HostBytes>,
@@ -62,12 +62,12 @@ pub struct Program {
     pub copies: Option<Copies>,
 }
 
-/// A drive in time. Every call says what time it is: not before an event that
-/// [`Controller::advance`] has run, nor after one that it has not.
+/// A drive in time. Every call states the time: not before an event that [`Controller::advance`] has run, nor after one
+/// that it has not.
 pub struct Controller {
     timing: Timing,
     dies: u32,
-    /// What one command takes of the firmware's rate.
+    /// Time of one command at the firmware's rate.
     turn_ns: u64,
     firmware: Server,
     link: Server,
@@ -80,14 +80,14 @@ pub struct Controller {
     /// By ticket.
     commands: Vec<Command>,
     agenda: Agenda,
-    /// Those who waited for one read.
+    /// Tickets of the commands that waited for one read of a die.
     served: Vec<u32>,
 }
 
 /// A command of the host under way.
 #[derive(Clone, Copy, Default)]
 struct Command {
-    /// What moves over the link without a die.
+    /// Bytes that move over the link without a die.
     bytes: u32,
     parts: super::jobs::List,
     parts_left: u32,
@@ -273,7 +273,7 @@ impl Controller {
         }
     }
 
-    /// When the last part of a finished read went to its die; the start of what needed none.
+    /// When the last part of a finished read went to its die; the start of a read that needed none.
     ///
     /// # Panics
     /// If no command had the ticket.
@@ -282,7 +282,7 @@ impl Controller {
         Nanos(self.commands[ticket.0 as usize].issued_ns)
     }
 
-    /// How busy a die is: what it does or has to do that the host has ordered.
+    /// Load of a die: the operations under way or waiting that the host has ordered.
     #[must_use]
     pub fn load(&self, die: u32) -> u32 {
         self.media.load(die)
@@ -302,8 +302,8 @@ impl Controller {
         bounds.min().map(Nanos)
     }
 
-    /// How long it takes at least from an event to the end of a command that comes of it. What comes
-    /// of other events does not count, nor what the host starts meanwhile.
+    /// The least time from an event to the end of a command that results from it. Results of other events do not count,
+    /// nor commands that the host starts meanwhile.
     fn least_ns(&self, event: Event) -> u64 {
         let Timing { read_ns, program_ns, host_ns, .. } = self.timing;
         // A die that turns to another operation.
@@ -321,7 +321,7 @@ impl Controller {
                 host_ns + if needs_die { read_ns } else { 0 }
             }
             Event::WriteStarted { .. } | Event::Arrived => host_ns,
-            // What is resumed then may be about to end.
+            // The operation that is resumed then may be about to end.
             Event::DieDone { die, .. } if self.media.is_suspended(die) => host_ns,
             Event::DieDone { die, turn } => match self.media.done(die, turn) {
                 Some(Job { kind: Kind::Read { .. }, bytes, .. }) => {
@@ -478,7 +478,7 @@ impl Controller {
         }
     }
 
-    /// A die has given out the page of a read: it crosses the link, for all who wait for it.
+    /// A die has given out the page of a read: it crosses the link, for all commands that wait for it.
     fn end_read(&mut self, now_ns: u64, id: u32, ticket: u32, job: &Job) {
         let service_ns = transfer_ns(job.bytes, self.timing.link_read_bytes_per_s);
         let (_, at_ns) = self.link.serve(now_ns, service_ns);

@@ -1,10 +1,10 @@
 //! The host's side of a drive that it manages: which reads go to the dies, and when.
 //!
-//! The host keeps a line of reads in the order in which they came, and a record of every die: it knows what
-//! it has sent there. A read goes to its die when that can begin it at once. Meanwhile it is held back, and
-//! others overtake it; but no more reads than the window are held back: what is over goes to the command
-//! queue of its die, busy or not. Where the number of reads at the dies is bounded, the choice among those
-//! that may go falls on the channel that carries least.
+//! The host keeps a line of reads in the order in which they came. It keeps a record of every die, too: the operations
+//! that it has sent there. A read goes to its die when that can begin it at once. Meanwhile it is held back, and others
+//! overtake it. No more reads than the window are held back: the rest go to the command queues of their dies, busy or
+//! not. Where the number of reads at the dies is bounded, the choice among those that may go falls on the channel that
+//! carries least.
 //!
 //! A NAND page is read whole where several reads want it at once, where it was read in part shortly
 //! before, or where the one before it was read whole. It stays in the host's memory for a while, and reads of it that come
@@ -29,7 +29,7 @@ pub struct HostQueues {
     pub in_flight: u32,
     /// NAND pages, read whole, that the host keeps in memory.
     pub cached_pages: u32,
-    /// What the host copies from there.
+    /// Bandwidth of the host's copies from there.
     pub copy_bytes_per_s: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct NandPage {
 /// Pages whose reads are remembered, to see which neighbours are wanted.
 const RECENT: usize = 128;
 
-/// What becomes of a read.
+/// Way of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// It goes to its die; so many bytes cross the channel.
@@ -192,7 +192,7 @@ impl HostSide {
         Some(job)
     }
 
-    /// A read of a die has ended; those who wait for what it brings go to `served`.
+    /// A read of a die has ended; the commands that wait for its page go to `served`.
     pub(super) fn end(&mut self, job: u32, die: u32, mut served: impl FnMut(u32)) {
         let channel = self.channel_of(die);
         self.in_flight -= 1;

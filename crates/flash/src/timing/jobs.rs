@@ -4,14 +4,14 @@
 /// Where a list ends.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What a die is to do.
+/// Operation of a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Read a page for the command with this ticket.
     Read { ticket: u32 },
     /// Read a page that is copied with this group.
     CopyRead { group: u32 },
-    /// Program what was transferred; that many bytes of the buffer are free then.
+    /// Program the data that was transferred; that many bytes of the buffer are free then.
     Program { releases: u32 },
     /// Erase that many blocks.
     Erase { blocks: u32 },
@@ -25,10 +25,10 @@ pub(super) struct Job {
     /// Which program of the die it does, or reads the result of.
     pub(super) program: u32,
     pub(super) bytes: u32,
-    /// The page of NAND that it reads, or [`NONE`], and what that holds.
+    /// The page of NAND that it reads, or [`NONE`], and the bytes of that.
     pub(super) page: u32,
     pub(super) page_bytes: u32,
-    /// What must happen before it may run.
+    /// Conditions left before it may run.
     pub(super) gates: u32,
     /// Its place in line among those that may run.
     pub(super) stamp: u64,

@@ -29,9 +29,9 @@ pub(super) struct Media {
 #[derive(Clone)]
 struct Die {
     state: State,
-    /// Distinguishes what a die does from what was suspended.
+    /// Tells the die's present work from work that was suspended.
     turn: u32,
-    /// What the array does, or [`NONE`].
+    /// The job of the array, or [`NONE`].
     job: u32,
     /// Whose page waits for the channel or is being carried, or [`NONE`].
     register: u32,
@@ -116,7 +116,7 @@ impl Media {
             || die.lines[CHANGES].any(&self.jobs, is_it)
     }
 
-    /// What the array of a die will have done, unless that was suspended since.
+    /// The job that the array of a die will have done, unless that was suspended since.
     pub(super) fn done(&self, die: u32, turn: u32) -> Option<&Job> {
         let die = &self.dies[die as usize];
         (die.turn == turn).then(|| self.jobs.get(die.job))
@@ -127,8 +127,8 @@ impl Media {
         self.dies[die as usize].suspended.is_some()
     }
 
-    /// What a busy channel carries, whether the die resumes something then, and whether another
-    /// page waits, for the channel or for the register.
+    /// The job whose page a busy channel carries, whether the die resumes something then, and whether another page
+    /// waits, for the channel or for the register.
     pub(super) fn carried(&self, channel: u32) -> (&Job, bool, bool) {
         let die = &self.dies[self.channels[channel as usize].first as usize];
         let has_more = die.next != NONE || die.state == State::Held && die.job != die.register;
@@ -152,7 +152,7 @@ impl Media {
             }
     }
 
-    /// What a die does or has to do.
+    /// The operations that a die has under way or waiting.
     pub(super) fn load(&self, die: u32) -> u32 {
         let die = &self.dies[die as usize];
         die.load + die.expected
@@ -209,7 +209,7 @@ impl Media {
         }
     }
 
-    /// Suspends what an array is doing, if it may, for a read in line.
+    /// Suspends the operation of an array, if it may, for a read in line.
     fn suspend(&mut self, now_ns: u64, id: u32, agenda: &mut Agenda) {
         let Some(suspension) = self.timing.suspension else { return };
         let die = &self.dies[id as usize];
@@ -223,7 +223,7 @@ impl Media {
         self.work(now_ns, id, read, suspension.overhead_ns + self.timing.read_ns, agenda);
     }
 
-    /// Whether what a die does may be suspended for a read.
+    /// Whether the operation of a die may be suspended for a read.
     fn is_suspendable(&self, die: &Die) -> bool {
         self.timing.suspension.is_some_and(|suspension| {
             let is_changing = || {
@@ -234,7 +234,7 @@ impl Media {
         })
     }
 
-    /// An idle die starts what comes next, if anything may.
+    /// An idle die starts its next operation, if one may run.
     fn start_next(&mut self, now_ns: u64, id: u32, agenda: &mut Agenda) {
         let die = &mut self.dies[id as usize];
         die.state = State::Idle;
@@ -333,7 +333,7 @@ impl Media {
         }
     }
 
-    /// An array has done its work, unless that was suspended. Returns what the die has ended.
+    /// An array has done its work, unless that was suspended. Returns the operation that the die has ended.
     pub(super) fn die_done(
         &mut self,
         now_ns: u64,
@@ -362,7 +362,7 @@ impl Media {
         Some(ended)
     }
 
-    /// A channel has carried a page. Returns what the die has ended with it.
+    /// A channel has carried a page. Returns the operation that the die has ended with it.
     pub(super) fn channel_done(
         &mut self,
         now_ns: u64,

@@ -1,4 +1,4 @@
-//! What serves one customer after the other, in the order in which they come.
+//! A server of one customer after the other, in the order in which they come.
 
 /// A server whose customers come in the order of time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -7,7 +7,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A customer who comes now and needs `service_ns`: when the service starts and ends.
+    /// A customer that comes now and needs `service_ns`: when the service starts and ends.
     pub(super) fn serve(&mut self, now_ns: u64, service_ns: u64) -> (u64, u64) {
         let start = now_ns.max(self.free_ns);
         self.free_ns = start + service_ns;

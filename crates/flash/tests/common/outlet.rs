@@ -1,4 +1,4 @@
-//! A device that counts what is written to it, and whose power can be cut.
+//! A device that counts the writes to it, and whose power can be cut.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Outlet {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Cuts the power, and gives it again: whoever had the device open has lost it.
+    /// Cuts the power, and gives it again: any holder of the open device has lost it.
     pub(crate) fn cut(&self) {
         self.shared.cuts.fetch_add(1, Ordering::Relaxed);
     }

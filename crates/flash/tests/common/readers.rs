@@ -1,4 +1,4 @@
-//! Many threads with a read each in flight, and what they cost.
+//! Many threads with a read each in flight, and their cost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use esker_base::{AlignedBuf, Clock, Lba, Rng, thread};
 use esker_device::{Command, Device, Op, Tag};
 use esker_flash::emulate::{Handout, Pace, Waits};
 
-/// What Linux counts processor time in.
+/// Unit in which Linux counts processor time.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What was seen of the threads.
+/// Observations of the threads.
 pub(crate) struct Seen {
     pub(crate) record: Vec<Handout>,
     pub(crate) waits: Waits,

@@ -11,7 +11,7 @@ use esker_base::{AlignedBuf, Lba, LbaCount, Rng};
 use esker_device::{Device, DeviceError, Op, PlacementId, Port};
 use esker_flash::{FlashError, Namespace, Pace, Parameters, Ssd};
 
-/// The number of a step; what was there before the first has 0.
+/// The number of a step; content from before the first has 0.
 pub(crate) type Step = u64;
 
 /// A namespace in the oracle.
@@ -27,7 +27,7 @@ struct Space {
     values: Vec<Vec<(Step, u64)>>,
 }
 
-/// A random program, and what it has done.
+/// A random program, and its steps so far.
 #[derive(Clone)]
 pub(crate) struct Script {
     rng: Rng,
@@ -65,7 +65,7 @@ fn open(ssd: &Ssd, id: u32) -> (Namespace, Port) {
     (namespace, port)
 }
 
-/// What is written to an LBA: its namespace, address and version, and bytes that depend on them.
+/// Content of an LBA: its namespace, address and version, and bytes that depend on them.
 fn content(instance: u64, lba: u64, version: u64, target: &mut [u8]) {
     if version == 0 {
         return target.fill(0);
@@ -291,7 +291,7 @@ impl Script {
         self.check_from(open, self.durable[usize::try_from(ended).unwrap()], ended)
     }
 
-    /// As [`Script::check`], when what came after `durable` may be lost.
+    /// As [`Script::check`], when steps after `durable` may be lost.
     pub(crate) fn check_from(
         &self,
         open: &mut Open,
@@ -383,7 +383,7 @@ impl Script {
         Ok(())
     }
 
-    /// The program as it was after `ended` steps, to go on with what is found on the drive now.
+    /// The program as it was after `ended` steps, to go on with the content found on the drive now.
     pub(crate) fn fork(&self, ended: Step, open: &mut Open) -> Result<Script, DeviceError> {
         let mut fork = self.clone();
         let kept = usize::try_from(ended + 1).unwrap();
@@ -402,7 +402,8 @@ impl Script {
         Ok(fork)
     }
 
-    /// Forgets what was found to be lost: from here on the drive holds what it holds now.
+    /// Forgets the steps that were found to be lost: from here on the drive's present content
+    /// counts.
     pub(crate) fn resume(&mut self, open: &mut Open) -> Result<(), DeviceError> {
         let size = usize::try_from(self.parameters.lba_size).unwrap();
         let step = self.steps;
@@ -424,7 +425,7 @@ impl Script {
         *self.host_bytes.last().unwrap()
     }
 
-    /// Checks that a drive holds exactly what was last written.
+    /// Checks that a drive holds exactly the content that was last written.
     pub(crate) fn check_now(&self, open: &mut Open) -> Result<(), String> {
         for space in self.living(self.steps) {
             self.check_space(open, space, self.steps, self.steps)?;

@@ -1,4 +1,4 @@
-//! A drive that takes time and stores nothing: what emulation and timing do on their own.
+//! A drive that takes time and stores nothing: the cost of emulation and timing on their own.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The format is what it is: every structure against an annotated dump of its bytes, and against
-//! bytes that somebody else made, their checksums mended.
+//! The format does not change: every structure against an annotated dump of its bytes, and against forged bytes, their
+//! checksums mended.
 //!
 //! The dumps in `testdata/` are walked by tables of the format and not by the decoders, so that an
 //! encoder and a decoder that change together are noticed. `ESKER_UPDATE_GOLDEN=1` writes them anew.
@@ -16,7 +16,7 @@ use super::*;
 use crate::timing::HostQueues;
 use crate::{Pace, Ssd};
 
-/// A field: its size, its name, and what else there is to say.
+/// A field: its size, its name, and a remark.
 type Field = (usize, &'static str, &'static str);
 
 /// Walks the fields of a structure and writes a line for each.
