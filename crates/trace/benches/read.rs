@@ -85,7 +85,7 @@ fn msr(path: &Path, requests: &[Request]) {
     file.flush().expect("written");
 }
 
-/// The shortest time of some runs, in seconds, and what the last one gave.
+/// The shortest time of some runs, in seconds, and the result of the last one.
 fn best<T>(mut run: impl FnMut() -> T) -> (f64, T) {
     let clock = Clock::real();
     let mut once = || {

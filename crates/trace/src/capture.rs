@@ -1,4 +1,4 @@
-//! Capture of what a real block device is asked, through the kernel's tracing.
+//! Capture of the requests to a real block device, through the kernel's tracing.
 //!
 //! Called by `esker trace record`. Needs root (or access to tracefs) and a kernel with
 //! `CONFIG_BLK_DEV_IO_TRACE`. The event is `block_bio_queue`: a request enters the block layer, the Q of
@@ -13,7 +13,7 @@
 //!    behind is removed by the next capture.
 //! 2. Requests come in the order of their times: those of a round of reading that are not later than
 //!    the latest of the round before, since every processor's buffer was emptied after it.
-//! 3. What the kernel could not keep is counted and told.
+//! 3. Events that the kernel could not keep are counted and told.
 
 mod ring;
 mod tracefs;

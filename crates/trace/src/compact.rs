@@ -33,11 +33,11 @@ pub struct Writer<W: Write> {
     chunk: Option<RequestEncoder>,
     requests: u64,
     dropped: u64,
-    /// The time in the file that is zero for whoever writes.
+    /// The time in the file that is zero for the writer.
     shift_ns: u64,
 }
 
-/// What was written.
+/// Counts of a written trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Requests.
@@ -164,7 +164,7 @@ impl<W: Write> Writer<W> {
         self.dropped += count;
     }
 
-    /// Writes what is gathered, so that a reader of the file as it is now sees it.
+    /// Writes the gathered requests, so that a reader of the file as it is now sees them.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -194,7 +194,7 @@ impl<W: Write> Writer<W> {
             let what = format!("a request for device {wanted}; {known} have names");
             return Err(TraceError::Invalid(what));
         }
-        // In pieces that fit a chunk, whatever the names' sizes.
+        // In pieces that fit a chunk, for names of any size.
         while self.named < known {
             let names = &self.names.all()[self.named..];
             let names = &names[..names.len().min(15)];

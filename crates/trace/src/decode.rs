@@ -1,4 +1,4 @@
-//! What the decoders of all formats have in common: how a trace is to be read, and requests a batch at a time.
+//! Common parts of the decoders of all formats: how a trace is to be read, and requests a batch at a time.
 
 use crate::error::Result;
 use crate::format::Format;
@@ -9,7 +9,7 @@ use crate::request::Request;
 /// Which events of a block trace are requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Event {
-    /// Q: a request enters the block layer. What applications ask for.
+    /// Q: a request enters the block layer, as applications ask for it.
     #[default]
     Queue,
     /// D: a request goes to the driver, merged and scheduled.
@@ -45,12 +45,12 @@ pub(crate) trait Decode: Send {
     /// Appends about [`BATCH`] requests. `false` when there is nothing more.
     fn decode(&mut self, names: &mut Names, batch: &mut Vec<Request>) -> Result<bool>;
 
-    /// What it reads from, if that may end early.
+    /// The input that it reads from, if that may end early.
     fn input(&self) -> Option<&Input> {
         None
     }
 
-    /// What the reader of the trace should know, once it was read.
+    /// Remarks for the reader of the trace, once it was read.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }

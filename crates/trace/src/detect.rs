@@ -17,7 +17,7 @@ pub(crate) const SAMPLE_BYTES: usize = 32 << 10;
 
 /// The format of a file with this name that begins with `sample`.
 ///
-/// `whole` says that the file has no more than the sample. The error says what was seen.
+/// `whole` says that the file has no more than the sample. The error tells the findings.
 pub(crate) fn detect(name: &str, sample: &[u8], whole: bool) -> Result<Format, String> {
     if sample.starts_with(&crate::omf::MAGIC) {
         return Ok(Format::Compact);

@@ -34,19 +34,19 @@ pub enum TraceError {
     File {
         /// The file.
         path: String,
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
         /// Why it failed.
         source: io::Error,
     },
-    /// The content is not what its format asks for.
+    /// The content is not as its format asks.
     #[error("{path}, {place}: {what} (read as {format}; if it is another format, name that one)")]
     Malformed {
         /// The file.
         path: String,
         /// Where in it.
         place: Place,
-        /// What is wrong.
+        /// The problem.
         what: String,
         /// The name of the format it was read as.
         format: &'static str,
@@ -56,7 +56,7 @@ pub enum TraceError {
     Undetected {
         /// The file.
         path: String,
-        /// What was seen.
+        /// The findings.
         what: String,
     },
     /// A chunk of a trace in the compact format is damaged.
@@ -66,7 +66,7 @@ pub enum TraceError {
         path: String,
         /// The chunk's first byte.
         offset: u64,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A file is there where a new one is to be made.
@@ -78,7 +78,7 @@ pub enum TraceError {
     /// The options make no sense; the message says which do.
     #[error("{0}")]
     Invalid(String),
-    /// What is needed is not there.
+    /// Something that is needed is not there.
     #[error("{0}")]
     NotFound(String),
     /// This machine or this build cannot do it.
@@ -90,7 +90,7 @@ pub enum TraceError {
 }
 
 impl TraceError {
-    /// What a caller can do about it.
+    /// The remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -11,7 +11,7 @@ pub enum Format {
     Compact,
     /// Linux blktrace, version 7.
     Blktrace,
-    /// What blkparse prints.
+    /// The output of blkparse.
     Blkparse,
     /// MSR Cambridge.
     Msr,

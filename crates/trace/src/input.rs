@@ -1,6 +1,6 @@
 //! The bytes of a trace: a file, decompressed as it is read, in a window that decoders look at.
 //!
-//! Called by the decoders of [`crate::read`]. What compressed a file is told by its first bytes.
+//! Called by the decoders of [`crate::read`]. The first bytes of a file tell how it was compressed.
 //!
 //! A compressed file whose end is missing ends where its content does, and says so: [`Input::cut_remark`].
 //!
@@ -26,7 +26,7 @@ const WINDOW: usize = 256 << 10;
 /// No line of a trace is longer.
 const LINE_LIMIT: usize = 1 << 20;
 
-/// What may stand before text in UTF-8.
+/// A mark that may stand before text in UTF-8.
 const MARK: &[u8] = &[0xef, 0xbb, 0xbf];
 
 /// The most memory that an .xz file may ask for, in KiB.
@@ -113,7 +113,7 @@ impl Input {
         self.is_cut
     }
 
-    /// That the content is not whole, and what to do, if so.
+    /// Says that the content is not whole, and names the remedy, if so.
     pub(crate) fn cut_remark(&self) -> Option<String> {
         let (path, end) = (self.path.display(), self.offset + to_u64(self.end - self.start));
         self.is_cut.then(|| {
@@ -124,7 +124,7 @@ impl Input {
         })
     }
 
-    /// The file's name without its folder and what says how it was compressed.
+    /// The file's name without its folder and the suffix of its compression.
     pub(crate) fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for suffix in [".zst", ".xz", ".gz", ".bz2"] {
@@ -144,7 +144,7 @@ impl Input {
         self.offset
     }
 
-    /// What is in the window; see [`Input::fill`].
+    /// The bytes in the window; see [`Input::fill`].
     pub(crate) fn window(&self) -> &[u8] {
         &self.window[self.start..self.end]
     }
@@ -272,7 +272,7 @@ enum State<R: BufRead> {
     Ended,
 }
 
-/// A file from a frame's magic number on, which was read to tell what frame it is.
+/// A file from a frame's magic number on, which was read to tell the kind of frame.
 type Begun<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
 
 impl<R: BufRead> Frames<R> {
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(input.line().unwrap(), None);
     }
 
-    /// Wherever the buffer of the file ends: within what tells the frames apart, too.
+    /// The buffer of the file may end anywhere: within the bytes that tell the frames apart, too.
     #[test]
     fn frames_are_told_apart_across_the_ends_of_a_buffer() {
         let frame = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];

@@ -1,18 +1,18 @@
-//! Traces of block I/O: what some program asked of some device, request by request.
+//! Traces of block I/O: the requests of some program to some device, one by one.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`request`] | [`Request`], and the 4 KiB blocks that it refers to |
 //! | [`mod@format`], `detect` | [`Format`]: the formats there are; how they are recognised |
 //! | [`read`] | [`Trace`]: an iterator of requests from files of any of them |
-//! | `input`, `decode` | the bytes of a file, decompressed; what all decoders have in common |
+//! | `input`, `decode` | the bytes of a file, decompressed; the common parts of decoders |
 //! | [`compact`] | [`Writer`]: a format of our own, a few bytes a request |
 //! | [`recorder`] | [`Recorder`]: requests gathered from the data path of a program |
 //! | [`stats`] | [`Stats`]: requests, references, footprint, hot sets, reuse |
 //! | [`reuse`] | reuse distances |
 //! | [`mrc`] | miss-ratio curves: exact, sampled, and the optimum |
 //! | [`load`] | [`MysqlLoad`]: requests like a database's, from a seed |
-//! | [`capture`] | [`Capture`]: what a real block device is asked, through the kernel's tracing |
+//! | [`capture`] | [`Capture`]: the requests to a real block device, through the kernel's tracing |
 //! | [`keys`] | block keys: hashing, dense numbers |
 //! | [`error`] | [`TraceError`]: which file, where, why |
 //!

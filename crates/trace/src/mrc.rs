@@ -1,6 +1,6 @@
-//! Miss-ratio curves: what a cache of any size would miss.
+//! Miss-ratio curves: the misses of a cache of any size.
 //!
-//! | what | how | memory |
+//! | curve | method | memory |
 //! | --- | --- | --- |
 //! | [`ExactLru`] | all reuse distances (Mattson et al., 1970) | some 40 bytes a block |
 //! | [`SampledLru`] | SHARDS of fixed size (Waldspurger et al., FAST 2015) | constant |
@@ -18,7 +18,7 @@ use crate::reuse::ReuseDistances;
 
 pub use sampled::{REPLICAS, SampledLru};
 
-/// What a cache of one size misses.
+/// Misses of a cache of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// The cache's size in blocks.
@@ -103,9 +103,9 @@ pub fn sizes(blocks: u64, count: u32) -> Vec<u64> {
 /// The end of all references.
 const NEVER: u32 = u32::MAX;
 
-/// What a cache of `blocks` blocks misses at least, of references to the dense numbers `references`
-/// ([`crate::keys::Numbering`]): on a miss it gives up the block that is needed last. The block that
-/// is missed is always taken in.
+/// The least miss ratio of a cache of `blocks` blocks for references to the dense numbers `references`
+/// ([`crate::keys::Numbering`]). On a miss it gives up the block that is needed last. The block that is missed is
+/// always taken in.
 ///
 /// # Panics
 /// With 2^32 - 1 references or more.

@@ -41,7 +41,7 @@
 //!
 //! Invariants
 //! 1. A chunk is decoded by itself: its context begins anew, with zeroes and the time of its header.
-//! 2. Encoding what was decoded gives a chunk that decodes to the same requests.
+//! 2. Encoding decoded requests gives a chunk that decodes to the same requests.
 //! 3. Any bytes may be decoded: wrong ones are an error, and counts are not trusted for allocation.
 
 use esker_base::checksum::crc32c;
@@ -105,7 +105,7 @@ pub(crate) fn decode_file_header(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a chunk holds.
+/// Kind of a chunk's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkKind {
     Requests,
@@ -209,14 +209,14 @@ pub(crate) fn decode_devices(payload: &[u8], count: u32) -> Result<Vec<Vec<u8>>,
     Ok(names)
 }
 
-/// Encodes what the last chunk says: how many requests got lost before they were written.
+/// Encodes the last chunk: how many requests got lost before they were written.
 pub(crate) fn encode_end(dropped: u64) -> Vec<u8> {
     let mut e = Encoder::default();
     e.u64(dropped);
     e.0
 }
 
-/// Decodes what the last chunk says.
+/// Decodes the last chunk.
 pub(crate) fn decode_end(payload: &[u8]) -> Result<u64, String> {
     let mut d = Decoder::new(payload);
     let dropped = d.u64("dropped").map_err(|error| error.to_string())?;
@@ -239,7 +239,7 @@ const HAS_TIME: u8 = 1 << 7;
 /// How many devices have an end of their own to be compared with; others share one.
 const ENDS: usize = 256;
 
-/// What the requests of a chunk are compared with.
+/// State with which the requests of a chunk are compared.
 struct Context {
     time_ns: u64,
     step_ns: u64,

@@ -1,6 +1,6 @@
 //! Reading traces: one or several files, any known format, one stream of requests.
 //!
-//! Called by whoever needs requests; calls the decoders: `text` (a line, a request), `binary`
+//! Called by users of requests; calls the decoders: `text` (a line, a request), `binary`
 //! (a record, a request), [`crate::compact`] (the compact format).
 //!
 //! Invariants
@@ -27,7 +27,7 @@ use crate::input::Input;
 use crate::names::Names;
 use crate::request::Request;
 
-/// One file, and what was decoded of it and not yet taken.
+/// One file, and the requests that were decoded of it and not yet taken.
 struct Stream {
     format: Option<Format>,
     decoder: Box<dyn Decode>,
@@ -166,7 +166,7 @@ impl Trace {
         self.names.all()
     }
 
-    /// What the reader of the trace should know, once it was read to its end.
+    /// Remarks for the reader of the trace, once it was read to its end.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let of = |stream: &Stream| {
@@ -275,8 +275,8 @@ impl Iterator for Trace {
     }
 }
 
-/// What a path names: a file, or the files of a trace by processor (`NAME.blktrace.0`,
-/// `NAME.blktrace.1`, compressed or not) when `NAME` itself is not there.
+/// Files that a path names: a file, or the files of a trace by processor (`NAME.blktrace.0`, `NAME.blktrace.1`,
+/// compressed or not) when `NAME` itself is not there.
 ///
 /// # Errors
 /// When there is neither.

@@ -1,7 +1,7 @@
-//! Recording what a program does to devices: a bounded buffer that any thread writes to.
+//! Recording a program's requests to devices: a bounded buffer that any thread writes to.
 //!
-//! Called by a wrapper around a device, from its data path. [`Recording`] writes what is gathered to
-//! a file from a thread of its own.
+//! Called by a wrapper around a device, from its data path. [`Recording`] writes the gathered requests to a file from a
+//! thread of its own.
 //!
 //! Invariants
 //! 1. Recording a request never waits for a file. When the buffer is full the request is counted as
@@ -45,7 +45,7 @@ impl Recorder {
     }
 
     /// Records a request that is issued now. `false` when it was dropped: the buffer is full, the
-    /// recording has ended, or the range is beyond what a trace can hold.
+    /// recording has ended, or the range is beyond the limits of a trace.
     pub fn record(&self, device: u32, op: Op, offset: u64, length: u64) -> bool {
         let mut buffer = self.buffer.lock();
         let request = Request::checked(self.clock.now().0, op, offset, length, device);
@@ -64,7 +64,7 @@ impl Recorder {
         true
     }
 
-    /// Moves what is gathered to the end of `requests`.
+    /// Moves the gathered requests to the end of `requests`.
     pub fn drain(&self, requests: &mut Vec<Request>) {
         requests.append(&mut self.buffer.lock().requests);
     }
@@ -75,8 +75,8 @@ impl Recorder {
         self.buffer.lock().dropped
     }
 
-    /// Waits until the buffer is half full, the recording ends, or `span` has passed; then moves
-    /// what is gathered. `false` once the recording has ended.
+    /// Waits until the buffer is half full, the recording ends, or `span` has passed; then moves the gathered requests.
+    /// `false` once the recording has ended.
     fn wait(&self, span: Duration, requests: &mut Vec<Request>) -> bool {
         let mut buffer = self.buffer.lock();
         if !buffer.closed && buffer.requests.len() < self.capacity.div_ceil(2) {
@@ -167,7 +167,7 @@ impl Recording {
         self.numbers[index]
     }
 
-    /// What requests are recorded with.
+    /// The recorder that requests are recorded with.
     #[must_use]
     pub fn recorder(&self) -> Arc<Recorder> {
         Arc::clone(&self.recorder)

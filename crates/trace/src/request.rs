@@ -18,7 +18,7 @@ pub const MAX_DEVICES: u32 = 1 << 20;
 /// The bits of a block's number within its device.
 const BLOCK_BITS: u32 = MAX_OFFSET.ilog2() - BLOCK_BYTES.ilog2();
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
     /// Reads a range.
@@ -27,7 +27,7 @@ pub enum Op {
     Write,
     /// Gives a range up.
     Discard,
-    /// Makes what was written durable; has no range.
+    /// Makes completed writes durable; has no range.
     Flush,
 }
 
@@ -70,7 +70,7 @@ pub struct Request {
     pub length: u64,
     /// The device or volume: its number in the trace, counted from 0 as devices appear.
     pub device: u32,
-    /// What it does.
+    /// Its operation.
     pub op: Op,
 }
 
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_limits_is_refused() {
+    fn requests_beyond_the_limits_are_refused() {
         assert!(Request::checked(0, Op::Read, MAX_OFFSET, 1, 0).unwrap_err().contains("64 PiB"));
         assert!(Request::checked(0, Op::Read, u64::MAX, 1, 0).is_err());
         assert!(Request::checked(0, Op::Read, 0, 1, MAX_DEVICES).unwrap_err().contains("devices"));

@@ -1,4 +1,4 @@
-//! What a trace consists of, in figures.
+//! Figures of a trace.
 //!
 //! References are those of [`block_refs`]: reads and writes in 4 KiB blocks.
 
@@ -180,7 +180,7 @@ impl StatsBuilder {
         }
     }
 
-    /// The figures of what was taken in.
+    /// The figures of the requests taken in.
     #[must_use]
     pub fn finish(self) -> Stats {
         let mut stats = self.stats;

@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_read(requests in prop::collection::vec(request(), 0..400)) {
+    fn reader_returns_written_requests(requests in prop::collection::vec(request(), 0..400)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t");
         write(&path, &requests);

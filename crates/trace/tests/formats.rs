@@ -1,4 +1,4 @@
-//! Every format: a sample of it, recognised and read; and what is made of damaged ones.
+//! Every format: a sample of it, recognised and read; and the outcome of damaged ones.
 //!
 //! The samples hold the same twelve requests, as far as a format can tell them.
 
@@ -24,7 +24,7 @@ const REQUESTS: [(u64, Op, u64, u64); 12] = [
     (7000, Op::Read, 56, 24),
 ];
 
-/// What a format can tell.
+/// Facts that a format can tell.
 #[derive(Clone, Copy)]
 struct Tells {
     microseconds: bool,
@@ -250,7 +250,7 @@ fn byte_order_mark_is_passed_in_text_and_is_content_elsewhere() {
     assert!(why.contains("iconv -f UTF-16"), "{why}");
 }
 
-/// Linux before 2.6.37 has barriers (`B`); what comes after today has letters that nobody knows yet.
+/// Linux before 2.6.37 has barriers (`B`); kernels after today's have letters that nobody knows yet.
 #[test]
 fn letters_of_other_kernels_stop_no_blkparse_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -394,7 +394,7 @@ fn files_of_a_trace_are_found_by_its_name() {
     assert!(Trace::open_file(&sample("")).is_err());
 }
 
-/// Bytes are changed, cut, doubled and moved; whatever comes out is read to its end or refused.
+/// Bytes are changed, cut, doubled and moved; any result is read to its end or refused.
 #[test]
 fn mutated_traces_never_panic() {
     let dir = tempfile::tempdir().unwrap();

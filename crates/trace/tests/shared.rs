@@ -1,4 +1,4 @@
-//! Real traces: every count equals what was counted of them by other means.
+//! Real traces: every count equals the one taken by other means.
 //!
 //! The files are not part of this repository, since most may not be published with it. They are
 //! looked for in the folder that `ESKER_TRACES` names; without it this test says loudly that it is
@@ -11,7 +11,7 @@ use esker_trace::keys::Numbering;
 use esker_trace::mrc::{ExactLru, SampledLru, belady};
 use esker_trace::{BLOCK_BYTES, Format, Op, Options, Trace, block_refs};
 
-/// What a trace amounts to. Discards and flushes are not counted.
+/// Counts of a trace. Discards and flushes are not counted.
 #[derive(Debug, Default)]
 struct Counts {
     requests: u64,
@@ -23,7 +23,7 @@ struct Counts {
     seconds: f64,
 }
 
-/// What is known of a file; zero is what is not.
+/// Known facts of a file; zero stands for an unknown one.
 struct Known {
     files: &'static [&'static str],
     format: Format,

@@ -4,7 +4,7 @@
 //! flags of lost events above) and events. An event begins with 32 bits: 5 of type, 27 of time since
 //! the one before.
 //!
-//! | type | then | what |
+//! | type | then | meaning |
 //! | --- | --- | --- |
 //! | 0 | u32 size, with itself | an event longer than 112 bytes |
 //! | 1 to 28 | 4 times as many bytes | an event |
@@ -26,7 +26,7 @@ const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 const TIME_BITS: u32 = 27;
-/// What an absolute time does not have room for.
+/// The high bits of a time for which an absolute time has no room.
 const TIME_TOP: u64 = !((1 << 59) - 1);
 
 /// Where in an event the fields are, which the kernel says in its file `format`.
@@ -75,7 +75,7 @@ impl Event {
         })
     }
 
-    /// Appends what an event asks for. Other events are passed.
+    /// Appends the request of an event. Other events are passed.
     fn request(&self, time_ns: u64, event: &[u8], out: &mut Vec<Request>) -> Result<(), String> {
         let ends = [self.dev + 4, self.sector + 8, self.sectors + 4, self.letters.end, 8];
         if ends.iter().any(|&end| end > event.len()) {

@@ -91,7 +91,7 @@ impl Instance {
         Ok(pipes)
     }
 
-    /// The size of what one read of a raw buffer gives.
+    /// The size of one read of a raw buffer.
     pub(super) fn page_bytes(&self) -> usize {
         let kib = self.read("buffer_subbuf_size_kb").ok();
         let kib = kib.and_then(|text| text.trim().parse::<usize>().ok());
@@ -133,7 +133,7 @@ impl Drop for Instance {
     }
 }
 
-/// What a processor's `stats` says of lost events.
+/// Count of lost events in a processor's `stats`.
 fn lost_of(stats: &str) -> u64 {
     const LOST: [&str; 3] = ["overrun", "commit overrun", "dropped events"];
     let counts = stats.lines().filter_map(|line| {

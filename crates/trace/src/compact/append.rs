@@ -15,7 +15,7 @@ use crate::error::{Result, TraceError};
 use crate::names::Names;
 use crate::omf::{self, CHUNK_HEADER, ChunkHeader, ChunkKind, FILE_HEADER};
 
-/// What is known of a trace after some of its chunks.
+/// State of a trace after some of its chunks.
 #[derive(Default)]
 struct Found {
     names: Names,
@@ -105,7 +105,7 @@ impl Found {
     }
 }
 
-/// Reads `size` bytes, or what is left.
+/// Reads `size` bytes, or all that is left.
 fn take(path: &Path, input: &mut impl Read, size: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = input.take(to_u64(size)).read_to_end(&mut bytes);

@@ -58,12 +58,11 @@ pub struct MysqlOptions {
     pub transactions_per_s: f64,
     /// Transactions whose commit shares one write and flush of the logs (group commit). Default 4.
     pub group: u32,
-    /// What a change of a page adds to the redo log, in bytes. Default 400: a row's old and new
-    /// columns, undo included.
+    /// Bytes that a change of a page adds to the redo log. Default 400: a row's old and new columns, undo included.
     pub redo_bytes: u64,
     /// `innodb_redo_log_capacity`: 100 MiB, its default.
     pub redo_capacity_bytes: u64,
-    /// What a change adds to the binary log (`sync_binlog` = 1, the default); 0 for none. Default 300.
+    /// Bytes that a change adds to the binary log (`sync_binlog` = 1, the default); 0 for none. Default 300.
     pub binlog_bytes: u64,
     /// Whether pages go through the doublewrite area (`innodb_doublewrite`, on by default).
     pub doublewrite: bool,
@@ -106,7 +105,7 @@ impl Default for MysqlOptions {
 }
 
 impl MysqlOptions {
-    /// Says what is wrong, and what would be right.
+    /// Names the problem and a remedy.
     fn check(&self) -> Result<()> {
         let page = self.page_bytes;
         let wrong = |what: String| Err(TraceError::Invalid(what));
@@ -166,7 +165,7 @@ impl MysqlOptions {
     }
 }
 
-/// Where on the device what lies, in bytes.
+/// Regions of the device, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The table's pages.
@@ -183,7 +182,7 @@ pub struct Layout {
 const BINLOG_BYTES: u64 = 1 << 30;
 /// The log is written in blocks of this size.
 const REDO_BLOCK: u64 = 512;
-/// The binary log is a file: what reaches the device are pages of the page cache.
+/// The binary log is a file: pages of the page cache reach the device.
 const BINLOG_BLOCK: u64 = 4096;
 /// A request after another one of the same moment.
 const STEP_NS: u64 = 1000;
@@ -211,7 +210,7 @@ pub struct MysqlLoad {
     uncommitted: u32,
     /// Pages that left the pool dirty and were not written yet.
     leaving: Vec<u64>,
-    /// What is left of a scan: the next page, and the end.
+    /// Rest of a scan: the next page, and the end.
     scan: Range<u64>,
 }
 
@@ -219,7 +218,7 @@ impl MysqlLoad {
     /// The load of these parameters.
     ///
     /// # Errors
-    /// When they make no sense; the message says what does.
+    /// When they make no sense; the message says which do.
     pub fn new(options: MysqlOptions) -> Result<MysqlLoad> {
         options.check()?;
         let pages = options.data_bytes / options.page_bytes;
@@ -258,7 +257,7 @@ impl MysqlLoad {
         })
     }
 
-    /// Where on the device what lies.
+    /// The regions of the device.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -336,8 +335,7 @@ impl MysqlLoad {
         }
     }
 
-    /// Writes what the redo log has gathered, from the block that holds its last byte on, and
-    /// flushes it.
+    /// Writes the gathered redo log, from the block that holds its last byte on, and flushes it.
     fn write_log(&mut self) {
         if self.redo_written == self.redo_end {
             return;

@@ -76,7 +76,7 @@ impl Pool {
         Some(Evicted { page: old.page, dirty })
     }
 
-    /// A page in memory is changed by what is at `change` in the log.
+    /// The change at `change` in the log changes a page in memory.
     pub(super) fn dirty(&mut self, page: u64, change: u64) {
         if let std::collections::btree_map::Entry::Vacant(entry) = self.dirty.entry(page) {
             entry.insert(change);

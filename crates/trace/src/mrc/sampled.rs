@@ -3,8 +3,8 @@
 //! SHARDS (Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST
 //! 2015): a block is in the sample when the hash of its key is below a threshold, so that all or none
 //! of its references are; distances within the sample, divided by the sampling rate, estimate those
-//! of the trace. When the sample has too many blocks, the threshold falls. What the sampled
-//! references lack of the expected number is added at distance zero (the paper's SHARDS-adj).
+//! of the trace. When the sample has too many blocks, the threshold falls. The difference between the expected number
+//! of references and the sampled one is added at distance zero (the paper's SHARDS-adj).
 //!
 //! The error comes from several samples with hashes of their own, taken at once: they are independent
 //! estimates, whose mean is the curve and whose spread gives Student's interval around it. It is the error

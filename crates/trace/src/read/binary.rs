@@ -214,7 +214,7 @@ impl Decode for Vscsi {
 }
 
 /// libCacheSim's oracleGeneral: u32 seconds, u64 object, u32 size, i64 index of the next request for
-/// the object (-1 for none), packed to 24 bytes. An object is one unit of address, whatever its size;
+/// the object (-1 for none), packed to 24 bytes. An object is one unit of address, of any size;
 /// all requests are reads. Objects whose number is a place in the lower half of a device keep it;
 /// others are numbered above.
 struct OracleGeneral {

@@ -86,7 +86,7 @@ impl BlktraceDecoder {
         Ok(number)
     }
 
-    /// Appends what a record asks for.
+    /// Appends the request of a record.
     fn record(
         &mut self,
         record: &Record,
@@ -180,7 +180,7 @@ impl Decode for BlktraceDecoder {
 }
 
 impl BlktraceDecoder {
-    /// What is wrong with a record that does not begin as one.
+    /// Returns the problem of a record that does not begin as one.
     fn no_record(&self, at: usize, magic: u32) -> crate::TraceError {
         if magic & !0xff == MAGIC {
             let what = format!("blktrace version {}; version {VERSION} is read", magic & 0xff);

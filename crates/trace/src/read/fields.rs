@@ -1,6 +1,6 @@
 //! The fields of a line of text: numbers and times, each with its name in errors.
 
-/// What parts the fields of a line.
+/// Separator of the fields of a line.
 #[derive(Clone, Copy)]
 pub(crate) enum Between {
     /// One comma between any two.
@@ -58,7 +58,7 @@ impl<'a> Fields<'a> {
         number(self.field(name)?, name)
     }
 
-    /// The next field, a number of units of `scale` in what the result is to be in.
+    /// The next field, a number of units of `scale` in the result's unit.
     pub(crate) fn scaled(&mut self, name: &str, scale: u64) -> Result<u64, String> {
         let number = self.number(name)?;
         number.checked_mul(scale).ok_or_else(|| format!("{name} {number} is too large"))
@@ -101,7 +101,7 @@ pub(crate) fn number(field: &[u8], name: &str) -> Result<u64, String> {
     if field.is_empty() { Err(no_number(field, name)) } else { Ok(value) }
 }
 
-/// A decimal number of units of `unit_ns` nanoseconds, in nanoseconds; what is finer is cut off.
+/// A decimal number of units of `unit_ns` nanoseconds, in nanoseconds; finer digits are cut off.
 pub(crate) fn time(field: &[u8], name: &str, unit_ns: u64) -> Result<u64, String> {
     let point = field.iter().position(|&byte| byte == b'.');
     let (whole, fraction) = match point {

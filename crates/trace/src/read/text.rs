@@ -16,7 +16,7 @@ use crate::request::{Op, Request};
 
 /// Reads the lines of one format.
 pub(crate) trait Line: Send {
-    /// Appends the requests of a line that is not empty. The error says what is wrong with it.
+    /// Appends the requests of a line that is not empty. The error names the problem.
     fn line(
         &mut self,
         line: &[u8],
@@ -29,7 +29,7 @@ pub(crate) trait Line: Send {
         false
     }
 
-    /// What was not understood and did not matter.
+    /// Remarks on parts that were not understood and did not matter.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
@@ -353,7 +353,7 @@ impl Line for Fiu {
     }
 }
 
-/// What each chunk of CacheLib's traces gets of the address space.
+/// Address space of each chunk of CacheLib's traces.
 const CHUNK_BYTES: u64 = 64 << 20;
 
 /// CacheLib's traces of a store of block chunks: a header that names the columns. Chunks are

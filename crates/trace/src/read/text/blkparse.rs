@@ -1,4 +1,4 @@
-//! What blkparse prints by default (blkparse(1)): `major,minor cpu sequence seconds pid action rwbs
+//! Default output of blkparse (blkparse(1)): `major,minor cpu sequence seconds pid action rwbs
 //! sector + sectors [process]`, and a summary at the end.
 
 use std::collections::BTreeMap;
@@ -30,19 +30,19 @@ impl Blkparse {
     }
 }
 
-/// What the letters of a request say.
+/// Meaning of a request's letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     /// It asks for a flush before its data.
     pub(crate) flush: bool,
-    /// What it does with its range; `None` for what has no letter of its own.
+    /// Its operation on its range; `None` for one that has no letter of its own.
     pub(crate) op: Option<Op>,
     /// Modifiers that are not known: they change neither the operation nor the range.
     pub(crate) unknown: Vec<u8>,
 }
 
-/// The modifiers of requests: `FASMEU` of Linux today, `B` of Linux before 2.6.37, and what follows the `Z` of
-/// operations on zones.
+/// The modifiers of requests: `FASMEU` of Linux today, `B` of Linux before 2.6.37, and the letters that follow the `Z`
+/// of operations on zones.
 const MODIFIERS: &[u8] = b"FASMEUBPROC";
 
 /// Reads the letters that the kernel writes for a request (`blk_fill_rwbs` of Linux): `F` before
