@@ -50,7 +50,7 @@ pub struct Arena {
     fast: Mutex<Fast>,
 }
 
-/// The fast part: an allocator, and what is left for it.
+/// The fast part: an allocator, and the bytes left for it.
 struct Fast {
     heap: Heap,
     left: std::cell::Cell<usize>,
@@ -60,7 +60,7 @@ impl Arena {
     /// Makes an arena. Its fast part grows to `fast_bytes` as it is used.
     ///
     /// # Errors
-    /// Options that do not fit the device; what the kernel refuses.
+    /// Options that do not fit the device; refusals of the kernel.
     pub fn new(
         device: Arc<dyn Device>,
         options: Options,
@@ -139,7 +139,7 @@ impl Arena {
         self.fast.lock().heap.usable(addr)
     }
 
-    /// Makes whole pages of slow memory read as zeroes, and frees what they took.
+    /// Makes whole pages of slow memory read as zeroes, and frees their space.
     ///
     /// # Errors
     /// `EINVAL` for a range that is not in the slow part.
@@ -187,7 +187,7 @@ impl Arena {
         self.shared.engine.lock().stats()
     }
 
-    /// What has happened that the user has to know, since the last call: lost pages, failed writes.
+    /// Events that the user has to know, since the last call: lost pages, failed writes.
     #[must_use]
     pub fn reports(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.engine.lock().reports)
@@ -216,7 +216,7 @@ impl Ground for Arena {
     }
 }
 
-/// What is left of the fast part; its ranges are the kernel's.
+/// Bytes left of the fast part; its ranges are the kernel's.
 impl Ground for std::cell::Cell<usize> {
     fn reserve(&self, size: usize) -> Option<usize> {
         let left = self.get().checked_sub(size)?;

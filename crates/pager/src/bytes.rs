@@ -1,4 +1,4 @@
-//! Bytes in memory that something pages, as slices: an arena, or one of its peers, for who compares them.
+//! Bytes in memory that something pages, as slices: an arena, or one of its peers, for comparisons.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +33,7 @@ pub struct Bytes {
     keeps: Keeps,
 }
 
-/// What the bytes last with.
+/// Owner of the memory, which must live as long as the bytes.
 enum Keeps {
     Arena(Box<Arena>),
     /// A mapping of the kernel.

@@ -1,7 +1,7 @@
 //! The thread that follows a snapshot's walk through its pointers, and has pages brought in before
 //! the process faults on them.
 //!
-//! A forked child that saves what its parent holds is one thread that waits for one read at a time, in no order.
+//! A forked child that saves its parent's content is one thread that waits for one read at a time, in no order.
 //! This thread sees its faults, learns where they come from, and keeps the device busy. It
 //! reads the child's memory as a debugger would. A page that leaves in between makes it fault as
 //! the child would, and the pager's thread serves it; so it holds no lock while it reads, and ends before that
@@ -37,7 +37,7 @@ const STATES: usize = 512;
 /// Most ranges of one call of `process_vm_readv`.
 const RANGES: usize = 1024;
 
-/// What is known of a snapshot.
+/// State of a snapshot's walk.
 struct Chased {
     space: SpaceId,
     pid: u32,
@@ -73,7 +73,7 @@ pub(crate) fn spawn(shared: Arc<Shared>) -> std::io::Result<std::thread::JoinHan
 }
 
 impl Chaser {
-    /// Does what there is to do, and says how long to wait then.
+    /// Does the work that is due, and says how long to wait then.
     fn turn(&mut self) -> Duration {
         let (newest, has_any) = {
             let engine = self.shared.turn();

@@ -69,7 +69,7 @@ impl Client {
         Ok(Client { base, size, requests, claimed, serial })
     }
 
-    /// What to say to the pager first.
+    /// The first message to the pager.
     #[must_use]
     pub fn hello(&self, pid: u32, forks: bool) -> Hello {
         Hello {
@@ -259,7 +259,7 @@ fn word(addr: usize) -> u64 {
     unsafe { std::ptr::with_exposed_provenance::<u64>(addr).read_volatile() }
 }
 
-/// Unmaps what the pager says, for ever. An empty answer means that the pager has ended and the
+/// Unmaps the ranges that the pager names, for ever. An empty answer means that the pager has ended and the
 /// kernel gives zeroes: the region becomes unreachable before a program takes them for its data.
 extern "C" fn agent(client: usize) -> ! {
     // SAFETY: `start_agent` has got it from a static reference.
@@ -277,7 +277,7 @@ extern "C" fn agent(client: usize) -> ! {
         }
         client.drop_doorbell(AGENT);
         for &(addr, size) in ranges.iter().take(count) {
-            // SAFETY: the pager has the content, and who looks for it faults.
+            // SAFETY: the pager has the content, and a reader of it faults.
             let _ = unsafe { raw::advise(addr, size, libc::MADV_DONTNEED) };
         }
     }
@@ -285,7 +285,7 @@ extern "C" fn agent(client: usize) -> ! {
 
 /// Makes the region unreachable and ends the agent.
 fn give_up(client: &Client) -> ! {
-    // SAFETY: whoever touches the region from now on is to be ended by the kernel.
+    // SAFETY: the kernel is to end any thread that touches the region from now on.
     let _ = unsafe { raw::protect(client.base, client.size, libc::PROT_NONE) };
     loop {
         // SAFETY: ends this thread, which holds nothing.

@@ -1,12 +1,12 @@
-//! The pager's decisions: what happens at a fault, what leaves memory, what is read ahead.
+//! The pager's decisions: how to serve a fault, which pages leave memory, and which are read ahead.
 //!
 //! It makes the short system calls itself, and never waits: reads and writes of the device are
 //! commands that its owner submits, and whose completions its owner hands back. One lock around
 //! it is enough, and is never held over device I/O.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | `pending` | what is not done yet |
+//! | `pending` | work that is not done yet |
 //! | `fault` | a page is missing or protected |
 //! | `read` | pages come from the device |
 //! | `evict` | pages leave memory |
@@ -102,7 +102,7 @@ pub(crate) struct Engine {
     zeroes: AlignedBuf,
     one_page: AlignedBuf,
     pub(crate) stats: Stats,
-    /// What the user has to know, to be taken by the owner.
+    /// Reports for the user, to be taken by the owner.
     pub(crate) reports: Vec<String>,
 }
 
@@ -197,7 +197,7 @@ impl Engine {
         self.clock.advance(std::time::Duration::from_secs(1));
     }
 
-    /// The agent of a space has done what it was told.
+    /// The agent of a space has carried out its orders.
     pub(crate) fn done_unmapping(&mut self, id: SpaceId) {
         self.unmapped(id);
         if let Some(space) = self.spaces.get_mut(&id) {
@@ -205,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// The newest snapshot, with its process: what a walk is looked for in.
+    /// The newest snapshot, with its process: a walk is looked for in it.
     pub(crate) fn newest_snapshot(&self) -> Option<(SpaceId, u32)> {
         let known = self.spaces.iter().filter(|(_, space)| space.is_snapshot && space.pid != 0);
         known.max_by_key(|(id, _)| **id).map(|(id, space)| (*id, space.pid))
@@ -228,7 +228,7 @@ impl Engine {
         stats
     }
 
-    /// Pages that programs hold beyond what they inherited, and pages that are coming.
+    /// Pages that programs hold beyond those they inherited, and pages that are coming.
     fn held(&self) -> usize {
         let own = |space: &Space| space.resident.saturating_sub(space.inherited);
         self.spaces.values().map(own).sum::<usize>() + self.reading
@@ -238,7 +238,7 @@ impl Engine {
         self.held() + count <= self.limit
     }
 
-    /// Does what has become possible, and says whether there was anything.
+    /// Does the work that has become possible, and says whether there was anything.
     pub(crate) fn step(&mut self) -> bool {
         let mut did = false;
         for completion in std::mem::take(&mut self.again) {
@@ -284,7 +284,7 @@ impl Engine {
             || self.spaces.values().any(is_busy)
     }
 
-    /// What has to be looked at now and then: failed writes, ended processes.
+    /// Does checks that are due now and then: failed writes, ended processes.
     pub(crate) fn tick(&mut self) {
         let now = self.clock.now();
         let (due, later) = self.failed.iter().partition(|(_, at)| *at <= now);
@@ -312,8 +312,8 @@ impl Engine {
         Lba(u64::from(slot - 1) * self.lbas_per_page)
     }
 
-    /// Puts content into missing pages of a space and wakes whoever waits for them. A page that is there
-    /// already stays as it is. Returns how many pages are done, and the error that stopped it.
+    /// Puts content into missing pages of a space and wakes threads that wait for them. A page that is there already
+    /// stays as it is. Returns how many pages are done, and the error that stopped it.
     ///
     /// # Safety
     /// `source` is readable for `count` pages, and is no memory that is paged.

@@ -58,7 +58,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    // Nobody held the lock when the process forked: only who has taken the list locks it.
+    // Nobody held the lock when the process forked: only a thread that has taken the list locks it.
     FORKED.lock().iter().for_each(|forked| forked.client.after_fork());
     BUSY.store(false, Ordering::Release);
 }

@@ -15,7 +15,7 @@ const LARGEST: usize = SLAB / 4;
 const SMALLEST: usize = 16;
 const WORDS: usize = SLAB / SMALLEST / 64;
 
-/// What a heap stands on.
+/// Source of a heap's address ranges.
 pub(crate) trait Ground {
     /// Reserves a range of whole pages, aligned to pages.
     fn reserve(&self, size: usize) -> Option<usize>;
@@ -89,7 +89,7 @@ impl Heap {
         Some(base + index * class)
     }
 
-    /// Frees what [`Heap::allocate`] gave. False when it gave no such thing.
+    /// Frees a block from [`Heap::allocate`]. False when there is no such block.
     pub(crate) fn free(&mut self, ground: &dyn Ground, addr: usize) -> bool {
         if let Some(size) = self.large.remove(&addr) {
             ground.release(addr, size);

@@ -4,12 +4,12 @@
 //! another process, brings pages in when they are touched and takes them out when the budget is
 //! used. Linux only.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`types`] | sizes, [`Options`], [`PagerError`], [`Stats`] |
 //! | [`raw`] | system calls without the C library |
 //! | [`uffd`] | the ioctls of userfaultfd |
-//! | [`protocol`] | what a program and its pager tell each other |
+//! | [`protocol`] | messages between a program and its pager |
 //! | `pages` | the state of every page |
 //! | `slots` | places on the device |
 //! | `heap` | an allocator that keeps its own data elsewhere |
@@ -18,9 +18,9 @@
 //! | `walk` | which pages a walk along pointers will want |
 //! | `staging` | pages that have left memory and may come back |
 //! | `space` | one address space with a region |
-//! | `engine` | what happens at a fault, and what leaves memory |
+//! | `engine` | decisions at a fault, and which pages leave memory |
 //! | [`client`] | the program's side of a region |
-//! | `shared` | what the threads share |
+//! | `shared` | state that the threads share |
 //! | `chase` | the thread that follows a snapshot's walk |
 //! | [`server`] | [`Pager`]: the thread that serves programs |
 //! | `forks` | forks of a process that has arenas |

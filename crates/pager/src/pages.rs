@@ -1,13 +1,13 @@
 //! The state of every page of a space: five bytes each.
 //!
 //! Invariants
-//! 1. A page has one state; `place` means what the state says.
+//! 1. A page has one state; the state gives the meaning of `place`.
 //! 2. `DIRTY` is set before a page may be written. A resident page without it is write-protected.
 //! 3. Memory of states is touched only where pages were: both arrays begin as zeroes.
 
 use crate::types::Page;
 
-/// What a page is, and what its `place` means.
+/// State of a page, and the meaning of its `place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Never written, or dropped: reads as zeroes.

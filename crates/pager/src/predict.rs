@@ -1,8 +1,8 @@
 //! Which pages will be wanted next: streams of faults, forward, backward or strided, several at a
 //! time.
 //!
-//! Pure: pages in, requests out. A stream is believed after three faults in a row (four if
-//! strided), and after more of them while streams have ended early. Its window doubles each time it goes on, up to what its user allows. Its user
+//! Pure: pages in, requests out. A stream is believed after three faults in a row (four if strided), and after more of
+//! them while streams have ended early. Its window doubles each time it goes on, up to the limit of its user. That user
 //! leaves the first page of each request unmapped, so that the stream is seen to go on.
 
 use crate::types::Page;
@@ -121,7 +121,7 @@ impl Stream {
     fn go_on(&mut self, page: i64, most: u32, time: u64) -> Option<Ahead> {
         self.last = page;
         self.used_at = time;
-        // What was asked for, and is not reached yet.
+        // Pages that were asked for, and are not reached yet.
         let left = (self.end - page) / self.delta - 1;
         if left > i64::from(self.window) {
             return None;

@@ -8,7 +8,7 @@
 //!
 //! The first pages of a region are no memory for programs:
 //!
-//! | page | what |
+//! | page | contents |
 //! | --- | --- |
 //! | 0 | never there: shows whether a process is alive |
 //! | 1 | the agent's doorbell |
@@ -29,7 +29,7 @@ pub const FIRST_PAGE: Page = 64;
 /// The first word of a [`Hello`]; the last digit is the version.
 pub const MAGIC: u64 = 0x6573_6b65_7250_6701;
 
-/// What a program says first.
+/// First message of a program.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hello {
@@ -47,7 +47,7 @@ pub struct Hello {
     pub forks: u64,
 }
 
-/// What to do.
+/// Operations of a request.
 pub mod op {
     /// Reserves `b` bytes; the answer is their address. With `a`, exactly there.
     pub const RESERVE: u64 = 1;
@@ -55,7 +55,7 @@ pub mod op {
     pub const DISCARD: u64 = 2;
     /// Ends the reservation of `b` bytes at `a`, whose content is dropped.
     pub const RELEASE: u64 = 3;
-    /// The agent has done what it was told, and waits for more.
+    /// The agent has carried out its orders, and waits for more.
     pub const NEXT: u64 = 4;
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::types::Page;
 
 /// Reservations from this size on, in pages, begin at a multiple of it: allocators ask for
-/// alignment to huge pages and trim what is not aligned.
+/// alignment to huge pages and trim the rest.
 const ALIGNED_FROM: Page = 512;
 
 /// Reserved ranges of pages.
@@ -73,7 +73,7 @@ impl Ranges {
         true
     }
 
-    /// Releases whatever of `count` pages from `at` on is reserved.
+    /// Releases those of `count` pages from `at` on that are reserved.
     pub(crate) fn release(&mut self, at: Page, count: Page) {
         let goal = at.saturating_add(count);
         while let Some((&start, &end)) = self.reserved.range(..goal).next_back() {

@@ -26,7 +26,7 @@ impl Errno {
 /// The kernel's.
 ///
 /// # Safety
-/// As the system call's: pointers among the arguments must be valid for what the kernel does.
+/// As the system call's: pointers among the arguments must be valid for the kernel's accesses.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
     let result: i64;
@@ -55,7 +55,7 @@ pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errn
 /// The kernel's.
 ///
 /// # Safety
-/// As the system call's: pointers among the arguments must be valid for what the kernel does.
+/// As the system call's: pointers among the arguments must be valid for the kernel's accesses.
 #[cfg(target_arch = "aarch64")]
 pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
     let result: i64;
@@ -76,7 +76,7 @@ pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errn
     outcome(result)
 }
 
-/// What a system call's result means.
+/// Meaning of a system call's result.
 #[allow(clippy::cast_possible_truncation)] // error numbers are below 4096
 pub(crate) fn outcome(result: i64) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno(-result as i32))

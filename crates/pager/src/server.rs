@@ -1,4 +1,4 @@
-//! The pager's thread: reads what descriptors tell, drives the engine and the device.
+//! The pager's thread: reads the messages of descriptors, drives the engine and the device.
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,7 +40,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// How long a program may take to say hello.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Messages that are kept while somebody forks; more stay with the kernel.
+/// Messages that are kept while a process forks; more stay with the kernel.
 const STASH: usize = 256;
 
 const LISTENER: u64 = 0;
@@ -75,7 +75,7 @@ impl Pager {
         Ok(Pager { shared, threads, name, region })
     }
 
-    /// What the variable `ESKER_PAGER` has to say, so that a program finds the pager.
+    /// Value for the variable `ESKER_PAGER`, by which a program finds the pager.
     #[must_use]
     pub fn address(&self) -> String {
         format!("{}:{}", self.name, self.region)
@@ -87,7 +87,7 @@ impl Pager {
         self.shared.engine.lock().stats()
     }
 
-    /// What has happened that the user has to know, since the last call.
+    /// Events that the user has to know, since the last call.
     #[must_use]
     pub fn reports(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.engine.lock().reports)
@@ -118,7 +118,7 @@ impl Threads {
     /// Ends the threads.
     pub(crate) fn end(&mut self, shared: &Shared) {
         shared.stop_chasing();
-        // What panicked has said so.
+        // A thread that panicked has said so.
         let _ = self.chaser.take().map(std::thread::JoinHandle::join);
         shared.stop();
         let _ = self.server.take().map(std::thread::JoinHandle::join);
@@ -171,7 +171,7 @@ pub(crate) struct Server {
     ticked: Nanos,
     look: Look,
     watched: Vec<(SpaceId, Arc<Uffd>)>,
-    /// What was read while somebody forked.
+    /// Messages that were read while a process forked.
     stash: Vec<(SpaceId, Message)>,
 }
 
@@ -246,7 +246,7 @@ impl Server {
         // Commands in flight end with the queue pair.
     }
 
-    /// Reads what descriptors tell and keeps it, until nobody forks any more.
+    /// Reads messages of descriptors and keeps them, until nobody forks any more.
     fn park(&mut self) {
         self.shared.parked.store(true, Ordering::SeqCst);
         while self.shared.forks.load(Ordering::SeqCst) > 0 {
@@ -296,7 +296,7 @@ impl Server {
         found.len()
     }
 
-    /// Does what there is to do, and says whether there was anything.
+    /// Does the work that is due, and says whether there was anything.
     fn turn(&mut self, events: &[u64]) -> bool {
         let mut did = false;
         let shared = self.shared.clone();
@@ -346,7 +346,7 @@ impl Server {
         did
     }
 
-    /// Reads what a space's descriptor has to tell.
+    /// Reads the messages of a space's descriptor.
     fn listen(&mut self, engine: &mut Engine, id: u64) {
         let Ok(id) = SpaceId::try_from(id) else { return };
         let mut messages = Vec::with_capacity(16);

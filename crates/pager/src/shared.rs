@@ -1,4 +1,4 @@
-//! What a pager's threads and its owner share.
+//! State that a pager's threads and its owner share.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,14 +8,14 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::engine::Engine;
 
-/// What the pager's thread shares with its owner, and with the one that follows walks.
+/// State that the pager's thread shares with its owner, and with the one that follows walks.
 pub(crate) struct Shared {
     pub(crate) engine: Mutex<Engine>,
     pub(crate) stop: AtomicBool,
     pub(crate) waker: OwnedFd,
     /// Threads of this process that are forking.
     pub(crate) forks: AtomicU32,
-    /// The thread takes no lock and allocates nothing while somebody forks.
+    /// The thread takes no lock and allocates nothing while a process forks.
     pub(crate) parked: AtomicBool,
     /// The thread that follows walks waits for the engine.
     pub(crate) is_awaited: AtomicBool,

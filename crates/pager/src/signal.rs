@@ -176,7 +176,7 @@ impl Region {
         if let Err(error) = outcome {
             engine.reports.push(error.to_string());
         }
-        // What could not be started, the arena's thread does.
+        // Commands that could not be started go to the arena's thread.
         engine.commands.append(&mut commands);
         for completion in done {
             engine.complete(completion);
@@ -190,7 +190,7 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
     let Some(before) = before else { return };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: restores what was there; the instruction faults again and ends the process.
+            // SAFETY: restores the old action; the instruction faults again and ends the process.
             unsafe { libc::sigaction(signal, &raw const before, std::ptr::null_mut()) };
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {

@@ -1,4 +1,4 @@
-//! Places on the device: who refers to each, and which are free.
+//! Places on the device: the references to each, and which are free.
 //!
 //! A slot holds one page. A fork makes several pages refer to one slot. Slot 0 stands for none, so
 //! slot `n` lies at page `n - 1` of the device.

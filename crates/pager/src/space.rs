@@ -80,7 +80,7 @@ pub(crate) struct Space {
     pub(crate) batch: Option<Batch>,
     /// The serial of the last request of each doorbell.
     pub(crate) serials: [u64; FIRST_PAGE as usize],
-    /// A snapshot's process: its memory may outlive it, while somebody reads it.
+    /// A snapshot's process: its memory may outlive it, while a reader uses it.
     pub(crate) process: Option<OwnedFd>,
     /// Open as long as the space is served: its process ends with it.
     pub(crate) stream: Option<UnixStream>,

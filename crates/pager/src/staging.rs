@@ -2,7 +2,7 @@
 //! again comes back without a read, so it is the second chance of a queue by arrival.
 //!
 //! Invariants
-//! 1. A chunk's memory does not move, and what was copied into it stays until the chunk is retired.
+//! 1. A chunk's memory does not move, and pages copied into it stay until the chunk is retired.
 //! 2. A chunk holds one reference to each of its slots.
 //! 3. Dirty pages come first in a chunk, and their slots are in a row.
 //! 4. A chunk is retired when its pages are unmapped and its write has ended well.

@@ -21,7 +21,7 @@ pub type Page = u32;
 pub struct Options {
     /// The memory for paged data, in bytes: resident pages, the staging area and buffers.
     pub budget_bytes: usize,
-    /// The most memory that can be reserved, in bytes; at most what the device holds.
+    /// The most memory that can be reserved, in bytes; at most the size of the device.
     pub slow_bytes: usize,
     /// Whether pages are read ahead of need.
     pub read_ahead: bool,
@@ -43,7 +43,7 @@ pub enum PagerError {
     /// The kernel refused something else.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// The kernel's words.
         error: std::io::Error,
@@ -54,7 +54,7 @@ pub enum PagerError {
 }
 
 impl PagerError {
-    /// What a caller can do about it.
+    /// The remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -70,7 +70,7 @@ impl PagerError {
     }
 }
 
-/// What a pager has done so far, and how much there is of what.
+/// Counts and sizes of a pager so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Pages in memory, those inherited by a fork counted twice.

@@ -36,7 +36,7 @@ pub mod feature {
     pub const POISON: u64 = 1 << 14;
 }
 
-/// What a descriptor tells.
+/// Message of a descriptor.
 #[derive(Debug)]
 pub enum Message {
     /// A thread waits for a page.
@@ -60,7 +60,7 @@ pub enum Message {
 #[derive(Debug)]
 pub struct Uffd {
     fd: OwnedFd,
-    /// What takes the kernel's place in tests of all orders.
+    /// The model that takes the kernel's place in tests of all orders.
     #[cfg(test)]
     pub(crate) model: Option<std::sync::Arc<crate::tests::model::Model>>,
 }
@@ -147,7 +147,7 @@ impl Uffd {
         self.protect(guard, PAGE) != Err(Errno(libc::ESRCH))
     }
 
-    /// Makes missing pages such that whoever touches them gets `SIGBUS`.
+    /// Makes missing pages such that a thread that touches them gets `SIGBUS`.
     ///
     /// # Errors
     /// `EEXIST` when the page is there.

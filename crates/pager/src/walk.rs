@@ -1,8 +1,8 @@
 //! Which pages a walk along a table of pointers will want.
 //!
 //! A program that saves its data walks a hash table: an array of pointers to entries, which point
-//! to values. The values lie in no order, so each fault of such a walk looks random. But the table tells what
-//! comes next.
+//! to values. The values lie in no order, so each fault of such a walk looks random. But the table tells which pages
+//! come next.
 //!
 //! [`learn`] takes the addresses of recent faults and searches memory for words that point to them, then for
 //! words that point to those, until the words lie in the order of the faults: that is the table,
@@ -16,11 +16,11 @@ use crate::types::PAGE;
 
 /// Faults that are looked at to learn a shape.
 pub(crate) const LEARNED_FROM: usize = 64;
-/// Levels of pointers between the table and what faults.
+/// Levels of pointers between the table and the faulting object.
 const LEVELS: usize = 4;
 /// A pointer leads to an object that begins at most so many bytes before the word that is used.
 const OBJECT: usize = 64;
-/// Sizes and flags before what a pointer names.
+/// Bytes of sizes and flags before the address that a pointer names.
 const HEADER: usize = 16;
 /// Words of a table that one fault and the next may lie apart, in bytes.
 const GAP: usize = 4 << 10;
@@ -85,7 +85,7 @@ pub(crate) trait Memory {
     fn scan(&mut self, each: &mut dyn FnMut(usize, &[u64]));
 }
 
-/// The way from a table's word to what faults.
+/// The way from a table's word to the address that faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// The table's word that led to the last fault.
@@ -100,7 +100,7 @@ pub(crate) struct Shape {
 struct Link {
     slot: usize,
     value: usize,
-    /// What it points to: a fault of the first level, a link of the one before otherwise.
+    /// Number of its target: a fault of the first level, a link of the one before otherwise.
     to: usize,
     fault: usize,
 }
@@ -141,7 +141,7 @@ pub(crate) fn learn(memory: &mut impl Memory, faults: &[usize]) -> Option<Shape>
     likely.iter().rev().find(|shape| !is_chained(shape)).cloned()
 }
 
-/// The words in memory that point to targets: addresses, with what they are and their fault.
+/// The words in memory that point to targets. A target is an address, its number, and the number of its fault.
 fn links_to(
     memory: &mut impl Memory,
     mut targets: Vec<(usize, usize, usize)>,
@@ -213,11 +213,11 @@ fn way(levels: &[Vec<Link>], link: usize, faults: &[usize]) -> (Vec<usize>, isiz
     (offsets, faults[link.to].cast_signed() - link.value.cast_signed())
 }
 
-/// What is to be looked at next on one way.
+/// Next step on one way.
 #[derive(Clone, Copy)]
 struct Item {
     addr: usize,
-    /// How many pointers lie behind it; the last one is what faults.
+    /// How many pointers lie behind it; the last one points to the page that faults.
     level: usize,
     /// Which of the table's pointers it comes from, by its number and its address.
     index: u64,
@@ -309,7 +309,7 @@ impl Walk {
         (self.vain >= GIVEN_UP).then(|| self.strange.iter().copied().collect())
     }
 
-    /// Looks where the program is: ahead of what is known of it, for words that lead to its last faults.
+    /// Looks where the program is: ahead of its known position, for words that lead to its last faults.
     fn locate(&mut self, memory: &mut impl Memory) {
         let mut leaves: Vec<(usize, usize)> = Vec::new();
         let (mut slot, mut seen) = (self.reached_slot, 0);

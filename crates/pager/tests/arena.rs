@@ -15,7 +15,7 @@ use support::{Slow, arena, in_child, options, refused};
 
 const BOTH: [Mode; 2] = [Mode::Handler, Mode::Signal];
 
-/// What byte a page is filled with.
+/// Byte that a page is filled with.
 fn fill_of(page: usize) -> u8 {
     u8::try_from(page % 251 + 1).unwrap()
 }

@@ -232,7 +232,7 @@ impl Program<'_> {
     }
 }
 
-/// Says what is different, and where.
+/// Reports a difference, and where it is.
 #[track_caller]
 fn check(memory: &Slow, shadow: &[u8], offset: usize, size: usize) {
     let (found, expected) = (memory.slice(offset, size), &shadow[offset..offset + size]);

@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// A child that lives shorter than this mostly runs another program: its inherited pages stay.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// What is to leave.
+/// Pages that are to leave.
 #[derive(Default)]
 struct Candidates {
     /// To be written.
@@ -159,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// Protects what may have been written, and copies the pages into the chunk, the dirty ones first.
+    /// Protects pages that may have been written, and copies the pages into the chunk, the dirty ones first.
     fn copy_out(
         &mut self,
         id: SpaceId,
@@ -196,7 +196,7 @@ impl Engine {
         unsafe { space.copy_out(&ranges, memory) }.is_ok()
     }
 
-    /// Notes what was copied into a chunk, and begins to write what is dirty.
+    /// Notes the pages that were copied into a chunk, and begins to write the dirty ones.
     fn fill_chunk(
         &mut self,
         id: SpaceId,

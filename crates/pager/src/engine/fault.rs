@@ -80,7 +80,7 @@ impl Engine {
                 _ => Answer::Done,
             };
         }
-        // Another thread's fault has brought it in, or somebody has dropped it without a word.
+        // Another thread's fault has brought it in, or the program has dropped it without a word.
         let zeroes = self.zeroes.as_ptr().addr();
         // SAFETY: the zeroes are this process's, and not paged.
         let (bytes, error) = unsafe { space.uffd.copy(addr, zeroes, PAGE, false) };
@@ -165,7 +165,7 @@ impl Engine {
         Answer::Done
     }
 
-    /// Asks the predictor what comes next, and gets it.
+    /// Asks the predictor for the next pages, and gets them.
     fn predict(&mut self, id: SpaceId, page: Page) {
         let Some(space) = self.spaces.get_mut(&id) else { return };
         let Some(ahead) = space.streams.observe(page) else { return };

@@ -41,7 +41,7 @@ impl Engine {
         (self.options.slow_bytes * 2).next_multiple_of(2 << 20) + FIRST_PAGE as usize * PAGE
     }
 
-    /// Handles what a space's descriptor has told. A fork gives a new space.
+    /// Handles a message of a space's descriptor. A fork gives a new space.
     pub(crate) fn told(&mut self, id: SpaceId, message: Message) -> Option<SpaceId> {
         let (addr, write, protected, thread) = match message {
             Message::Fork(uffd) => return self.fork(id, uffd),
@@ -70,7 +70,8 @@ impl Engine {
         None
     }
 
-    /// A process has forked. The child has what its parent had, and shares slots and staged copies.
+    /// A process has forked. The child has its parent's content, and shares slots and staged
+    /// copies.
     fn fork(&mut self, id: SpaceId, uffd: Uffd) -> Option<SpaceId> {
         let parent = self.spaces.get(&id)?;
         let mut child = Space::new(uffd, Reach::Process, parent.base, parent.pages.fork(), 0);
@@ -139,7 +140,7 @@ impl Engine {
         for id in gone.collect::<Vec<_>>() {
             self.remove(id);
         }
-        // A program that has put itself into the background: what was a snapshot is what there is.
+        // A program that has put itself into the background: the former snapshot is the program.
         if self.spaces.values().all(|space| space.is_snapshot)
             && let Some(space) = self.spaces.values_mut().next()
         {

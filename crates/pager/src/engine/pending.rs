@@ -8,12 +8,12 @@ use crate::types::Page;
 /// Names a space.
 pub(crate) type SpaceId = u32;
 
-/// What a fault adds to a space's heat.
+/// Heat that a fault adds to a space's.
 pub(super) const HEAT: u64 = 64;
 /// Most reads for faults under way; each has a buffer of a page.
 pub(super) const SINGLE: usize = 64;
 
-/// What became of a fault.
+/// Result of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The page is there; the thread goes on.
@@ -39,7 +39,7 @@ pub(super) struct Read {
     pub(super) aim: Aim,
 }
 
-/// What a read is for.
+/// Purpose of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     /// A fault.

@@ -95,7 +95,8 @@ impl Engine {
         } else if read.wanted.is_none() {
             (read.wanted, read.write) = (Some(page), write);
         } else if let Some((_, count)) = read.mark.take_if(|(mark, _)| *mark == page) {
-            // Two threads wait: who waits for the mark shows that the stream goes on, and is woken when it is mapped.
+            // Two threads wait: the one that waits for the mark shows that the stream goes on, and is woken when it is
+            // mapped.
             self.stats.ahead_used += to_u64(count);
             self.spaces.get_mut(&id).expect("it faulted").streams.learn(true);
         }
@@ -131,7 +132,7 @@ impl Engine {
         self.reads[place] = Some(read);
     }
 
-    /// Reads what is on the device of the pages that a stream will want.
+    /// Reads those pages on the device that a stream will want.
     pub(super) fn read_ahead(&mut self, id: SpaceId, ahead: Ahead) {
         let space = &self.spaces[&id];
         let is_out = |page: &Page| space.pages.state(*page) == State::Out;
@@ -179,7 +180,7 @@ impl Engine {
         wanted[..most].iter().enumerate().take_while(|&(n, other)| in_row((n, other))).count()
     }
 
-    /// Starts reads for streams, the oldest first, as far as there is room for what they bring. Says whether any was
+    /// Starts reads for streams, the oldest first, as far as there is room for their pages. Says whether any was
     /// started.
     pub(super) fn start_deferred(&mut self) -> bool {
         let mut did = false;
@@ -213,7 +214,7 @@ impl Engine {
         !wanted.is_empty()
     }
 
-    /// A buffer for a read. Its content is what it last had.
+    /// A buffer for a read. Its old content stays in it.
     fn buffer(&mut self, count: usize) -> AlignedBuf {
         let (spare, size) = if count == 1 {
             (self.spare_pages.pop(), PAGE)
@@ -322,7 +323,7 @@ impl Engine {
         true
     }
 
-    /// Maps what was read. An error: the process is forking.
+    /// Maps pages that were read. An error: the process is forking.
     fn map_read(&mut self, place: usize, read: &mut Read, buf: &AlignedBuf) -> Result<(), ()> {
         let Some(space) = self.spaces.get_mut(&read.space) else {
             return Ok(());

@@ -47,7 +47,7 @@ impl Engine {
         waits || self.requests.iter().any(|it| it.space == id && it.doorbell == doorbell)
     }
 
-    /// Answers what can be answered.
+    /// Answers the requests that can be answered.
     pub(super) fn answer_requests(&mut self) -> bool {
         let mut did = false;
         for mut pending in std::mem::take(&mut self.requests) {
@@ -65,7 +65,7 @@ impl Engine {
         did
     }
 
-    /// Does what a request says, unless it has to wait.
+    /// Carries out a request, unless it has to wait.
     fn perform(&mut self, pending: &Pending) -> Option<Box<[u64; ANSWER_WORDS]>> {
         let Request { op, a, b, .. } = pending.request;
         let outcome = match op {
@@ -129,7 +129,7 @@ impl Engine {
     }
 
     /// Drops the content of whole pages. None: pages of the range are leaving, try again. Their memory stays
-    /// mapped; whoever asked for it unmaps it.
+    /// mapped; the requester unmaps it.
     pub(crate) fn discard(&mut self, id: SpaceId, addr: usize, size: usize) -> Option<Outcome> {
         let Some(space) = self.spaces.get_mut(&id) else { return Some(Err(libc::EINVAL)) };
         let Some(first) = space.page(addr) else { return Some(Err(libc::EINVAL)) };

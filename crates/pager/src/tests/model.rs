@@ -1,8 +1,8 @@
 //! The pager's states in all orders: the engine as it is, above the small kernel of this file, under a
-//! scheduler that decides who goes on (`shuttle`).
+//! scheduler that decides which thread goes on (`shuttle`).
 //!
-//! Threads of a program read and write pages and look for what they wrote last; one forks, and the
-//! child looks for what there was then. A device ends commands in any order. An agent unmaps, one page after the
+//! Threads of a program read and write pages and look for their last writes; one forks, and the child looks for the
+//! content at that time. A device ends commands in any order. An agent unmaps, one page after the
 //! other. A thread that waits for a page sleeps until it is woken: if nobody does that, the scheduler
 //! tells of a deadlock.
 //!
@@ -54,7 +54,7 @@ struct Kernel {
     frames: BTreeMap<usize, Frame>,
     /// Pages that threads sleep for.
     sleeping: BTreeSet<usize>,
-    /// What the agent is to unmap.
+    /// Addresses that the agent is to unmap.
     orders: Vec<usize>,
 }
 
@@ -131,7 +131,7 @@ impl Model {
     }
 }
 
-/// What a scenario's threads share. The engine's lock comes before a kernel's.
+/// State that a scenario's threads share. The engine's lock comes before a kernel's.
 struct World {
     engine: Mutex<Engine>,
     /// Each space's kernel, with its number.
@@ -230,7 +230,7 @@ fn device(world: &World, seed: u64) {
     }
 }
 
-/// Unmaps what the pager says, until all programs have ended.
+/// Unmaps the pages that the pager names, until all programs have ended.
 fn agent(world: &World) {
     while world.programs.load(std::sync::atomic::Ordering::SeqCst) > 0 {
         let spaces = world.spaces.lock().unwrap().clone();
@@ -294,7 +294,7 @@ fn scenario() {
     let first = run(&world, move |world| program(world, &one, &pages, seed));
     let (shared, other) = (world.clone(), half(PAGES / 2));
     let second = run(&world, move |world| {
-        // Writes, forks, and goes on; the child has what there was.
+        // Writes, forks, and goes on; the child has the old content.
         let written: Vec<(Page, u64)> =
             other.iter().map(|(page, _)| (*page, seed + u64::from(*page))).collect();
         for (page, word) in &written {

@@ -165,6 +165,6 @@ fn a_walk_that_foresees_nothing_gives_up() {
         follower.failed().is_some()
     });
     assert!(gave_up.is_some_and(|after| after < 1000), "{gave_up:?}");
-    // What it fetched in vain is bounded.
+    // Fetches in vain are bounded.
     assert!(table.fetched.len() < 1000, "{}", table.fetched.len());
 }
