@@ -25,7 +25,7 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Make one report of the figures of earlier runs
     Report(ReportArgs),
-    /// One engine, one round; told what to do on standard input
+    /// One engine, one round; reads its job from standard input
     #[command(hide = true)]
     Child,
 }
@@ -35,8 +35,8 @@ pub(crate) struct RunArgs {
     /// Records to load
     #[arg(long, default_value_t = 6_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     pub(crate) records: u64,
-    /// What an engine and its page cache may take together, enforced by a memory cgroup; none for
-    /// the whole machine
+    /// Memory that an engine and its page cache may take together, enforced by a memory cgroup;
+    /// none for the whole machine
     #[arg(long, default_value = "2GiB", value_parser = memory)]
     pub(crate) memory: Memory,
     /// Where the logs of RocksDB and fjall are when a write returns
@@ -91,7 +91,8 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Refuses what is named twice: of a trial and of a round each has one place.
+    /// Refuses a name that is given twice: each workload has one place in a trial, each engine in a
+    /// round.
     pub(crate) fn without_repeats(self) -> Result<RunArgs> {
         let engines: Vec<&str> = self.engines.iter().map(|engine| engine.title()).collect();
         let workloads: Vec<&str> = self.workloads.iter().map(|workload| &*workload.name).collect();
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_refused_with_a_reason() {
+    fn impossible_runs_are_refused_with_a_reason() {
         for (args, why) in [
             (["--memory", "1MiB"], "needs 128 MiB"),
             (["--workloads", "A,load"], "letters from A to F"),

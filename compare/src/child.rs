@@ -1,9 +1,9 @@
 //! The process of one trial: joins its memory cgroup, creates the database, loads it, lets it come
-//! to rest, runs the workloads, and says on standard output what it measured.
+//! to rest, runs the workloads, and reports its measurements on standard output.
 //!
 //! Invariants
 //! 1. It joins the group before it allocates for the engine, and counts syncs before it has threads.
-//! 2. It ends by itself, whatever an engine does: a watchdog sees to it.
+//! 2. It ends by itself, regardless of the engine: a watchdog sees to it.
 //! 3. It ends with the process that started it.
 
 use std::io::{self, Write as _};
@@ -28,13 +28,13 @@ use crate::trial::{Event, Job, Phase, Plan, Settling};
 const REST_CPU: f64 = 0.05;
 /// ... and wrote less than this in a second ...
 const REST_BYTES_PER_S: f64 = 1e6;
-/// ... for so long: Esker begins what is due five seconds after the last write, and what has not
-/// begun looks like rest.
+/// ... for so long: Esker begins maintenance that is due five seconds after the last write, and work that has not begun
+/// looks like rest.
 const REST: Duration = Duration::from_secs(7);
-/// What a trial may take beyond the time its phases are given: opening, syncs, closing.
+/// Time that a trial may take beyond that of its phases: opening, syncs, closing.
 const SLACK: Duration = Duration::from_secs(600);
 
-/// Does what standard input says.
+/// Runs the job from standard input.
 pub(crate) fn run() -> Result {
     // A child that is alone before this has nobody to tell, and ends there.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -156,7 +156,7 @@ fn settle(job: &Job, clock: &Clock) -> Settling {
     }
 }
 
-/// What the process has used, at a moment.
+/// Resource use of the process, at a moment.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
     at: Nanos,
@@ -220,7 +220,7 @@ fn describe(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A store, and what its process uses beside what it says itself.
+/// A store, and the resource use of its process beside the store's own figures.
 struct Measured {
     inner: Box<dyn Store>,
     syncs: Option<Syncs>,

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. One trial at a time, on an empty directory, with the page cache dropped before it.
-//! 2. Every database is removed before the next one is made, whatever became of its trial.
+//! 2. Every database is removed before the next one is made, also after a failed trial.
 //! 3. Files that a run makes are removed when it ends, also by a signal.
 //! 4. An engine that fails, or that the kernel kills, ends its own trial only.
 
@@ -64,7 +64,7 @@ pub(crate) fn run(args: RunArgs) -> Result {
         }
         for engine in engines {
             let dir = scratch.empty()?;
-            // What the kernel holds of the last database went with it.
+            // The kernel's pages of the last database went with it.
             dropped &= drop_caches();
             let job = Job {
                 engine,
@@ -145,7 +145,8 @@ fn merged(mut first: Comparison, second: Comparison) -> Option<Comparison> {
 /// The length of a key with the usual nineteen digits.
 const KEY_BYTES: u64 = 23;
 
-/// Runs one trial in a process of its own. Only what keeps the others from running is an error.
+/// Runs one trial in a process of its own. Only a failure that keeps the others from running is an
+/// error.
 fn trial(mut job: Job, stop: &Stop) -> Result<Trial> {
     let mut trial = Trial::new(job.engine, job.round);
     let name = format!("bench-compare-{}", std::process::id());
@@ -196,7 +197,7 @@ fn start() -> Result<Child> {
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
     command.arg("child").stdin(Stdio::piped()).stdout(Stdio::piped());
-    // In a group of its own it is not hit by what a terminal sends to all.
+    // In a group of its own it is not hit by signals that a terminal sends to all.
     command.process_group(0);
     command.spawn().map_err(failed)
 }
@@ -246,7 +247,7 @@ fn ending(status: ExitStatus, limit: Option<u64>) -> String {
     }
 }
 
-/// Has the kernel forget what it holds of files; whether it may.
+/// Has the kernel drop its cached pages of files; whether it may.
 fn drop_caches() -> bool {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()

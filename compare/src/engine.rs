@@ -1,4 +1,4 @@
-//! The engines under comparison: their names, how they are opened, and what memory each gets.
+//! The engines under comparison: their names, how they are opened, and the memory that each gets.
 //!
 //! Called by `child`; each engine is a [`Store`] in a file of its own.
 
@@ -86,7 +86,7 @@ pub(crate) enum PeersLog {
 }
 
 impl PeersLog {
-    /// What descriptions say of a log called `name`.
+    /// Text of descriptions for a log called `name`.
     fn described(self, name: &str) -> String {
         match self {
             PeersLog::Kernel => format!("{name} to the kernel at each write, without sync"),
@@ -104,11 +104,11 @@ pub(crate) struct Opened {
     pub(crate) description: String,
 }
 
-/// What all engines are given alike.
+/// Setting that all engines share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setting {
-    /// What the process and its share of the page cache may take together, in bytes; none for all
-    /// of the machine's.
+    /// Bytes that the process and its share of the page cache may take together; none for all of
+    /// the machine's.
     pub(crate) limit_bytes: Option<u64>,
     /// The machine's memory in bytes.
     pub(crate) machine_bytes: u64,

@@ -1,4 +1,4 @@
-//! An error that ends the program, as a sentence that says what to do.
+//! An error that ends the program, as a sentence that names the remedy.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use thiserror::Error;
 #[error("{0}")]
 pub(crate) struct Failure(String);
 
-/// What most of the program returns.
+/// Result of most of the program.
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
 impl Failure {

@@ -1,5 +1,5 @@
-//! What the figures were taken on, from `/proc` and `/sys` of Linux. Facts that cannot be read are
-//! left out.
+//! Facts about the machine of the figures, from `/proc` and `/sys` of Linux. Facts that cannot be
+//! read are left out.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,7 +39,7 @@ fn line_of(path: impl AsRef<Path>) -> Option<String> {
     text.lines().next().map(|line| line.trim().to_owned())
 }
 
-/// The filesystem that holds `dir`, and what its block device says of itself.
+/// The filesystem that holds `dir`, and the facts that its block device tells.
 fn device(dir: &Path) -> Option<String> {
     let dir = fs::canonicalize(dir).ok()?;
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;

@@ -1,7 +1,7 @@
-//! `bench-compare`: Esker beside RocksDB, fjall and LMDB. docs/compare.md says what is compared,
-//! how, and what came out.
+//! `bench-compare`: Esker beside RocksDB, fjall and LMDB. docs/compare.md describes the comparison, its method and its
+//! results.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
 //! | `conduct` | the rounds: one process for each engine and round, caches dropped between them |
@@ -9,10 +9,10 @@
 //! | `engine` | the engines, each behind the laboratory's [`esker_bench::Store`] |
 //! | `scratch`, `outputs` | where databases are made, and where figures go |
 //! | `stop` | the signals that end a run |
-//! | `trial` | what is measured, and its JSON form |
-//! | `cgroup`, `process`, `syncs`, `machine` | the kernel: memory limits, usage, what it all ran on |
+//! | `trial` | measurements, and their JSON form |
+//! | `cgroup`, `process`, `syncs`, `machine` | the kernel: memory limits, usage, the machine |
 //! | `summary` | medians and ratios |
-//! | `optimum` | what a cache of records can catch at most |
+//! | `optimum` | the most that a cache of records can catch |
 //! | `render` | tables as Markdown, the report as HTML |
 
 #![allow(clippy::cast_precision_loss)] // counts and nanoseconds become figures for people

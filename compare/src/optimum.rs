@@ -5,7 +5,7 @@ use esker_bench::zipf::Zipfian;
 
 /// How many ranks the laboratory's scattered zipfian law draws from (docs/bench.md).
 const RANKS: u64 = 10_000_000_000;
-/// Ranks are placed one by one up to so many times the records; what is left, a sixth or so of all
+/// Ranks are placed one by one up to so many times the records; the rest, a sixth or so of all
 /// requests, is spread over the records evenly, as its hashes are.
 const PLACED: u64 = 2;
 
@@ -60,7 +60,7 @@ mod tests {
 
     /// Bound: 5 standard deviations of a binomial of 200,000.
     #[test]
-    fn what_is_drawn_is_caught_as_often_as_computed() {
+    fn hits_of_drawn_requests_match_the_computed_share() {
         let (records, drawn, room) = (5_000u64, 200_000u32, 500u64);
         let law = Zipfian::new(RANKS, 0.99);
         let mut rng = esker_base::Rng::new(7);

@@ -15,7 +15,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Refuses a path that cannot be written, without changing what is there.
+    /// Refuses a path that cannot be written, without changing a file that is there.
     pub(crate) fn prepare(json: Option<&Path>, html: Option<&Path>) -> Result<Outputs> {
         for path in [json, html].into_iter().flatten() {
             make_sure(path).map_err(|cause| Failure::at(path, "write", &cause))?;
@@ -30,7 +30,7 @@ impl Outputs {
         fs::write(path, text).map_err(|cause| Failure::at(path, "write", &cause))
     }
 
-    /// Tables to `out` first, then each file: what goes wrong with one costs none of the others.
+    /// Tables to `out` first, then each file: a failure of one costs none of the others.
     pub(crate) fn publish(&self, comparison: &Comparison, out: &mut dyn Write) -> Result {
         let text = render::markdown(comparison);
         let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_refused_and_nothing_else_is_touched() {
+    fn unwritable_paths_are_refused_and_other_files_untouched() {
         let dir = dir("prepare");
         let (old, new) = (dir.join("old.json"), dir.join("new.html"));
         fs::write(&old, "figures").unwrap();

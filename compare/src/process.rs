@@ -1,5 +1,5 @@
-//! What the kernel says about this process: CPU time, bytes, memory (clock_gettime(2),
-//! proc_pid_io(5), proc_pid_status(5)), and what a directory takes on its device.
+//! Figures of the kernel about this process: CPU time, bytes, memory (clock_gettime(2),
+//! proc_pid_io(5), proc_pid_status(5)), and the space that a directory takes on its device.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,9 +18,9 @@ pub(crate) fn cpu_ns() -> u64 {
 /// Bytes between this process and block devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bytes {
-    /// Fetched from a device: not what the page cache answered.
+    /// Fetched from a device: no bytes that the page cache answered.
     pub(crate) read: u64,
-    /// Written, or put into the page cache to be written, less what was given up before it was.
+    /// Written, or put into the page cache to be written, less bytes given up before that.
     pub(crate) written: u64,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn forget_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// What the files in `dir` and below take on their device, in bytes.
+/// Bytes that the files in `dir` and below take on their device.
 pub(crate) fn disk_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {

@@ -12,9 +12,9 @@ use crate::optimum::Popularity;
 use crate::summary::{Metric, Percentile, Spread};
 use crate::trial::Comparison;
 
-/// What a cell says where there is no figure.
+/// Text of a cell without a figure.
 const NOTHING: &str = "–";
-/// What follows a figure of a load that no round brought to its end.
+/// Text behind a figure of a load that no round brought to its end.
 const GIVEN_UP: &str = ", given up";
 
 /// A table whose first column names its rows.
@@ -276,7 +276,7 @@ fn settling(comparison: &Comparison) -> Table {
     }
 }
 
-/// What Esker answers from DRAM beside the best there could be, where requests are scattered zipfian.
+/// Share of gets that Esker answers from DRAM beside the best possible one, where requests are scattered zipfian.
 fn record_cache(comparison: &Comparison) -> Option<Table> {
     let plan = &comparison.plan;
     let zipfian = |name: &String| {
@@ -355,7 +355,7 @@ fn descriptions(comparison: &Comparison) -> Vec<(Engine, String)> {
     comparison.engines().into_iter().map(first).collect()
 }
 
-/// What a reader must not miss: trials that failed, operations that did, wrong values.
+/// Remarks that a reader must not miss: trials that failed, operations that did, wrong values.
 fn remarks(comparison: &Comparison) -> Vec<String> {
     let mut remarks = Vec::new();
     for trial in &comparison.trials {

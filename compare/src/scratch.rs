@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Result};
 
-/// What a database is called in it.
+/// Name of a database in it.
 const DATABASE: &str = "database";
 
 /// Holds one database at a time. When dropped, the database goes, and the directory too if it was
@@ -17,7 +17,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Refuses a directory that holds what would be removed.
+    /// Refuses a directory whose content would be removed.
     pub(crate) fn create(dir: &Path) -> Result<Scratch> {
         let database = dir.join(DATABASE);
         if database.exists() {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_of_the_run_stays() {
+    fn files_not_of_the_run_stay() {
         let base = std::env::temp_dir().join(format!("bench-compare-dir-{}", std::process::id()));
         let made = base.join("made");
         let use_it = |dir: &Path, result: Option<&str>| {

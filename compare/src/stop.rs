@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM end a run in order: the process of the trial under way is killed, and what the
-//! run has made, a database and a cgroup, is removed as at its end.
+//! SIGINT and SIGTERM end a run in order. The process of the trial under way is killed, and the run's database and
+//! cgroup are removed as at its end.
 
 use std::io;
 use std::os::fd::OwnedFd;

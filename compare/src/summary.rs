@@ -30,7 +30,7 @@ impl Spread {
     }
 }
 
-/// What is asked of a phase.
+/// Figure of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metric {
     /// Operations a second.
@@ -49,7 +49,7 @@ pub(crate) enum Metric {
     Resident,
     /// The share of gets that Esker answered from DRAM.
     FromDram,
-    /// What Esker's memtables and record cache have room for, in bytes.
+    /// Room of Esker's memtables and record cache, in bytes.
     RecordRoom,
     /// A latency of one kind of operation, in microseconds.
     Latency(OperationKind, Percentile),
@@ -175,8 +175,8 @@ impl Comparison {
         Some(Ratio { best, of_rounds: Spread::of(each)? })
     }
 
-    /// Bytes written by the load and what followed it until maintenance was at rest, for each byte
-    /// of keys and values.
+    /// Bytes written by the load and by maintenance until it was at rest, for each byte of keys and
+    /// values.
     pub(crate) fn load_written(&self, engine: Engine) -> Option<Spread> {
         Spread::of(self.loaded(engine).filter_map(|trial| {
             let load = trial.phase("load")?;

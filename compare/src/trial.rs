@@ -1,4 +1,4 @@
-//! What is measured: one engine in one round is a [`Trial`]; all of them with the plan they follow
+//! Measurements. One engine in one round is a [`Trial`]; all of them with the plan they follow
 //! and the machine they ran on are a [`Comparison`], which is also the form of the JSON file.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::engine::{Engine, Setting};
 /// The version of the JSON form.
 pub(crate) const FORMAT: &str = "esker-compare/1";
 
-/// What every trial does alike.
+/// Parameters that all trials share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) records: u64,
@@ -27,7 +27,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan without what decides nothing: where there is a limit, the machine's memory.
+    /// The plan without parameters that decide nothing: where there is a limit, the machine's
+    /// memory.
     pub(crate) fn decisive(&self) -> Plan {
         let mut plan = self.clone();
         if plan.setting.limit_bytes.is_some() {
@@ -86,7 +87,7 @@ impl Trial {
         self.failure.is_some() && !(gave_up && self.settling.is_some())
     }
 
-    /// Takes in what the process of this trial says.
+    /// Takes in an event from the process of this trial.
     pub(crate) fn apply(&mut self, event: Event) {
         match event {
             Event::Opened { description } => self.description = description,
@@ -101,7 +102,7 @@ impl Trial {
 /// The load or a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Phase {
-    /// What was measured; of its series the first and the last point.
+    /// Measurements; of the series the first and the last point.
     pub(crate) run: RunResult,
     /// The most memory resident during the phase, in bytes; mapped files included.
     pub(crate) peak_rss_bytes: Option<u64>,
@@ -129,11 +130,11 @@ pub(crate) struct Settling {
     pub(crate) cpu_ns: u64,
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
-    /// What the database took on its device afterwards.
+    /// Bytes that the database took on its device afterwards.
     pub(crate) disk_bytes: u64,
 }
 
-/// What the process of a trial is told, on standard input.
+/// Job of the process of a trial, on standard input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) engine: Engine,
@@ -144,11 +145,11 @@ pub(crate) struct Job {
     pub(crate) dir: std::path::PathBuf,
     /// The file to write its number to, to join a memory cgroup.
     pub(crate) group: Option<std::path::PathBuf>,
-    /// What to count as a sync.
+    /// The tracepoints that count as a sync.
     pub(crate) tracepoints: Vec<u64>,
 }
 
-/// What the process of a trial says, one line of JSON each, on standard output.
+/// Messages of the process of a trial, one line of JSON each, on standard output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {

@@ -1,4 +1,4 @@
-//! The program as it is called: what it leaves behind, and how it ends.
+//! The program as it is called: the files it leaves behind, and how it ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};

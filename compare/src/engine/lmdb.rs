@@ -16,7 +16,7 @@ struct Lmdb {
 }
 
 pub(super) fn create(dir: &Path, setting: &Setting) -> Result<Opened, BoxError> {
-    // Address space, not memory: room for pages that are half full and for what inserts add.
+    // Address space, not memory: room for pages that are half full and for inserts.
     let map_bytes = (4 * setting.data_bytes + (8 << 30)).next_multiple_of(1 << 20);
     let mut flags = EnvFlags::NO_SYNC | EnvFlags::NO_MEM_INIT;
     let mut description = format!(

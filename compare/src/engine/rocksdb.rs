@@ -58,7 +58,7 @@ pub(super) fn create(dir: &Path, setting: &Setting, variant: Variant) -> Result<
     options.set_max_write_buffer_number(4);
     options.set_min_write_buffer_number_to_merge(1);
     options.set_max_background_jobs(4);
-    // As large as what comes into it from level 0 at once.
+    // As large as the data that comes into it from level 0 at once.
     options.set_max_bytes_for_level_base(4 * memtable_bytes);
     options.set_target_file_size_base(64 << 20);
     options.set_level_compaction_dynamic_level_bytes(true);
@@ -92,7 +92,7 @@ pub(super) fn create(dir: &Path, setting: &Setting, variant: Variant) -> Result<
         options.set_blob_compression_type(DBCompressionType::None);
         options.set_enable_blob_gc(true);
         options.set_blob_compaction_readahead_size(2 << 20);
-        // Records, not pages, are what is cached of values.
+        // Values are cached as records, not as pages.
         options.set_blob_cache(&cache);
         description += "; blob files of 256 MiB, collected, blobs in the same cache";
     }
