@@ -17,10 +17,10 @@
 //!
 //! Invariants
 //! 1. The file is locked against other processes and other opens (`flock`) for as long as
-//! the device or a queue pair of it lives; a block device is also held against mounting. Read-only
-//! users share the lock, and hold nothing against mounting.
+//!    the device or a queue pair of it lives; a block device is also held against mounting. Read-only
+//!    users share the lock, and hold nothing against mounting.
 //! 2. A regular file grows by writes beyond its end, up to the capacity, unless its size is fixed;
-//! LBAs beyond its end read as zeroes.
+//!    LBAs beyond its end read as zeroes.
 //! 3. A flush is `fdatasync` and a write with FUA is `RWF_DSYNC`, with and without the page cache.
 //! 4. Whatever could not be done as preferred is a sentence in [`Device::remarks`].
 //! 5. After a flush that failed, no flush and no write with FUA succeeds.

@@ -273,7 +273,7 @@ fn replay_all(
         });
         sizes.push(SizeResult {
             percent,
-            cache_bytes: slots_of(percent) * results::BLOCK_BYTES,
+            cache_bytes: slots_of(percent) * disk::BLOCK_BYTES,
             versions: results.collect(),
             by_percentile: by_percentile.collect(),
         });

@@ -13,9 +13,10 @@ use esker_flash::Pace;
 use esker_flash::disk::{Disk, DiskParameters};
 use serde::{Deserialize, Serialize};
 
-use super::report::BLOCK_BYTES;
 use crate::LabError;
 
+/// Bytes of a block.
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// Commands that are timed.
 const SAMPLES: u32 = 2_000;
 /// Blocks of the long commands from which the time of a further block comes.

@@ -4,10 +4,7 @@ use esker_base::units::human_bytes;
 use esker_cache::replay::{Outcome, Trace};
 use serde::{Deserialize, Serialize};
 
-use super::disk::{Times, figure};
-
-/// Bytes of a block.
-pub(crate) const BLOCK_BYTES: u64 = 4096;
+use super::disk::{BLOCK_BYTES, Times, figure};
 
 /// What all versions did with a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
