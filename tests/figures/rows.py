@@ -528,3 +528,48 @@ def hse(_, out):
     return [[name, published.get(name, ""), ratio(name, lambda phase: phase["ops_per_s"]), ratio(name, needs, True),
              ratio(name, tail), ratio(name, capacity)]
             for name in arms["staged"]]
+
+
+def plan_years(years):
+    """A life in words, as the table of a plan has it."""
+    if years is None:
+        return ""
+    if years < 0.1:
+        return f"{years * 365.25:.1f} days"
+    return f"{years:.1f} years" if years < 100 else "over 100 years"
+
+
+def plan_money(report, amount):
+    """A price, as the table of a plan has it."""
+    return "" if amount is None else f"{report['currency']}{amount:.2f}"
+
+
+def plan_bytes(_, out):
+    """A plan: amplification above drives, in them and in all, life, cost a year and a drive-year."""
+    report = json.loads(out.read_text())
+
+    def row(case):
+        measured = case["measured"]
+        drives = [one for one in measured["devices"] if one["is_drive"]]
+        given = sum(one["written_bytes"] for one in drives)
+        media, user = sum(one["passed_bytes"] for one in drives), measured["user_written_bytes"]
+        return [case["name"], f"{given / user:.2f}", f"{media / given:.2f}", f"{media / user:.2f}",
+                plan_years(case["life_years"]), plan_money(report, case["cost_per_year"]),
+                plan_money(report, case["cost_per_drive_year"])]
+
+    return [row(case) for case in report["cases"]]
+
+
+def plan_rates(_, out):
+    """A plan: requests a second, hits, the share of reads below, life, cost a year."""
+    report = json.loads(out.read_text())
+
+    def row(case):
+        measured = case["measured"]
+        read = next(one for one in measured["latencies"] if one["kind"] == "read")
+        hits = measured["hit_ratio"]
+        return [case["name"], f"{measured['ops_per_s']:.0f}", "" if hits is None else f"{100 * hits:.0f} %",
+                f"{read['p50_us'] / 1e3:.1f} ms", f"{read['p999_us'] / 1e3:.0f} ms", plan_years(case["life_years"]),
+                plan_money(report, case["cost_per_year"])]
+
+    return [row(case) for case in report["cases"]]

@@ -41,7 +41,7 @@ pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};
 pub(crate) use run::{AllocatorArg, RunArgs};
 pub(crate) use ssd::{
     AllArgs, CompareArgs, Division, FlashCacheArgs, HostSsdArgs, HostSsdSideArgs, HseArgs,
-    LabCommand, NamespaceCommand, SsdCommand,
+    LabCommand, NamespaceCommand, PlanArgs, SsdCommand,
 };
 pub(crate) use target::{ServeArgs, TargetCommand};
 pub(crate) use trace::{MrcArgs, TraceCommand, TraceInput};

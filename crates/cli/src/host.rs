@@ -40,6 +40,14 @@ pub(crate) fn cpu_ns() -> Option<u64> {
     Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second())
 }
 
+/// Memory that programs may still take, in bytes.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
 /// How long this machine's processors had something to do since it started, and how long they could have had, in
 /// nanoseconds of all of them together. Programs that give way to others (`nice`) are left out; what a hypervisor kept
 /// from this machine was no idleness.

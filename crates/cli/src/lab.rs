@@ -6,6 +6,7 @@ mod cleaner;
 mod experiment;
 mod hse;
 mod installed;
+mod plan;
 mod pooled;
 mod side;
 
@@ -38,6 +39,7 @@ pub(crate) fn run(command: &LabCommand) -> Result {
         LabCommand::HostSsd(args) => host_managed(args),
         LabCommand::Compare(args) => compare(args),
         LabCommand::HostSsdSide(args) => side::run(args),
+        LabCommand::Plan(args) => plan::run(args),
         LabCommand::Pooled(args) => pooled(args),
     }
 }

@@ -28,7 +28,10 @@ const DRIVES_MAX: usize = 256;
 const GLANCE: Duration = Duration::from_micros(50);
 
 /// Several devices as one.
-pub struct Stripe(Arc<Shared>);
+pub struct Stripe {
+    shared: Arc<Shared>,
+    clock: Clock,
+}
 
 struct Shared {
     name: String,
@@ -76,7 +79,14 @@ impl Stripe {
             ));
         }
         let counters = Counters::default();
-        Ok(Stripe(Arc::new(Shared { name: name.to_owned(), drives, chunk, counters })))
+        let shared = Arc::new(Shared { name: name.to_owned(), drives, chunk, counters });
+        Ok(Stripe { shared, clock: Clock::real() })
+    }
+
+    /// The same stripe, whose waits end by this clock: that of its drives, where it is virtual.
+    #[must_use]
+    pub fn timed_by(self, clock: &Clock) -> Stripe {
+        Stripe { clock: clock.clone(), ..self }
     }
 }
 
@@ -147,54 +157,59 @@ impl Shared {
 
 impl Device for Stripe {
     fn name(&self) -> &str {
-        &self.0.name
+        &self.shared.name
     }
 
     fn geometry(&self) -> Geometry {
-        self.0.geometry()
+        self.shared.geometry()
     }
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        DeviceError::check_depth(&self.0.name, depth)?;
-        let below = self.0.drives.iter().map(|drive| {
+        DeviceError::check_depth(&self.shared.name, depth)?;
+        let below = self.shared.drives.iter().map(|drive| {
             let queue = drive.queue_pair(depth)?;
             Ok(Below { queue, batch: VecDeque::with_capacity(depth) })
         });
         Ok(Box::new(Queue {
             below: below.collect::<Result<_, DeviceError>>()?,
-            shared: self.0.clone(),
+            shared: self.shared.clone(),
             places: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             done: Vec::with_capacity(depth),
             arrived: Vec::with_capacity(depth),
             turn: 0,
-            clock: Clock::real(),
+            clock: self.clock.clone(),
         }))
     }
 
     fn discards_zero(&self) -> bool {
-        self.0.drives.iter().all(|drive| drive.discards_zero())
+        self.shared.drives.iter().all(|drive| drive.discards_zero())
     }
 
     fn usable_bytes(&self) -> Option<u64> {
-        let least = self.0.drives.iter().filter_map(|drive| drive.usable_bytes()).min()?;
-        Some(least.saturating_mul(to_u64(self.0.drives.len())))
+        let least = self.shared.drives.iter().filter_map(|drive| drive.usable_bytes()).min()?;
+        Some(least.saturating_mul(to_u64(self.shared.drives.len())))
     }
 
     /// That of the first drive, as the beginning of such a stripe.
     fn identity(&self) -> Option<Identity> {
-        let (count, chunk) = (self.0.drives.len(), self.0.chunk);
-        Some(self.0.drives[0].identity()?.part(&format!("stripe-{count}-{chunk}")))
+        let (count, chunk) = (self.shared.drives.len(), self.shared.chunk);
+        Some(self.shared.drives[0].identity()?.part(&format!("stripe-{count}-{chunk}")))
     }
 
     fn stats(&self) -> DeviceStats {
-        let below: Vec<DeviceStats> = self.0.drives.iter().map(|drive| drive.stats()).collect();
+        let below: Vec<DeviceStats> =
+            self.shared.drives.iter().map(|drive| drive.stats()).collect();
         let media_written_bytes = below.iter().map(|one| one.media_written_bytes).sum();
-        DeviceStats { media_written_bytes, below, ..self.0.counters.snapshot(&self.0.name) }
+        DeviceStats {
+            media_written_bytes,
+            below,
+            ..self.shared.counters.snapshot(&self.shared.name)
+        }
     }
 
     fn remarks(&self) -> Vec<String> {
-        self.0.drives.iter().flat_map(|drive| drive.remarks()).collect()
+        self.shared.drives.iter().flat_map(|drive| drive.remarks()).collect()
     }
 }
 

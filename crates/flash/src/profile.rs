@@ -156,4 +156,32 @@ impl Parameters {
         let units = (in_all / unit_size as f64).round() as u32;
         Ok(Parameters { capacity, unit_size, units, timing, ..self.clone() })
     }
+
+    /// Reclaim units for a share of media beyond the capacity, all reserves included.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    pub fn units_for(&self, over_provisioning: f64) -> u32 {
+        // Saturates, and the check of the parameters refuses what is too much.
+        (self.capacity as f64 * (1.0 + over_provisioning) / self.unit_size as f64).round() as u32
+    }
+
+    /// The same media in other reclaim units; erasing one takes time in proportion to its share of a die.
+    ///
+    /// # Errors
+    /// When a unit is no multiple of what a die programs at once.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    pub fn with_units_of(mut self, bytes: u64) -> Result<Parameters, FlashError> {
+        let program = u64::from(self.program_size);
+        if bytes == 0 || !bytes.is_multiple_of(program) {
+            return Err(FlashError::Invalid(format!(
+                "{bytes} bytes are no multiple of the {program} that a die programs at once"
+            )));
+        }
+        let on_each_die = |size: u64| (size / program).div_ceil(u64::from(self.dies));
+        let share = on_each_die(bytes) as f64 / on_each_die(self.unit_size) as f64;
+        self.timing.erase_ns = (self.timing.erase_ns as f64 * share).round() as u64;
+        self.units = (self.media_bytes() as f64 / bytes as f64).round() as u32;
+        self.unit_size = bytes;
+        Ok(self)
+    }
 }

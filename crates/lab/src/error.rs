@@ -49,6 +49,26 @@ pub enum LabError {
         /// What was wrong.
         why: String,
     },
+    /// A line of a file is wrong.
+    #[error("{place}: {why}")]
+    Line {
+        /// The file and the line.
+        place: String,
+        /// What is wrong, and what to do.
+        why: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+    },
+    /// A result could not be kept.
+    #[error("{place}: {why}")]
+    Kept {
+        /// The file or folder.
+        place: String,
+        /// What was refused, and what to do.
+        why: String,
+        /// What a caller can do about it.
+        kind: ErrorKind,
+    },
     /// The observer of its progress ended it.
     #[error("the experiment was ended before it was through")]
     Interrupted,
@@ -87,6 +107,7 @@ impl LabError {
             LabError::Full { .. } => ErrorKind::NoSpace,
             LabError::Differs { .. } => ErrorKind::Corrupt,
             LabError::Way { .. } => ErrorKind::Io,
+            LabError::Line { kind, .. } | LabError::Kept { kind, .. } => *kind,
             LabError::Interrupted => ErrorKind::Closed,
             LabError::Thread(error) => ErrorKind::from(error),
             LabError::Flash(error) => error.kind(),

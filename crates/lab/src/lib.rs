@@ -7,6 +7,7 @@
 //! | [`host_ssd`] | what a drive that the host manages is worth, to reads and to paged programs |
 //! | [`hse`] | what a staging drive in front of cheap flash is worth to the engine |
 //! | [`pooled`] | what one pool of drives over the network is worth to Cassandra, beside local drives |
+//! | [`plan`] | what staging, placement, a cache or a pool would do for a load of one's own |
 //! | [`device_load`] | a load on any device: what `fio` does, or a trace replayed |
 //! | [`compare`] | two runs of an experiment beside each other |
 //! | [`outcome`], [`spread`], [`steps`] | whether a figure is reached; figures of several runs; how far a study is |
@@ -23,6 +24,7 @@ pub mod flash_cache;
 pub mod host_ssd;
 pub mod hse;
 pub mod outcome;
+pub mod plan;
 pub mod pooled;
 pub mod spread;
 pub mod steps;

@@ -116,6 +116,8 @@ pub(crate) enum LabCommand {
     /// One run of `host-ssd --real`, in a process of its own
     #[command(hide = true)]
     HostSsdSide(HostSsdSideArgs),
+    /// What staging, placement, a cache or a pool would do for your own load: alternatives of a file, compared
+    Plan(PlanArgs),
     /// What one pool of drives over the network is worth to Cassandra, beside local drives
     Pooled(Box<PooledArgs>),
 }
@@ -138,6 +140,35 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Write it as JSON to this file; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// `esker lab plan`
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+        esker lab plan plan.toml\n  \
+        esker lab plan plan.toml --dry-run\n  \
+        esker lab plan plan.toml --html plan.html --json plan.json\n\n\
+        Results are kept by their inputs: after a change of the file only what it changes is run.\n\
+        docs/plan.md has the format of the file, and three plans to begin with.")]
+pub(crate) struct PlanArgs {
+    /// The plan: drives, a load and alternatives, in TOML
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The folder in which results are kept [default: FILE.results]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results: Option<PathBuf>,
+    /// List the runs, which of them are kept, and about how long the others take; run nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Runs in virtual time that are made at once [default: one for each core]
+    #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
+    pub(crate) threads: Option<usize>,
+    /// Write the report, one HTML file, here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write all figures as JSON to this file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use esker_base::Clock;
 use esker_bench::{RunOptions, RunResult, Runner, Workload};
 use esker_kv::{MediaClass, Stats};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::machine::{Drive, Machine, Processors};
 use crate::LabError;
 use crate::store::KvStore;
 
 /// What decided how fast a phase was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decider {
     /// The drives: a class was busy for most of the time, and the processors were not.
@@ -27,7 +27,7 @@ impl Decider {
     /// From this share of the time on a drive or the processors are said to decide.
     pub const BUSY: f64 = 0.7;
 
-    fn of(processors: Option<f64>, drives: f64) -> Decider {
+    pub(crate) fn of(processors: Option<f64>, drives: f64) -> Decider {
         match processors {
             Some(share) if share > Decider::BUSY => Decider::Processors,
             _ if drives >= Decider::BUSY => Decider::Drives,

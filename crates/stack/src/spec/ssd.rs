@@ -238,10 +238,11 @@ impl SsdSpec {
         parameters.frontier = self.frontier.unwrap_or(parameters.frontier);
         parameters.wear_spread = self.wear.unwrap_or(parameters.wear_spread);
         if let Some(unit) = self.unit {
-            parameters = with_units_of(parameters, unit)?;
+            let made = parameters.with_units_of(unit);
+            parameters = made.map_err(|error| format!("unit: {error}"))?;
         }
         if let Some(share) = self.over_provisioning {
-            parameters.units = units_for(&parameters, share);
+            parameters.units = parameters.units_for(share);
         }
         Ok(parameters)
     }
@@ -249,7 +250,7 @@ impl SsdSpec {
     /// Where a drive that is there says otherwise: the key, what it has and what was asked.
     pub(crate) fn contradiction(&self, profile: &str, has: &Parameters) -> Option<String> {
         let capacity = self.capacity.map(|bytes| bytes / u64::from(has.page_size));
-        let units = self.over_provisioning.map(|share| units_for(has, share));
+        let units = self.over_provisioning.map(|share| has.units_for(share));
         let window = has.timing.host_queues.map_or(0, |queues| queues.window);
         let checks = [
             differs("profile", self.profile.as_deref(), profile, str::to_owned),
@@ -301,31 +302,6 @@ pub(crate) fn differs<T: PartialEq + Copy>(
 ) -> Option<String> {
     let asked = asked.filter(|asked| *asked != has)?;
     Some(format!("has {key} {}, not {}", show(has), show(asked)))
-}
-
-/// Units for a share of over-provisioning.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-fn units_for(parameters: &Parameters, share: f64) -> u32 {
-    // Saturates, and the check of the parameters refuses what is too much.
-    (parameters.capacity as f64 * (1.0 + share) / parameters.unit_size as f64).round() as u32
-}
-
-/// Other reclaim units in the same media; erasing one takes time in proportion to its share of a
-/// die.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-fn with_units_of(mut parameters: Parameters, size: u64) -> Result<Parameters, String> {
-    let program = u64::from(parameters.program_size);
-    if !size.is_multiple_of(program) {
-        return Err(format!(
-            "unit: {size} bytes are no multiple of the {program} that a die programs at once"
-        ));
-    }
-    let on_each_die = |size: u64| (size / program).div_ceil(u64::from(parameters.dies));
-    let share = on_each_die(size) as f64 / on_each_die(parameters.unit_size) as f64;
-    parameters.timing.erase_ns = (parameters.timing.erase_ns as f64 * share).round() as u64;
-    parameters.units = (parameters.media_bytes() as f64 / size as f64).round() as u32;
-    parameters.unit_size = size;
-    Ok(parameters)
 }
 
 fn find(name: &str) -> Result<(Profile, Parameters), String> {

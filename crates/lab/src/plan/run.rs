@@ -1,0 +1,24 @@
+//! Runs one set of inputs on new devices.
+
+mod device;
+mod engine;
+
+use super::inputs::{Inputs, Load};
+use super::measured::Measured;
+use super::surroundings::Surroundings;
+use crate::LabError;
+
+/// Runs it. `follow` is told what is being done, and ends it with `false`.
+///
+/// # Errors
+/// A device's, the engine's, or when `follow` ends it.
+pub(super) fn run(
+    inputs: &Inputs,
+    surroundings: &Surroundings<'_>,
+    follow: &mut dyn FnMut(&str) -> bool,
+) -> Result<Measured, LabError> {
+    match &inputs.load {
+        Load::Engine(load) => engine::run(inputs, load, surroundings, follow),
+        _ => device::run(inputs, follow),
+    }
+}
