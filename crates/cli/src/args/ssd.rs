@@ -160,7 +160,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,
     /// List the runs, which of them are kept, and about how long the others take; run nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "html")]
     pub(crate) dry_run: bool,
     /// Runs in virtual time that are made at once [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
