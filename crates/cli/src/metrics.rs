@@ -96,7 +96,7 @@ mod tests {
         let lines = [
             "esker_kv_operations_total{operation=\"put\"} 1",
             "esker_kv_user_written_bytes_total 2",
-            "esker_kv_kvs_leaves{kvs=\"users\"} 0",
+            "esker_kv_kvs_leaves{kvs=\"users\"} 1",
             "esker_kv_stopped 0",
         ];
         assert_lines(&told, &lines);
@@ -120,7 +120,8 @@ mod tests {
         ];
         assert_lines(&told, &lines);
         assert!(
-            told.contains("esker_device_written_bytes_total{device=\"micron-7450\",level=\"1\"}")
+            told.contains("esker_device_written_bytes_total{device=\"micron-7450/1\",level=\"1\"}"),
+            "{told}"
         );
         drop(opened);
     }
