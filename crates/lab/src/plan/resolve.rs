@@ -147,7 +147,7 @@ fn refused(refusal: Refusal, lines: &file::Lines, point: &Point<'_>) -> LabError
 
 fn scale(file: &File) -> Result<f64, Wrong> {
     let scale = file.scale.unwrap_or(1.0);
-    match scale >= 1.0 && scale <= 1e9 {
+    match (1.0..=1e9).contains(&scale) {
         true => Ok(scale),
         false => Err(Wrong::at(["scale"], format!("{scale}: everything is divided by 1 to 1e9"))),
     }
