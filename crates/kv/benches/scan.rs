@@ -25,7 +25,7 @@ use esker_device::{Device, FileDevice, FileOptions, Op, Port};
 use esker_kv::{CompactRequest, Kvdb, Kvs, Layout, Options, Policy};
 
 const VALUE_BYTES: u64 = 1000;
-/// What one walk or one pass over the drive reads, in bytes.
+/// Bytes that one walk, or one pass over the drive, reads.
 const PART: u64 = 256 << 20;
 const TRANSFER: usize = 1 << 20;
 

@@ -1,11 +1,11 @@
 //! Esker's key-value engine: young data on a fast *staging* medium, old data on cheap *capacity*
 //! flash.
 //!
-//! A [`Kvdb`] holds several [`Kvs`]s, each an ordered map of keys to values. What is written goes
-//! to a memtable and to a durability log on staging; when a memtable is full its keys become a
-//! *kvset* that refers to the values where the log put them; when there are several kvsets, their
-//! values are rewritten once, in key order, to capacity. Filters and indexes are in DRAM, under
-//! one budget with everything else, so that a value that is not cached costs one device read.
+//! A [`Kvdb`] holds several [`Kvs`]s, each an ordered map of keys to values. A write goes to a memtable and to a
+//! durability log on staging; when a memtable is full its keys become a *kvset* that refers to the values where the
+//! log put them; when there are several kvsets, their values are rewritten once, in key order, to capacity. Filters
+//! and indexes are in DRAM, under one budget with everything else, so that a value that is not cached costs one
+//! device read.
 //!
 //! ```
 //! use esker_kv::{Batch, Kvdb, Layout, Options, Policy};

@@ -20,7 +20,7 @@ pub struct Batch {
     records: Vec<BatchRecord>,
     /// The KVDBs that its handles are of: one, or it is refused.
     engines: Vec<Weak<Engine>>,
-    /// What the KVSs are called.
+    /// Names of the KVSs.
     names: BTreeMap<KvsId, Arc<str>>,
 }
 

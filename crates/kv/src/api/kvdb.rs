@@ -450,7 +450,7 @@ impl Kvdb {
         self.engine.cancel();
     }
 
-    /// What the user should know about how the devices were opened.
+    /// Remarks for the user about how the devices were opened.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let classes = self.engine.classes.all();

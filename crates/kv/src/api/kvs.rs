@@ -103,8 +103,8 @@ impl Kvs {
     }
 
     /// Removes all keys that begin with `prefix`, which has 1 to [`KEY_MAX`](crate::KEY_MAX) bytes.
-    /// It takes one record, however many keys there are. What they and their values occupy is freed
-    /// by maintenance, as after as many deletes.
+    /// It takes one record, however many keys there are. Maintenance frees the space of these keys and their
+    /// values, as after as many deletes.
     ///
     /// # Errors
     /// As [`Kvs::put`].

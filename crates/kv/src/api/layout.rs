@@ -285,8 +285,8 @@ fn not_given(dir: &Path, class: MediaClass, known_as: &str) -> KvError {
     ))
 }
 
-/// What is left of the devices of the KVDB in `dir`, but for those that are `given`. Where the manifest
-/// does not say where a class lies, it may be a file in the directory; where it does, it must be there.
+/// Opens the devices that remain of the KVDB in `dir`, but for those that are `given`. Where the manifest does not
+/// say where a class lies, it may be a file in the directory; where it does, it must be there.
 pub(crate) fn remains(
     dir: &Path,
     given: &BTreeMap<MediaClass, Arc<dyn Device>>,

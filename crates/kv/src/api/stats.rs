@@ -16,7 +16,7 @@ use crate::values::block::ValueBlock;
 /// A KVDB's figures. Counts are since it was opened, sizes are now; all sizes in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
-    /// What callers have asked for.
+    /// Operations that callers have asked for.
     pub operations: Operations,
     /// Keys and values that callers have written.
     pub user_bytes: u64,
@@ -32,7 +32,7 @@ pub struct Stats {
     pub dram: Dram,
     /// Record cache and key pages.
     pub cache: CacheStats,
-    /// What maintenance has done.
+    /// Work that maintenance has done.
     pub maintenance: MaintenanceStats,
     /// When and how long writers waited.
     pub stalls: Stalls,
@@ -125,7 +125,7 @@ pub struct Dram {
     pub structure_bytes: u64,
     pub key_page_bytes: u64,
     pub record_cache_bytes: u64,
-    /// What the record cache may grow to.
+    /// Size to which the record cache may grow, in bytes.
     pub record_cache_capacity_bytes: u64,
     /// Values that cursors hold for rows to come, not yet asked for, and the buffers they keep for more.
     pub window_bytes: u64,
@@ -235,12 +235,12 @@ pub struct TransactionStats {
 pub struct KvsStats {
     pub name: String,
     pub policy: String,
-    /// What is done with values that age.
+    /// Compression of values that age.
     pub compression: Compression,
     /// Records that kvsets refer to, with their keys, as they are stored.
     pub value_bytes: u64,
-    /// What they would be with no value compressed. Exact for each block of values; of a block that
-    /// is garbage in part it takes the same part.
+    /// Size of these records with no value compressed. Exact for each block of values; of a block that is garbage
+    /// in part it takes the same part.
     pub plain_value_bytes: u64,
     /// The time to live of what is put, in milliseconds.
     pub ttl_ms: Option<u64>,
@@ -256,8 +256,8 @@ pub struct KvsStats {
     pub places: Vec<PlaceStats>,
 }
 
-/// What a KVS has on one class, in bytes. Young is what the root refers to, old what the leaves do;
-/// versions that newer ones hide are counted as long as nobody has merged them.
+/// Space of a KVS on one class, in bytes. Young is data that the root refers to, old is data that the leaves refer
+/// to; versions that newer ones hide are counted as long as nobody has merged them.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct PlaceStats {

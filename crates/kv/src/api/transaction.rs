@@ -41,8 +41,8 @@ const OWN_SLACK: u64 = 1 << 20;
 /// Reads see the KVDB as it was at the beginning, with the transaction's own writes. Nobody else sees a
 /// write before it is committed; dropping the transaction forgets them. Of two transactions that write
 /// the same key at the same time, the one that commits first wins and the other gets
-/// [`KvError::TransactionConflict`]; so does one that loses against a plain write. What was only read
-/// may have changed meanwhile (*write skew*): [`Transaction::get_for_update`] reads a key as if it were
+/// [`KvError::TransactionConflict`]; so does one that loses against a plain write. Keys that a transaction only
+/// read may have changed meanwhile (*write skew*): [`Transaction::get_for_update`] reads a key as if it were
 /// written.
 ///
 /// A transaction is meant to be short. It ends by itself, and answers
@@ -108,7 +108,7 @@ impl Transaction {
         }
     }
 
-    /// What it sees of a KVS.
+    /// Returns the view of a KVS that the transaction sees.
     fn view(&self, kvs: &Kvs) -> Result<Arc<View>> {
         kvs.check_of(&self.engine)?;
         let view = self.sight.load_full().ok_or_else(|| self.over())?;
@@ -218,7 +218,7 @@ impl Transaction {
         }
         self.own_size = size;
         self.own_seqno = self.own_seqno.next();
-        // What it puts expires as of its commit.
+        // Puts of a transaction expire as of its commit.
         self.own.apply(&record, Expiry::NEVER, self.own_seqno, RecordAddress::NOWHERE);
         if self.own.bytes() > 2 * self.own_kept + OWN_SLACK {
             self.forget_overwritten();

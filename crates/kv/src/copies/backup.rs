@@ -1,8 +1,8 @@
 //! Backups: a KVDB's content of one moment, on other devices, while the KVDB goes on.
 //!
-//! What a backup copies is immutable: kvsets, value blocks, and the frames of the log that are durable.
-//! It holds them, so that maintenance lets go of them and frees nothing, reads and verifies them, and
-//! writes their bytes as they are. Where they lie is all that differs, and only the manifest says that.
+//! A backup copies immutable data: kvsets, value blocks, and the frames of the log that are durable. It holds them,
+//! so that maintenance lets go of them and frees nothing, reads and verifies them, and writes their bytes as they
+//! are. Only their place differs, and only the manifest says that.
 //!
 //! Invariants
 //! 1. The copy holds every record that was visible when the backup began, and of each batch all or
@@ -41,7 +41,7 @@ use crate::types::ids::{BlockId, Ids, KvsetId, LeafId, Seqno};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
-/// What a backup has copied.
+/// Amounts that a backup has copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BackupReport {
     /// KVSs.
@@ -66,8 +66,7 @@ impl Kvdb {
     /// Nothing is there to be opened until all of it is durable: after a failure or a crash, `dir` holds
     /// no KVDB, and the call may be repeated; after a failure the files that it made are gone. In files the
     /// copy leaves the room that new data would leave, for the KVDB itself may be on the same file system.
-    /// What the copy holds is kept on the original's media as long
-    /// as the call runs, as a snapshot would.
+    /// The original's media keep the data of the copy as long as the call runs, as a snapshot would.
     ///
     /// # Errors
     /// `Exists` when there is a KVDB or data already, `NoSpace` when the copy does not fit, `Corrupt`
@@ -148,8 +147,8 @@ impl Engine {
         Ok(copy.report)
     }
 
-    /// What is visible now. A change of the structure is in the manifest first and in the view a moment
-    /// later: that moment is waited out.
+    /// Captures the state that is visible now. A change of the structure is in the manifest first and in the view a
+    /// moment later: that moment is waited out.
     fn pin(&self) -> Captured {
         loop {
             // Frames are copied whole: one ends here, because what is written from now on may be of a KVS

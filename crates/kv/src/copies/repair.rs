@@ -1,7 +1,7 @@
 //! Repair: what is sound of a damaged KVDB, written to a new one; and an account of the rest.
 //!
-//! Nothing is written to the damaged KVDB. What can be verified is replayed, the oldest structure
-//! first, into a new KVDB: so the newest version of each key is the one that stays.
+//! Nothing is written to the damaged KVDB. Structures that can be verified are replayed, the oldest first, into a
+//! new KVDB: so the newest version of each key is the one that stays.
 //!
 //! | manifest | what is read | in which order |
 //! | --- | --- | --- |
@@ -69,8 +69,8 @@ impl Kvdb {
         layout::remains(dir.as_ref(), given)
     }
 
-    /// Writes what is sound of a damaged KVDB to a new one in the directory `dir`, which is made as
-    /// [`Kvdb::create`] makes one. What remains of the damaged one is not changed.
+    /// Writes all sound data of a damaged KVDB to a new one in the directory `dir`, which is made as
+    /// [`Kvdb::create`] makes one. The damaged KVDB is not changed.
     ///
     /// Nothing is there to be opened until all of it is durable: after a failure or a crash, `dir` holds
     /// no KVDB. Remove what it holds, and call this again.

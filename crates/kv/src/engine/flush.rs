@@ -85,8 +85,8 @@ impl Engine {
 pub(crate) const LONG_WAIT: Duration = Duration::from_millis(1);
 
 impl Engine {
-    /// Takes the writer's lock. Who has waited long for it is handed it by the next writer that lets go of it:
-    /// those that write without a pause would take it again before who was woken has come to run.
+    /// Takes the writer's lock. After [`LONG_WAIT`] of waiting, the next writer that releases the lock hands it
+    /// over (fair unlock): writers without a pause would retake it before the woken waiter has come to run.
     pub(crate) fn lock_in_turn(&self) -> MutexGuard<'_, LogTail> {
         self.writer.try_lock_for(LONG_WAIT).unwrap_or_else(|| {
             self.waiting_long.fetch_add(1, Ordering::Relaxed);

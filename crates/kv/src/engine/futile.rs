@@ -10,7 +10,7 @@ use crate::engine::job::Job;
 use crate::types::class::MediaClass;
 use crate::types::error::KvError;
 
-/// What a step depends on that may find no room.
+/// Conditions for a step that may find no room.
 #[derive(Clone, Copy)]
 pub(crate) struct Chance {
     /// Steps that have ended well.

@@ -172,7 +172,8 @@ impl Intake {
         }
     }
 
-    /// Merges entries until the limit of bytes of keys and records have come together. What has expired is deleted.
+    /// Merges entries until the limit of bytes of keys and records have come together. Expired entries become
+    /// deletes.
     fn fill(&mut self, window: &mut Window, now_ms: u64) -> Result<()> {
         let (merge, limit) = (&mut self.merge, self.limit);
         window.clear();

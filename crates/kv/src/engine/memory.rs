@@ -52,7 +52,7 @@ impl Engine {
         (parts + process, filters + indexes + structures)
     }
 
-    /// What compactions may take beside their output.
+    /// Bytes that compactions may take beside their output.
     pub(crate) fn window_bytes(&self) -> u64 {
         let reads = (READS * self.gather_read_size()) as u64;
         let writes = BEHIND as u64 * self.tuning.frame_bytes;
@@ -99,7 +99,7 @@ impl Engine {
         let trees = || view.trees.values();
         let roots = trees().flat_map(|tree| &tree.root);
         let leaves = trees().flat_map(|tree| tree.leaves.iter().flat_map(|leaf| &leaf.kvsets));
-        // What cannot be read is an error for who needs it.
+        // An unreadable kvset is an error for the reader that needs it.
         let loaded = roots.chain(leaves).any(|kvset| kvset.preload().unwrap_or(true));
         if loaded {
             self.balance_memory();

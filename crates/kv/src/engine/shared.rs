@@ -95,7 +95,7 @@ pub(crate) struct Engine {
     pub(crate) opened: Nanos,
 }
 
-/// What opening a KVDB yields, to make an engine of.
+/// Parts that opening a KVDB yields, to make an engine of.
 pub(crate) struct Parts {
     pub(crate) classes: Classes,
     pub(crate) manifest: Manifest,
@@ -176,8 +176,8 @@ impl Engine {
 
     // ---- stopping ----------------------------------------------------------------------------
 
-    /// Refuses writes from now on: what is on the media may not be what the engine believes. What was
-    /// acknowledged before becomes durable all the same, as long as the log can be written.
+    /// Refuses writes from now on: the media may not hold what the engine believes. Writes acknowledged before
+    /// become durable all the same, as long as the log can be written.
     pub(crate) fn stop(&self, cause: &KvError) {
         self.classes.keep_all();
         let _ = self.stopped.set(Arc::new(cause.clone()));

@@ -23,7 +23,7 @@ use crate::types::options::Options;
 /// The history may grow to this part of the memory budget; then the oldest transactions end.
 pub(crate) const HISTORY_PART: u64 = 8;
 
-/// What a transaction sees, until it has ended.
+/// View of a transaction, until it has ended.
 pub(crate) type Sight = Arc<ArcSwapOption<View>>;
 
 /// The transactions of a KVDB that are open.

@@ -55,7 +55,7 @@ impl Window {
         self.keys.len() + records.sum::<usize>()
     }
 
-    /// What it has taken but for records, in bytes.
+    /// DRAM that it has taken but for records, in bytes.
     pub(crate) fn dram(&self) -> usize {
         self.keys.capacity() + self.entries.capacity() * size_of::<WindowEntry>()
     }

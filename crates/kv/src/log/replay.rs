@@ -1,7 +1,7 @@
 //! Replay: the log's records that are in no kvset yet, frame by frame, in the order of their seqnos.
 //!
 //! Invariants
-//! 1. What replay hands out is a prefix of what was written: it ends at the first gap.
+//! 1. Replay hands out a prefix of the records written: it ends at the first gap.
 //! 2. A gap that only damage explains is an error, and no end.
 
 use std::collections::BTreeMap;

@@ -61,8 +61,8 @@ impl<'a> SegmentReader<'a> {
         self.segment
     }
 
-    /// The next frame with its records, if there is a valid one. What is not valid is read twice: it may
-    /// have been damaged on its way.
+    /// The next frame with its records, if there is a valid one. An invalid frame is read twice: it may have been
+    /// damaged on its way.
     pub(crate) fn next_frame(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
         self.offset = self.end;
         self.release(self.offset);

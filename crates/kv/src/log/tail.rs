@@ -59,7 +59,7 @@ struct SealedFrame {
     first_seqno: Seqno,
 }
 
-/// What one flush makes durable.
+/// Frames that one flush makes durable.
 pub(crate) struct Flight {
     frames: Vec<SealedFrame>,
     /// The last seqno in it.
@@ -81,7 +81,7 @@ pub(crate) fn new_segment(
     let bytes = tuning.block_bytes;
     let (place, stream) = (Place::prefer(MediaClass::Staging), Stream::Log);
     let allocation = classes.allocate_about(place, stream, bytes, least, purpose)?;
-    // What is in the log is visible: there is nobody to refuse a frame to.
+    // Records in the log are visible: there is nobody to refuse a frame to.
     allocation.hold()?;
     let id = ids.next();
     let edit = Edit::Block { id, extent: allocation.extent, log: true, bytes: 0, plain_bytes: 0 };
@@ -157,8 +157,8 @@ impl LogTail {
         begins
     }
 
-    /// Whether a segment is being opened ahead of need. Who needs one now must wait for it: ids
-    /// ascend in the order in which segments are used.
+    /// Whether a segment is being opened ahead of need. A writer that needs one now must wait for it: ids ascend in
+    /// the order in which segments are used.
     pub(crate) fn is_opening(&self) -> bool {
         self.opening
     }

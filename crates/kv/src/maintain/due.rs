@@ -7,10 +7,10 @@
 //! put them in order, that is done. So it never costs more than has been wasted already. Likewise when walks have
 //! passed over so much that is deleted or has expired.
 //!
-//! Live bytes are exact where keys were merged: each kvset counts the bytes it refers to in each
-//! block. What newer kvsets hide in older ones shows when they are merged; until then it is estimated
-//! from the filters: of some keys of the older kvset, how many are in a newer one? What has expired is
-//! estimated as if expiries were spread evenly.
+//! Live bytes are exact where keys were merged: each kvset counts the bytes it refers to in each block. Garbage
+//! that newer kvsets make in older ones shows when they are merged. Until then it is estimated from the filters: of
+//! some keys of the older kvset, how many are in a newer one? Expired data is estimated as if expiries were spread
+//! evenly.
 
 pub(crate) mod garbage;
 
@@ -64,7 +64,7 @@ pub(crate) const PASSED_LEAST: u64 = 1024;
 struct Saving {
     saved: u64,
     cost: u64,
-    /// What it costs besides, later, to collect the garbage that a spill leaves behind.
+    /// Further cost, later, to collect the garbage that a spill leaves behind.
     later: u64,
     job: Job,
 }
@@ -109,7 +109,7 @@ impl Situation<'_> {
         Blocks::of(self.view, self.replay_from, self.tuning.allocation_bytes)
     }
 
-    /// What the media hold for the KVSs, and what of it is live.
+    /// Bytes that the media hold for the KVSs, and how many of them are live.
     pub(crate) fn space(&self) -> SpaceUse {
         self.space_of(&self.blocks())
     }
@@ -179,8 +179,9 @@ impl Situation<'_> {
         due.into_iter().map(|(_, job)| job).collect()
     }
 
-    /// Who refers to the oldest log segment that any root does, when all of these take half of what the log lies on:
-    /// a root that is never the fullest may hold a little in each. With the urgency of its spill.
+    /// The tree whose root refers to the oldest log segment that any root does, with the urgency of its spill.
+    /// There is one when all these segments take half of the log's class: a root that is never the fullest may hold
+    /// a little in each.
     fn holds_log(&self) -> Option<(&Tree, usize)> {
         let class = self.room.log_class;
         let mut held: BTreeMap<BlockId, (u64, &Tree)> = BTreeMap::new();
@@ -210,7 +211,7 @@ impl Situation<'_> {
             return Some(Job::Spill { kvs: tree.kvs });
         }
         let policy = &tree.options.policy;
-        // What only prefers to lie elsewhere does not come home by this, and would be moved for ever.
+        // Data that merely prefers to lie elsewhere does not come home by this step, and would be moved for ever.
         let home = Place::only(class);
         let (keys, values) = (policy.old_keys == home, policy.old_values == home);
         let moves = |leaf: &&Leaf| {
@@ -221,7 +222,7 @@ impl Situation<'_> {
         Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks: BTreeSet::new() })
     }
 
-    /// What gives a leaf its shape, with its urgency.
+    /// The job that gives a leaf its shape, with its urgency.
     fn shape(&self, tree: &Tree, n: usize, at: &Thresholds) -> Option<(usize, Job)> {
         let (kvs, leaf) = (tree.kvs, &tree.leaves[n]);
         let now_ms = self.now_ms;
@@ -272,8 +273,8 @@ impl Situation<'_> {
     }
 
     /// The small blocks of a leaf, when they are so many that rewriting them as a few is worth it: each is known to
-    /// manifest and kvset, whatever its size, and each spill adds one. What rewriting has left small waits for as
-    /// many more.
+    /// manifest and kvset, whatever its size, and each spill adds one. Blocks that rewriting has left small wait
+    /// for as many more.
     fn crumbs_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<BlockId>> {
         let all: usize = leaf.kvsets.iter().map(|kvset| kvset.blocks.len()).sum();
         let least = CRUMBS.max(2 * leaf.crumbs_left);
@@ -355,7 +356,7 @@ impl Situation<'_> {
             savings.extend(in_leaves.flatten().flatten());
         }
         savings.retain(|saving| saving.saved >= self.least_saving(saving.cost));
-        // What no KVS frees by itself all of them do that hold a part of it.
+        // Space that no KVS frees by itself is freed by all KVSs together that hold a part of it.
         let sum = |of: fn(&Saving) -> u64| shared.iter().map(of).sum::<u64>();
         if sum(|saving| saving.saved) >= self.least_saving(sum(|saving| saving.cost)) {
             savings.append(&mut shared);
@@ -395,12 +396,12 @@ impl Situation<'_> {
         free.saturating_sub(largest + units + 2 * ingested)
     }
 
-    /// What is free at a place, in bytes: in the one of its classes that has more.
+    /// Free bytes of a place: in the one of its classes that has more.
     pub(crate) fn free_bytes_at(&self, place: Place) -> u64 {
         self.most_at(place, |class| class.free_bytes)
     }
 
-    /// What the classes of a place have, that one which has more.
+    /// The largest amount that `of` finds in a class of the place.
     fn most_at(&self, place: Place, of: impl Fn(&ClassRoom) -> u64) -> u64 {
         let preferred = self.room.taking(place.class).unwrap_or(&self.room.capacity);
         let other = place.fallback().and_then(|other| self.room.taking(other));
@@ -425,14 +426,14 @@ impl Situation<'_> {
         Some((Saving { saved: alone + dead, cost: keys + moved, later, job }, together))
     }
 
-    /// What a leaf may save: by merging its keys, which shows what is garbage; by rewriting the
-    /// values of its poorest blocks.
+    /// Possible savings of a leaf: by merging its keys, which shows the garbage; by rewriting the values of its
+    /// poorest blocks.
     fn saved_in(&self, tree: &Tree, leaf: &Leaf, blocks: &Blocks<'_>) -> [Option<Saving>; 2] {
         let job = |blocks| Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks };
         let keys = leaf.key_bytes();
         let dead = leaf.dead_bytes(self.now_ms);
-        // It frees little itself. What it uncovers counts in full, because blocks spilled lately are mostly garbage
-        // then, and cheap to collect.
+        // It frees little itself. The garbage that it uncovers counts in full, because blocks spilled lately are
+        // mostly garbage then, and cheap to collect.
         let merge = (dead > 0).then(|| Saving {
             saved: dead,
             cost: keys + dead,

@@ -32,7 +32,7 @@ use crate::values::cache::record::{Origin, RecordKey, Version};
 use crate::values::writer::BlockWriter;
 use home::{Home, Homes, Places, SharedValues};
 
-/// What an ingest has written, not yet flushed.
+/// Output of an ingest, not yet flushed.
 #[derive(Default)]
 pub(crate) struct Ingested {
     pub(crate) kvsets: Vec<Arc<Kvset>>,
@@ -126,7 +126,7 @@ impl<'a> RootBuilder<'a> {
     ) -> RootBuilder<'a> {
         let (age, caches) = (young.last_seqno(), young.serves_readers());
         let policy = &tree.options.policy;
-        // What was accepted finds a place even where its own is full: new writes are refused then.
+        // Accepted writes find a place even where their own is full: new writes are refused then.
         let keys_at = Place::prefer(policy.young_keys.class);
         let values = match home {
             Home::Log => YoungValues::Stay,

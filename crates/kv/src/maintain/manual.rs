@@ -25,7 +25,7 @@ use crate::types::error::{KvError, Result};
 use crate::types::ids::{BlockId, KvsId, Seqno};
 use crate::values::block::ValueBlock;
 
-/// What [`crate::api::kvdb::Kvdb::compact`] is to reach.
+/// Goal of [`crate::api::kvdb::Kvdb::compact`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum CompactRequest {
     /// All data is old, each leaf is merged, its values in key order, no garbage is left, and everything
@@ -42,7 +42,7 @@ pub struct CompactStatus {
     pub active: bool,
     /// Whether the last one was cancelled.
     pub cancelled: bool,
-    /// What the one under way, or else the last one, is to reach, if it is space amplification.
+    /// Goal of the compaction under way, or else of the last one, if it is space amplification.
     pub goal: Option<f64>,
     /// Bytes on the media for each live byte, now. Estimated where keys are not merged yet.
     pub space_amplification: f64,
@@ -64,7 +64,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What a sweep through the leaves is after.
+/// Target of a sweep through the leaves.
 #[derive(Clone, Copy, PartialEq)]
 enum Sweep {
     /// Whatever could be better.
@@ -73,7 +73,7 @@ enum Sweep {
     Leaving(MediaClass),
 }
 
-/// What was there at some time: records up to this one, and blocks up to this id.
+/// Content at some time: records up to this seqno, and blocks up to this id.
 struct Before {
     seqno: Seqno,
     id: BlockId,
@@ -179,8 +179,8 @@ impl Engine {
         self.run_first(Worker::First, choose, true)
     }
 
-    /// Saves space of what is there now. What others write meanwhile is left to maintenance: with it there would be
-    /// no end.
+    /// Saves space of the data that is there now. Later writes of others are left to maintenance: with them there
+    /// would be no end.
     fn save_space(&self, goal: u64) -> Result<()> {
         let before = Before { seqno: self.visible.load(), id: BlockId(self.ids.last()) };
         while self.step_asked(|view| {
@@ -352,7 +352,7 @@ impl Engine {
     }
 }
 
-/// What would make a leaf better.
+/// The job that would make a leaf better.
 fn sweep_leaf(now: &Situation<'_>, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Option<Job> {
     let job = |blocks| Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks });
     let policy = &tree.options.policy;

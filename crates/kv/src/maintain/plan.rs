@@ -143,7 +143,7 @@ impl Engine {
         self.spilled_of(&now, tree, &left).to_vec()
     }
 
-    /// What a step reads and writes. It keeps no view, because a view keeps memtables.
+    /// Plans the reads and writes of a step. The plan keeps no view, because a view keeps memtables.
     pub(crate) fn plan(&self, view: &View, job: &Job) -> Compaction {
         let now = self.situation(view);
         let kvs = job.kvs();

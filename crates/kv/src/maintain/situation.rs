@@ -10,7 +10,7 @@ use crate::types::class::MediaClass;
 use crate::types::ids::{BlockId, KvsId};
 use crate::types::options::Tuning;
 
-/// What the choice of a step depends on.
+/// Facts on which the choice of a step depends.
 pub(crate) struct Situation<'v> {
     pub(crate) view: &'v View,
     pub(crate) tuning: &'v Tuning,

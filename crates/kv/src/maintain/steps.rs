@@ -110,7 +110,7 @@ impl Engine {
             let job = step.jobs[0].0.clone();
             outcome = self.run(worker, step).map(|()| true);
             self.ran(worker, &outcome)?;
-            // What finds no room may be helped by another step, which makes some.
+            // A step that finds no room may be helped by another step, which makes some.
             let Err(full) = &outcome else { break };
             if !full.lacks_space() {
                 break;
@@ -327,7 +327,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// What a step depends on, now.
+    /// The conditions for a step, now.
     pub(crate) fn chance(&self) -> Chance {
         let free = |class| self.classes.taking(class).map_or(0, |media| media.free_bytes_now());
         Chance {

@@ -27,7 +27,7 @@ pub(crate) struct Medium {
     pub(crate) region_lbas: u64,
 }
 
-/// What was found in a region.
+/// Content of a region, as it was found.
 pub(crate) struct Region {
     /// How many valid records it begins with, and the epoch and the state that they yield.
     pub(crate) records: u64,

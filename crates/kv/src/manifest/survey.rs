@@ -14,7 +14,7 @@ use crate::types::error::{KvError, Result};
 use crate::types::ids::{BlockId, Ids, KvsId, KvsetId};
 use crate::types::policy::KvsOptions;
 
-/// What is left of a manifest.
+/// Contents that are left of a manifest.
 #[derive(Default)]
 pub(crate) struct Survey {
     /// The newest state that its records yield.

@@ -24,7 +24,7 @@ use crate::sync::Mutex;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 
-/// What a manifest file may grow to.
+/// Size to which a manifest file may grow, in bytes.
 pub(crate) const MANIFEST_BYTES: u64 = 2 * REGION_MAX;
 
 /// A snapshot is followed by so many times its size of records at most, which is what snapshots add to what is
@@ -195,7 +195,7 @@ impl Writer {
         let Some(before) = before else {
             return Ok(());
         };
-        // What did not become durable has not happened.
+        // Edits that did not become durable have not happened.
         self.snapshot().inspect_err(|_| self.state = before)
     }
 

@@ -3,9 +3,9 @@
 //! Invariants
 //! 1. An extent belongs to one [`Allocation`], or to the free space, or to `freed`.
 //! 2. Free space is what the manifest's live structures do not use: nothing about it is stored.
-//! 3. An extent goes from `freed` to free space only after its discard, and it got there only when
-//!    nothing durable refers to it any more. What is smaller than a unit is discarded with its unit, once all of that
-//!    is free: a discard takes longer than a write of so little.
+//! 3. An extent goes from `freed` to free space only after its discard, and it got there only when nothing durable
+//!    refers to it any more. An extent smaller than a unit is discarded with its unit, once all of that is free: a
+//!    discard takes longer than a write of so little.
 
 use std::sync::Arc;
 
@@ -38,10 +38,10 @@ pub(crate) struct Media {
     pub(crate) transfer: Transfer,
     /// How many placement ids the device offers.
     pub(crate) placement_handles: u16,
-    /// What is at least as large is allocated in such units; what is smaller in pages.
+    /// Unit in which extents at least as large are allocated; smaller ones are allocated in pages.
     unit: LbaCount,
     page: LbaCount,
-    /// What users need to go on: a frame, and what aligns it.
+    /// Space that users need to go on: a frame, and its alignment.
     least: LbaCount,
     space: Mutex<Space>,
     freed: Mutex<Vec<Extent>>,
@@ -60,7 +60,7 @@ pub(crate) struct Media {
 const SMALL_READ: usize = 16 << 10;
 /// The space of the class header: one LBA, and what aligns the rest to 4 KiB.
 const HEADER_BYTES: u32 = 4096;
-/// What is smaller than a unit is allocated in pieces of this size: a kvset of a few keys takes few.
+/// Size of the pieces in which less than a unit is allocated, in bytes: a kvset of a few keys takes few.
 const PAGE_BYTES: u64 = 4096;
 /// Commands in flight on each port of a class.
 const PORT_DEPTH: usize = 16;
@@ -207,8 +207,8 @@ impl Media {
         Ok(Allocation { media: self.clone(), extent, stream })
     }
 
-    /// Discards what was freed and makes it available again. Returns how many bytes. What another thread
-    /// discards is available, too, when this returns.
+    /// Discards freed extents and makes them available again. Returns how many bytes. Extents that another thread
+    /// discards are available, too, when this returns.
     pub(crate) fn reclaim(&self) -> Result<u64> {
         let _one = self.reclaiming.lock();
         let mut port = self.ports.port()?;
@@ -299,7 +299,7 @@ impl Media {
         Ok(port.flush()?)
     }
 
-    /// What it can hold, in bytes, as far as that was known when space was taken last.
+    /// Bytes that it can hold, as far as that was known when space was taken last.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.capacity_of(&self.space.lock())
     }
@@ -368,7 +368,7 @@ fn usable_lbas(device: &dyn Device) -> u64 {
 pub(crate) struct Allocation {
     pub(crate) media: Arc<Media>,
     pub(crate) extent: Extent,
-    /// What it was taken for.
+    /// Stream for which it was taken.
     pub(crate) stream: Stream,
 }
 

@@ -13,7 +13,7 @@ use crate::types::error::{KvError, Result};
 use crate::types::policy::Place;
 use crate::types::stream::Stream;
 
-/// What may be cut in pieces leaves its class before it is cut in more than so many.
+/// Most pieces into which divisible data is cut before it leaves its class.
 pub(crate) const PIECES: u64 = 8;
 
 /// The classes of a KVDB: capacity always, staging perhaps, and perhaps later.
@@ -45,7 +45,7 @@ impl Classes {
         self.staging.store(Some(media));
     }
 
-    /// Ends the staging class. Who has begun to read from it may go on.
+    /// Ends the staging class. Readers that have begun to read from it may go on.
     pub(crate) fn remove_staging(&self) {
         self.removed.lock().extend(self.staging().iter().map(Arc::downgrade));
         self.staging.store(None);

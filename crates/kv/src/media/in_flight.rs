@@ -61,7 +61,7 @@ impl InFlight {
         &self.media
     }
 
-    /// What the buffers take that it keeps for reads to come.
+    /// Bytes of the buffers that it keeps for reads to come.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spare_bytes
     }

@@ -18,7 +18,7 @@ pub(crate) struct Space {
     block_lbas: u64,
     /// Kept for maintenance, and a quarter of it for deletes, so that they can make room.
     pub(crate) reserve_lbas: u64,
-    /// What is smaller takes what gaps there are.
+    /// Smaller extents take any gaps there are.
     unit_lbas: u64,
 }
 
@@ -114,7 +114,7 @@ impl Space {
     }
 }
 
-/// Who asks for space.
+/// Purpose of a request for space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// New data: refused when only the reserve is left.

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. No command exceeds the device's `max_transfer_size`.
-//! 2. What fits one command is one command, in the caller's own buffer.
+//! 2. A transfer that fits one command is one command, in the caller's own buffer.
 //! 3. The pieces of a transfer have no order: to the medium it is one that may tear anywhere.
 
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// What a device of this geometry takes.
+    /// Limits of transfers for a device of this geometry.
     pub(crate) fn of(geometry: &Geometry) -> Transfer {
         Transfer {
             lba_size: to_usize(geometry.lba_size.into()),

@@ -74,7 +74,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// What goes in front of the encoding of a value of `size` bytes.
+/// Bytes in front of the encoding of a value of `size` bytes.
 pub(crate) fn head(size: usize) -> Vec<u8> {
     let mut e = Encoder::default();
     e.varint(size as u64);

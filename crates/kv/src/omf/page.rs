@@ -45,7 +45,7 @@ const _: () = assert!(
     "a page holds two entries with the longest keys"
 );
 
-/// What a key maps to.
+/// Value of a key, inline or stored elsewhere, or its tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
     /// The key was deleted; older kvsets may still have it.
@@ -225,7 +225,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         Page(bytes)
     }
 
-    /// What keeps its bytes.
+    /// The owner of its bytes.
     pub(crate) fn keeper(&self) -> &B {
         &self.0
     }
@@ -253,7 +253,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         self.u16_at(16)
     }
 
-    /// What all keys of the page begin with.
+    /// Prefix that all keys of the page share.
     pub(crate) fn prefix(&self) -> &[u8] {
         let start = HEADER_SIZE + 2 * self.count();
         &self.raw()[start..start + self.u16_at(18)]
@@ -272,7 +272,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         Ok((suffix, self.try_tail(at + d.offset())?))
     }
 
-    /// What the key maps to whose suffix ends at `at`.
+    /// The entry of the key whose suffix ends at `at`.
     fn try_tail(&self, at: usize) -> Result<Entry<'_>, Malformed> {
         let mut d = Decoder::new(&self.raw()[at..]);
         let narrow = |n: u64| u32::try_from(n).map_err(|_| Malformed(format!("{n} in an entry")));
@@ -308,7 +308,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         (&self.raw()[suffix], entry)
     }
 
-    /// What the key maps to whose suffix ends at `at`, as [`Page::suffix_at`] says.
+    /// The entry of the key whose suffix ends at `at`, as [`Page::suffix_at`] says.
     pub(crate) fn entry_at(&self, at: usize) -> Entry<'_> {
         self.try_tail(at).expect("verified when the page was read")
     }

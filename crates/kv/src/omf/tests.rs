@@ -44,7 +44,7 @@ const UUID: [u8; 16] = *b"0123456789abcdef";
 const EXPIRY: Expiry = Expiry(1_767_225_600_000);
 const KVSET: KvsetId = KvsetId(9);
 const PAGE_INDEX: u32 = 3;
-/// What frames and manifest records are padded to here.
+/// Alignment to which frames and manifest records are padded here, in bytes.
 const LBA_SIZE: usize = 512;
 
 fn class_header() -> ClassHeader {
@@ -239,8 +239,8 @@ fn golden_text(name: &str, dump: &str) -> String {
     })
 }
 
-/// What the bytes of a structure say, as text, or why they are not that structure. Everything that
-/// a reader would look at is looked at.
+/// Decoder of a structure's bytes: to text, or to the reason why they are not that structure. Everything that a
+/// reader would look at is looked at.
 type Decode = fn(&[u8]) -> Result<String, Malformed>;
 
 fn decode_class(bytes: &[u8]) -> Result<String, Malformed> {

@@ -42,8 +42,8 @@ fn frames_of(
     }
 }
 
-/// The records of a frame as they lie on the medium. What cannot be read is zeroes, which are no records:
-/// whoever looked for the frame has told.
+/// The records of a frame as they lie on the medium. Bytes that cannot be read are zeroes, which are no records:
+/// the search for the frame has reported them.
 pub(super) fn payload(block: &ValueBlock, header: &FrameHeader) -> Vec<u8> {
     let (lba, ..) = block.allocation.span(header.offset, 1);
     let size = HEADER_SIZE as u64 + u64::from(header.payload_size);
@@ -169,9 +169,9 @@ impl LogFrames {
     /// names the records that are missing in between, if somebody knows where the log begins. If not, parts
     /// of it may be gone because they were ingested. The frames are settled.
     ///
-    /// A frame that none proves to have been durable counts as [`recover`](crate::recover) counts it:
-    /// whole and without a gap before it, or not at all. What was durable is no gap, found or not; nor is
-    /// anything one where nobody knows what was ingested.
+    /// A frame that none proves to have been durable counts as [`recover`](crate::recover) counts it: whole and
+    /// without a gap before it, or not at all. A frame that was durable is no gap, found or not. Where nobody knows
+    /// which frames were ingested, nothing is a gap.
     pub(super) fn replay(
         self,
         salvage: &mut Salvage<'_>,

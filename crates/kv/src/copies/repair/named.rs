@@ -1,4 +1,4 @@
-//! What a manifest names: kvsets with their values, and the log.
+//! Structures that a manifest names: kvsets with their values, and the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl<'a> Walk<'a> {
         let mut gap = false;
         let mut key = Vec::new();
         for index in 0..self.edit.pages {
-            // What is not valid is read twice: it may have been damaged on its way.
+            // An invalid page is read twice: it may have been damaged on its way.
             let page = match self.page(index).or_else(|_| self.page(index)) {
                 Ok(page) => page,
                 Err(error) => {
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
     }
 
     fn prefixes(&self) -> Result<Prefixes> {
-        // What is not valid is read twice, as pages are.
+        // Invalid prefixes are read twice, as pages are.
         self.try_prefixes().or_else(|_| self.try_prefixes())
     }
 
@@ -210,7 +210,7 @@ impl<'a> Walk<'a> {
         });
         match read {
             Ok(()) => Ok(value),
-            // What is read ahead may fail for a neighbour's sake, or on its way.
+            // A read-ahead may fail because of a neighbouring record, or on its way.
             Err(KvError::Device(_) | KvError::Corrupt { .. }) => {
                 self.values.read(&one, &mut value)?;
                 Ok(value)

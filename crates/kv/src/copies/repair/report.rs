@@ -1,4 +1,4 @@
-//! What a repair reports, and the ranges of keys in it.
+//! Report of a repair, and the ranges of keys in it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::media::class::Media;
 use crate::types::class::MediaClass;
 
-/// What was left of the manifest.
+/// State in which the manifest was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ManifestState {
@@ -20,20 +20,20 @@ pub enum ManifestState {
     Lost,
 }
 
-/// What a repair has salvaged, and what it has not.
+/// Account of a repair: what it has salvaged, and what it has not.
 #[derive(Clone, Debug, Serialize)]
 pub struct RepairReport {
-    /// What was left of the manifest.
+    /// State in which the manifest was found.
     pub manifest: ManifestState,
     /// The KVSs of the new KVDB.
     pub kvss: Vec<KvsRepair>,
     /// One line for each structure that is damaged, with device and address.
     pub findings: Vec<String>,
-    /// What cannot be known of the result, in sentences.
+    /// Facts about the result that cannot be known, in sentences.
     pub caveats: Vec<String>,
 }
 
-/// What became of one KVS.
+/// Outcome for one KVS.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct KvsRepair {
     /// Its name.

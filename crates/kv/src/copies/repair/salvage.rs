@@ -40,7 +40,7 @@ type Bound = Option<Vec<u8>>;
 struct SalvagedKvs {
     kvs: Kvs,
     lost: BTreeSet<Vec<u8>>,
-    /// What they come behind, and before what.
+    /// The keys that bound each range: it lies behind the one and before the other.
     lost_ranges: Distinct<(Bound, Bound)>,
     /// By the hash of the key.
     uncertain: BTreeSet<u64>,
@@ -204,7 +204,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// What the key has in the new KVDB so far.
+    /// Returns the value that the key has in the new KVDB so far.
     pub(super) fn so_far(&mut self, kvs: KvsId, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.write()?;
         match self.target(kvs)? {
@@ -213,7 +213,7 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// A line of the report. What it advises is being done.
+    /// Adds a line to the report, without advice to repair: the repair is being done.
     pub(super) fn finding(&mut self, finding: String) {
         self.findings.add(finding.replace(SALVAGE_ADVICE, ""));
     }
@@ -284,7 +284,7 @@ impl<T> Default for Distinct<T> {
     }
 }
 
-/// What cannot be known of a result.
+/// Facts about a result that cannot be known.
 fn caveats(
     manifest: ManifestState,
     kvss: &[KvsRepair],

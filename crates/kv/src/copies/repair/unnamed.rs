@@ -1,4 +1,4 @@
-//! What no manifest names any more, in the order in which it was most likely written.
+//! Structures that no manifest names any more, in the order in which they were most likely written.
 //!
 //! Ids are given out in the order of time, and the log has seqnos. A version of a key that aging wrote has
 //! lost its seqno, but its record is a copy, but for what compression does: where the log still holds the
@@ -42,11 +42,11 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanne
     for (block, kind, headers) in found.blocks() {
         match kind {
             FrameKind::Log if block.id >= log_first => {
-                // What was there before may have had the same id.
+                // An earlier block at this place may have had the same id.
                 let log = headers.into_iter().filter(|header| header.kind == FrameKind::Log);
                 let log: Vec<FrameHeader> = log.collect();
                 frames.0.extend(log.iter().map(|header| (block.clone(), *header)));
-                // What is in kvsets is not replayed: lost ones may refer to it as to any older value.
+                // Records that are in kvsets are not replayed: lost kvsets may refer to them as to any older value.
                 let old = log.into_iter().filter(|header| header.first_seqno <= ingested);
                 older.push((block, old.collect()));
             }
@@ -81,7 +81,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanne
     let log = LogVersions::of(&frames, ingested)?;
     let mut order = Order { log, references, after_log: false };
     order.all(salvage, &written, found)?;
-    // What was ingested after that, only the lost part of the manifest knew.
+    // Only the lost part of the manifest knew which later records were ingested.
     frames.replay(salvage, ingested, false)?;
     if !order.log.prefixes.is_empty() {
         order.after_log = true;
@@ -156,7 +156,7 @@ fn hash(kvs: KvsId, key: &[u8]) -> u64 {
     crate::types::key::key_hash(key) ^ u64::from(kvs.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// What identifies a record that was moved: a checksum of its key and of what it does to it.
+/// Identity of a record that was moved: a checksum of its key and of its change to the key.
 fn fingerprint(record: &Record<'_>) -> u32 {
     let mut plain = vec![0; record.size()];
     record.encode_to(&mut plain);
@@ -223,8 +223,8 @@ impl LogVersions {
     }
 }
 
-/// What pages say of values that are elsewhere: by the hash of a key, the offset of its record and the size
-/// of its value on the medium, when it expires.
+/// Values elsewhere that pages refer to: by the hash of a key, the offset of its record and the size of its value
+/// on the medium, the moment when it expires.
 #[derive(Default)]
 struct References {
     values: BTreeMap<(u64, u64, usize), Expiry>,

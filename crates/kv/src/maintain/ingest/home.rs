@@ -82,7 +82,7 @@ struct Share {
 /// Values get blocks of their own when a spill would read so many times their bytes besides them: it is
 /// one more write of them, and no more reads than they have bytes.
 const READ_IN_VAIN: u64 = 3;
-/// What one record that is read by itself costs to read besides it, in bytes.
+/// Bytes that reading one record by itself reads besides the record.
 const LONE_READ: u64 = 4096;
 
 impl Shares {

@@ -128,7 +128,7 @@ impl<'a> Dump<'a> {
         self.number(8, "extent.count", "LBAs");
     }
 
-    /// What is left is zero.
+    /// Checks that all bytes left are zero.
     fn finish(mut self) -> String {
         let left = &self.bytes[self.at..];
         assert!(left.iter().all(|&byte| byte == 0), "only zeroes are left");
