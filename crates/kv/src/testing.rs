@@ -1,4 +1,4 @@
-//! What unit tests of the engine share.
+//! Helpers that the engine's unit tests share.
 
 use std::sync::Arc;
 

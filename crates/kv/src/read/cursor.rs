@@ -446,7 +446,7 @@ impl Cursor {
                 if self.forward { self.merge.next() } else { self.merge.prev() }
             };
             if step.is_err() && !self.rows.rows.is_empty() {
-                // These rows are good. Who goes on behind them meets the error again.
+                // These rows are good. A reader that goes on behind them meets the error again.
                 stands = false;
                 break;
             }

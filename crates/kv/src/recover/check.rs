@@ -23,7 +23,7 @@ use crate::values::ahead::{ReadAhead, Way};
 use crate::values::block::{ValueBlock, Values, Wanted};
 use crate::values::cache::record::RecordKey;
 
-/// What a check has read, and what it found wrong.
+/// Amounts that a check has read, and the faults that it found.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CheckReport {
     /// KVSs.
@@ -235,14 +235,14 @@ mod tests {
         devices
     }
 
-    /// What a check finds when the manifest says this.
+    /// Returns the findings of a check when the manifest says this.
     fn findings(devices: &Devices, state: &State) -> Vec<String> {
         let manifest = memory("other");
         Manifest::create(manifest.clone(), state.uuid, state.edits()).unwrap();
         check(&Devices { manifest, ..devices.clone() }).unwrap().unwrap().findings
     }
 
-    /// What a manifest says that the media do not bear out is found, although every checksum holds.
+    /// A statement of the manifest that the media do not bear out is found, although every checksum holds.
     #[test]
     fn each_false_statement_of_the_manifest_is_found() {
         let devices = devices(8);

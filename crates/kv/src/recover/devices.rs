@@ -41,7 +41,7 @@ impl Devices {
     }
 }
 
-/// What is left of the devices of a KVDB.
+/// Devices that are left of a KVDB.
 #[derive(Clone, Default)]
 pub struct Remains {
     /// The manifest's, if it is there.

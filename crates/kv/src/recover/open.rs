@@ -1,8 +1,8 @@
 //! Opening a KVDB: from the manifest to trees, and from the log to what they lack.
 //!
-//! Replay takes frames in the order of their seqnos and stops at the first gap, so what it yields
-//! is a prefix of what was written, across all KVSs. What it yields is sorted and shown; maintenance ingests
-//! it. The log goes on in a fresh segment: a frame behind the gap is never looked at again.
+//! Replay takes frames in the order of their seqnos and stops at the first gap, so it yields a prefix of the
+//! records written, across all KVSs. These are sorted and shown; maintenance ingests them. The log goes on in a
+//! fresh segment: a frame behind the gap is never looked at again.
 //!
 //! Invariants
 //! 1. The whole log is verified before anything is written.
@@ -79,8 +79,8 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
     let last_seqno = round.read(&log, true)?;
     // All is sound as far as it was read: from here on the KVDB is written to.
     let manifest = found.begin()?;
-    // What was replayed and the kvsets hold what they need of the blocks; the rest is free once the log
-    // begins behind it.
+    // The replayed records and the kvsets hold the blocks that they need; the rest is free once the log begins
+    // behind it.
     let ids = Ids::reopen(state.last_id);
     let (next, edit) = match new_segment(&classes, &ids, &tuning, Purpose::User, 0) {
         // A full KVDB opens all the same, with as small a segment as there is.
@@ -108,8 +108,8 @@ fn check_again(last: Seqno, wanted: Seqno, next: &ValueBlock) -> Result<()> {
     Err(next.media().corrupt("log", next.extent().lba, detail))
 }
 
-/// What was replayed from more segments is ingested at once: opened again and again, and killed before
-/// maintenance has come to it, a KVDB would have a segment more each time.
+/// Records replayed from more segments are ingested at once: opened again and again, and killed before maintenance
+/// has come to it, a KVDB would have a segment more each time.
 const LEFT_SEGMENTS: usize = 8;
 
 impl Engine {
@@ -176,7 +176,7 @@ impl Engine {
     }
 }
 
-/// What a KVDB shows that was just opened, but for its log.
+/// View of a KVDB that was just opened, but for its log.
 fn view_of(tuning: &Tuning, trees: Vec<Tree>) -> View {
     let active = Arc::new(Memtable::new(tuning.memtable_bytes));
     View::new(active, trees)

@@ -11,7 +11,7 @@ use crate::tree::replayed::Replayed;
 use crate::types::error::{KvError, Result};
 use crate::types::ids::Seqno;
 
-/// What a thread has come to.
+/// Waits for a thread, and returns its result or resumes its panic.
 pub(crate) fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
@@ -23,7 +23,7 @@ pub(crate) fn no_thread(error: io::Error) -> KvError {
 /// Frames that were read and not taken yet.
 pub(crate) const FRAMES: usize = 4;
 
-/// What is ingested at a time when a KVDB is opened.
+/// Records that are ingested at a time when a KVDB is opened.
 pub(crate) struct Round {
     pub(crate) needs_values: bool,
     /// The records, the oldest first, in parts of about a quarter of what it may be, of which kvsets are made.

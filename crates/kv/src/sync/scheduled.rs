@@ -83,7 +83,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 #[derive(Default)]
 pub(crate) struct Condvar(scheduled::Condvar);
 
-/// What a wait returns.
+/// Result of a wait.
 pub(crate) struct Waited;
 
 impl Condvar {

@@ -211,7 +211,7 @@ impl Memtable {
         cover
     }
 
-    /// What an entry is to a reader at `seqno`: deleted, when a prefix of it was deleted later.
+    /// Returns the entry as a reader at `seqno` sees it: deleted, when a prefix of it was deleted later.
     fn seen<'e>(&self, entry: &ListEntry<'e>, seqno: Seqno) -> Written<'e> {
         match self.cover(entry.kvs(), entry.key(), seqno) {
             Some(cover) if cover.seqno > entry.seqno() => {

@@ -19,5 +19,5 @@ impl Pinned {
     }
 }
 
-/// What an allocation takes beside what was asked for, in bytes, roughly.
+/// Overhead of an allocation beside the size asked for, in bytes, roughly.
 pub(crate) const ALLOCATION: u64 = 24;

@@ -44,7 +44,7 @@ pub(crate) struct Replayed {
 
 /// Versions of the keys of a KVS.
 struct Versions {
-    /// What all the keys begin with.
+    /// Prefix that all the keys share.
     common: Vec<u8>,
     versions: Vec<ReplayedVersion>,
     /// Where each run ends that is sorted, the longest first.
@@ -207,12 +207,12 @@ impl Replayed {
         self.kept.key(&self.kvss[&kvs].versions[at])
     }
 
-    /// What it maps to.
+    /// The value or tombstone of a version.
     pub(crate) fn item(&self, kvs: KvsId, at: usize) -> Item<'_> {
         self.item_of(&self.kvss[&kvs].versions[at])
     }
 
-    /// What `key` maps to; nothing, too, where it was deleted with a prefix.
+    /// The value or tombstone of `key`; a tombstone, too, where it was deleted with a prefix.
     pub(crate) fn get(&self, kvs: KvsId, key: &[u8]) -> Option<Item<'_>> {
         let of_kvs = self.kvss.get(&kvs);
         let found = of_kvs.and_then(|of_kvs| {

@@ -19,7 +19,7 @@ use crate::types::prefixes::behind;
 pub(crate) trait Source {
     /// The key it is on; `None` when it is nowhere.
     fn key(&self) -> Option<&[u8]>;
-    /// What that key maps to. Called only when it is somewhere.
+    /// The value or tombstone of that key. Called only when the source is somewhere.
     fn item(&self) -> Item<'_>;
     /// Goes to the first key within `from` onwards.
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()>;
@@ -120,7 +120,7 @@ pub(crate) struct MemtableSource {
     newer: Seqno,
 }
 
-/// What a [`MemtableSource`] is on.
+/// Kind of the entry that a [`MemtableSource`] is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Nothing,
@@ -369,8 +369,8 @@ impl<S: Source> Merge<S> {
         Merge { sources, at, second, tied: false, forward: true, hides, aimed: false }
     }
 
-    /// Goes on to the next key that no prefix of a newer source hides. What is hidden is passed over as
-    /// a whole: most of it is never looked at.
+    /// Goes on to the next key that no prefix of a newer source hides. Hidden keys are passed over as a whole: most
+    /// of them are never looked at.
     fn skip_hidden(&mut self) -> Result<()> {
         while self.hides
             && let Some((newer, prefix)) = self.hidden()

@@ -31,7 +31,7 @@ pub(crate) struct Leaf {
     pub(crate) lower: Arc<[u8]>,
     /// Newest first.
     pub(crate) kvsets: Vec<Arc<Kvset>>,
-    /// What newer kvsets hide in older ones, once it was looked at.
+    /// Bytes that newer kvsets hide in older ones, once estimated.
     pub(crate) hidden: Hidden,
     /// Bytes that scans have read in vain since its values were last put in key order.
     pub(crate) in_vain: Arc<AtomicU64>,
@@ -96,11 +96,11 @@ pub(crate) struct Tree {
     pub(crate) refers: bool,
     /// Deletes up to this age may be gone, with all that they hid.
     forgotten: Seqno,
-    /// What the root hides, in itself and in the leaves.
+    /// Bytes that the root hides in itself and in the leaves, once estimated.
     pub(crate) hidden: Hidden,
     /// For each class, whether something lies elsewhere that must not; known once asked for.
     strays: OnceLock<[bool; 2]>,
-    /// What it takes of DRAM whatever the budget; known once asked for.
+    /// DRAM that it takes whatever the budget; known once asked for.
     pinned: OnceLock<Pinned>,
 }
 
@@ -135,7 +135,7 @@ impl Tree {
         }
     }
 
-    /// What it takes of DRAM whatever the budget.
+    /// DRAM that it takes whatever the budget.
     pub(crate) fn pinned(&self) -> Pinned {
         *self.pinned.get_or_init(|| {
             let name = self.name.len() as u64;
@@ -249,7 +249,7 @@ impl Tree {
     }
 }
 
-/// What a reader looks at.
+/// Structures that a reader looks at.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) active: Arc<Memtable>,
@@ -333,7 +333,7 @@ impl View {
         self.root_bytes -= former.map_or(0, |tree| tree.root_bytes);
     }
 
-    /// What all trees take of DRAM whatever the budget.
+    /// DRAM that all trees take whatever the budget.
     pub(crate) fn pinned(&self) -> Pinned {
         self.trees.values().map(|tree| tree.pinned()).fold(Pinned::default(), Pinned::plus)
     }
@@ -363,7 +363,7 @@ impl View {
         std::iter::once(&self.active).chain(frozen)
     }
 
-    /// What was replayed and is in no kvset yet, newest first. Every memtable is newer.
+    /// Records that were replayed and are in no kvset yet, newest first. Every memtable is newer.
     pub(crate) fn replayed(&self) -> impl Iterator<Item = &Arc<Replayed>> {
         self.frozen.iter().filter_map(|frozen| match &frozen.table {
             Table::Memtable(_) => None,

@@ -33,7 +33,7 @@ pub enum KvError {
         device: String,
         /// Where it begins.
         lba: Lba,
-        /// What was expected and what was found.
+        /// The expected content and the content found.
         detail: String,
     },
     /// A medium was written by a release with another format.
@@ -144,7 +144,7 @@ pub enum KvError {
     NotAKvdb {
         /// The directory.
         path: PathBuf,
-        /// What is missing or wrong.
+        /// The missing or wrong part.
         why: String,
     },
     /// A place that should be free is not.
@@ -152,7 +152,7 @@ pub enum KvError {
     Exists {
         /// The file, device or directory.
         path: PathBuf,
-        /// What is there, and what to do.
+        /// The obstacle, and the remedy.
         why: String,
     },
     /// An option has a value that cannot work.
@@ -163,7 +163,7 @@ pub enum KvError {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What a caller can do about it.
+        /// The remedy for callers.
         kind: ErrorKind,
         /// The system's words.
         message: String,
@@ -229,7 +229,7 @@ impl KvError {
         }
     }
 
-    /// What a caller can do about it.
+    /// Returns the kind of the error: the remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -150,8 +150,9 @@ impl Ids {
         Ids(AtomicU64::new(last))
     }
 
-    /// Goes on in a KVDB whose manifest names ids up to `last`. Who had it open before may have given out more,
-    /// for what it did not come to name, and which lies on the media still: none of these is given out again.
+    /// Goes on in a KVDB whose manifest names ids up to `last`. An earlier process may have given out more, for
+    /// structures that it did not come to name and that still lie on the media. None of these ids is given out
+    /// again.
     pub(crate) fn reopen(last: u64) -> Ids {
         Ids::after(last + UNNAMED)
     }

@@ -5,7 +5,7 @@ use esker_base::Clock;
 
 use crate::types::error::{KvError, Result};
 
-/// Who runs maintenance (ingest, spill, compaction) and the timed flush of the log.
+/// Runner of maintenance (ingest, spill, compaction) and the timed flush of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintenance {
     /// The KVDB's own threads.
@@ -33,13 +33,13 @@ pub struct Options {
     /// than an eighth of `memory_bytes`.
     pub transaction_ms: u64,
     /// Maintenance lets the media hold at most this many bytes for each live byte, where it is
-    /// given time for it: at least 1.02. What is lower costs more writes. Default 1.25.
+    /// given time for it: at least 1.02. Lower values cost more writes. Default 1.25.
     pub space_amplification: f64,
-    /// Nothing is written to any device, and several may have the KVDB open so at a time, as long as
-    /// nobody has it open to write. What is in the log and in no kvset yet is kept in memory: up to half
-    /// of the budget, else opening fails and says so. Writes and maintenance are refused. Default: no.
+    /// Nothing is written to any device. Several processes may open the KVDB so at once, as long as nobody has it
+    /// open to write. Records of the log that are in no kvset yet are kept in memory: up to half of the budget,
+    /// else opening fails and says so. Writes and maintenance are refused. Default: no.
     pub read_only: bool,
-    /// Who runs maintenance. Default: threads.
+    /// The runner of maintenance. Default: threads.
     pub maintenance: Maintenance,
     /// The engine's time. Default: real.
     pub clock: Clock,
@@ -96,7 +96,7 @@ const DURABILITY_BYTES: u64 = 8 << 20;
 /// Below this budget the parts would be too small to work.
 pub(crate) const MEMORY_MIN: u64 = 16 << 20;
 
-/// What each KVS has of the budget at least, in bytes.
+/// Bytes that each KVS has of the budget at least.
 const KVS_BYTES: u64 = 32 << 10;
 /// So many KVSs are there for any budget.
 const KVSS_LEAST: u64 = 512;

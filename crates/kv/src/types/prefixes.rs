@@ -42,7 +42,7 @@ impl Prefixes {
         }
     }
 
-    /// What any of `sets` covers.
+    /// The keys that any of `sets` covers.
     pub(crate) fn union<'a>(sets: impl Iterator<Item = &'a Prefixes>) -> Prefixes {
         let mut all: Vec<&[u8]> = sets.flat_map(Prefixes::iter).collect();
         all.sort_unstable();

@@ -30,7 +30,7 @@ use serde::Serialize;
 
 use crate::types::ids::LeafId;
 
-/// What a byte on a medium is for.
+/// Purpose of a byte on a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {

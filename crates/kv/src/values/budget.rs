@@ -23,7 +23,7 @@ impl WindowBudget {
         WindowBudget { bytes, walks: Arc::default(), held: Arc::default(), rows: Arc::default() }
     }
 
-    /// What the windows of all cursors take between two reads, in bytes.
+    /// Bytes that the windows of all cursors take between two reads.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }

@@ -20,17 +20,17 @@
 //! newest version of its key. To a reader whose memtables say nothing of the key, and whose tree has
 //! - that age, it is the value;
 //! - an older age, it may be too new, and is not taken;
-//! - a newer age `b`, it is the value unless something up to `b` hides it. What does is in a kvset that
-//!   is newer than the record's age, which the filters and prefixes of those tell without I/O; or it
-//!   was a delete that compaction has dropped, with all that it hid, and then the tree remembers the
-//!   age up to which it has forgotten deletes ([`crate::tree::view::Tree::is_newest`]).
+//! - a newer age `b`, it is the value unless something up to `b` hides it. That version or delete is in a kvset
+//!   that is newer than the record's age, which the filters and prefixes of those tell without I/O; or it was a
+//!   delete that compaction has dropped, with all that it hid, and then the tree remembers the age up to which it
+//!   has forgotten deletes ([`crate::tree::view::Tree::is_newest`]).
 //!
 //! So publishing a view need not invalidate anything, and does not race with who fills the cache.
 //! Ids of KVSs are never given out again. Whether a record has expired is for its reader to say, who
 //! has no expiry here: such records are found by their address alone.
 //!
 //! Invariants
-//! 1. What is found at an address is exactly what was inserted for it.
+//! 1. A record found at an address is exactly the one inserted for it.
 //! 2. There is one record of a key at most, and none takes the place of one with a newer age.
 //! 3. A record is the newest version of its key up to its age.
 //! 4. Segments, index and ghost together never take more than the capacity, whatever it is set to.

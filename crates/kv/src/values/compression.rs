@@ -5,7 +5,7 @@
 //! device read. Records lie side by side, so every byte saved is a byte of the medium saved.
 //!
 //! Invariants
-//! 1. What is packed says itself how ([`Packed`]): the setting of a KVS concerns what is to come.
+//! 1. A packed value says itself how ([`Packed`]): the setting of a KVS concerns values to come.
 //! 2. A value stays as it is unless compression saves more than an eighth of it.
 //! 3. Of values that do not compress, one in sixty-five is tried ([`TRIAL`], [`STRETCH`]).
 //! 4. Unpacking takes no more memory than a value may have, whatever the bytes say.
@@ -51,7 +51,7 @@ pub(crate) struct Packer {
     choice: Choice,
 }
 
-/// What is done with the values at hand.
+/// Encoding that is chosen for the values at hand.
 #[derive(Default)]
 struct Choice {
     setting: Compression,
@@ -221,7 +221,7 @@ mod tests {
         value
     }
 
-    /// What a packer of this setting makes of values: how each is encoded.
+    /// The codecs that a packer of this setting chooses for values.
     fn codecs(setting: Compression, values: &[Vec<u8>]) -> Vec<Codec> {
         let (mut packer, unpacker, mut back) = (Packer::default(), Unpacker::default(), vec![1]);
         packer.begin(setting);

@@ -41,7 +41,7 @@ pub(crate) fn with_expiry<'r>(
     expires.then_some(stamp).into_iter().chain([record])
 }
 
-/// What both take in the log, in bytes.
+/// Bytes that both take in the log.
 pub(crate) fn size_with_expiry(record: Record<'_>, expiry: Expiry) -> usize {
     with_expiry(record, expiry).map(|record| record.size()).sum()
 }
@@ -268,7 +268,7 @@ impl Engine {
         wait: &mut Wait,
     ) -> Result<MutexGuard<'e, LogTail>> {
         self.check_running()?;
-        // What another step lacks is not what is lacking here.
+        // Space that another step lacks is not the space lacking here.
         let moved = |result: Result<bool>| match result {
             Err(error) if error.lacks_space() => Ok(false),
             result => result,
@@ -288,7 +288,7 @@ impl Engine {
         if patient && moves { Ok(log) } else { Err(full) }
     }
 
-    /// What the threads would have done meanwhile.
+    /// Does the work that the threads would have done meanwhile.
     fn catch_up(&self) -> Result<()> {
         self.ingest_or_make_room()?;
         let lags = |view: &View| {
@@ -300,7 +300,7 @@ impl Engine {
     }
 }
 
-/// What space a write may use.
+/// The space that a write may use.
 pub(crate) fn purpose(deletes_only: bool) -> Purpose {
     if deletes_only { Purpose::Delete } else { Purpose::User }
 }

@@ -34,7 +34,7 @@ const FILTER_BITS: usize = 10;
 /// Pages are written in pieces of this size.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// What a key of a new kvset maps to: like [`Entry`], with the block by its id.
+/// Value of a key of a new kvset, or its tombstone: like [`Entry`], with the block by its id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NewEntry<'a> {
     Tombstone,
@@ -42,7 +42,7 @@ pub(crate) enum NewEntry<'a> {
     Stored { address: RecordAddress, value_size: u32, expiry: Expiry },
 }
 
-/// What stays the same for all kvsets of a KVDB.
+/// Parts that stay the same for all kvsets of a KVDB.
 pub(crate) struct Shop<'a> {
     pub(crate) classes: &'a Classes,
     pub(crate) cache: &'a Arc<PageCache>,
@@ -178,7 +178,7 @@ impl<'a> KvsetBuilder<'a> {
     /// Appends bytes to the extents: all but the last are full.
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            // What is gathered at a time goes to one extent. What comes first waits for one: perhaps it is all.
+            // Bytes gathered at a time go to one extent. The first bytes wait for one: perhaps they are all.
             let wanted = self.shop.tuning.key_extent_bytes;
             let room = match self.keys.extents.is_empty() {
                 true => to_usize(round_up(wanted, PAGE_SIZE as u64)),

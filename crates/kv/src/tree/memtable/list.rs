@@ -55,7 +55,7 @@ const NONE: u32 = 0;
 const LINES_LEAST: usize = 1 << 10;
 const LINES_MOST: usize = 64 << 10;
 
-/// What was written for the key: the kind of a node.
+/// Kind of a node: the change that was written for the key.
 const DELETE: u64 = 0;
 const PUT: u64 = 1;
 /// A put with its expiry behind the value.
@@ -72,7 +72,7 @@ pub(super) struct Position<'a> {
 }
 
 impl Position<'_> {
-    /// What most comparisons end with: the KVS, and the first bytes of the key.
+    /// Part of a position that decides most comparisons: the KVS, and the first bytes of the key.
     fn begin(&self) -> (KvsId, u64, u64) {
         let (first, second) = self.key.split_at(self.key.len().min(8));
         (self.kvs, head(first), head(second))
@@ -126,7 +126,7 @@ impl<T> Chunks<T> {
 pub(super) enum ChunkSource {
     /// Mappings, or the allocator: chunks of so many bytes.
     System(usize),
-    /// What lists before this one have given back.
+    /// Chunks that lists before this one have given back.
     Slab(Slab),
 }
 
@@ -208,7 +208,7 @@ impl<'a> ListEntry<'a> {
         self.bytes(0, self.key_size())
     }
 
-    /// What was written.
+    /// The change that was written.
     pub(super) fn written(&self) -> Written<'a> {
         let offset = self.word(OFFSET);
         let rest = || {
@@ -351,7 +351,7 @@ impl List {
         for height in (0..self.height.load(Ordering::Relaxed)).rev() {
             loop {
                 let next = self.link(node, height);
-                // What is not before it at one height need not be compared again at the next.
+                // A node that is not before it at one height need not be compared again at the next.
                 if next == behind || !self.entry(next).is_some_and(|next| is_before(&next)) {
                     behind = next;
                     break;
@@ -438,7 +438,7 @@ impl List {
     }
 }
 
-/// What was written for a key, and where its record is in the log.
+/// Change that was written for a key, and where its record is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written<'a> {
     /// `None` is a delete.

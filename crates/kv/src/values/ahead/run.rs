@@ -30,7 +30,7 @@ enum WindowState {
     Here(AlignedBuf),
 }
 
-/// What a walk has of one allocation.
+/// Windows that a walk has of one allocation.
 #[derive(Default)]
 pub(crate) struct Run {
     /// In the order of the walk.
@@ -48,7 +48,7 @@ impl Run {
         start == end
     }
 
-    /// What is left of the bytes from `start` to `end` behind those that it has, or that are on the way.
+    /// The rest of the bytes from `start` to `end` behind those that it has, or that are on the way.
     pub(crate) fn missing(&self, (start, end): (u64, u64), forward: bool) -> (u64, u64) {
         let (mut from, mut to) = (start, end);
         while from < to {
@@ -67,13 +67,13 @@ impl Run {
         self.windows.iter().any(|window| matches!(window.state, WindowState::UnderWay(_)))
     }
 
-    /// What all windows take in DRAM, in bytes: a buffer is larger than what it was asked for.
+    /// DRAM of all windows, in bytes: a buffer is larger than the size asked for.
     pub(crate) fn bytes(&self) -> u64 {
         self.windows.iter().map(RunWindow::bytes).sum()
     }
 
-    /// What to read for the bytes from `start` to `end`, which it does not have: twice as much each time
-    /// that goes on where it ends, `first` bytes otherwise, and at most `most`.
+    /// The range to read for the bytes from `start` to `end`, which it does not have: twice as much each time that
+    /// goes on where it ends, `first` bytes otherwise, and at most `most`.
     pub(crate) fn widen(
         &mut self,
         (start, end): (u64, u64),
@@ -225,7 +225,7 @@ impl Run {
 }
 
 impl RunWindow {
-    /// What it takes in DRAM.
+    /// DRAM that it takes, in bytes.
     fn bytes(&self) -> u64 {
         match &self.state {
             WindowState::Here(buf) => buf.capacity() as u64,

@@ -245,7 +245,7 @@ impl Shard {
         true
     }
 
-    /// What this shard has done and holds.
+    /// The statistics of this shard: its work and its content.
     pub(super) fn stats(&self) -> RecordCacheStats {
         RecordCacheStats {
             hits: self.hits,
@@ -294,8 +294,8 @@ impl Shard {
         self.ghost.fit(self.index.slots());
     }
 
-    /// What index and ghost may need to grow: the old table is there until the new one, twice as
-    /// large, is filled, and the ghost is half as large as the table.
+    /// Bytes that index and ghost may need to grow: the old table is there until the new one, twice as large, is
+    /// filled, and the ghost is half as large as the table.
     fn index_growth(&self) -> usize {
         (3 * self.index.bytes()).max(1024)
     }
@@ -381,8 +381,8 @@ impl Shard {
     }
 }
 
-/// What is left of a capacity when the tables of slots, about 100 bytes a segment, are paid for,
-/// and no more than a shard can name.
+/// Rest of a capacity, in bytes, when the tables of slots, about 100 bytes a segment, are paid for, and no more
+/// than a shard can name.
 fn limit(capacity: usize) -> usize {
     (capacity - capacity / 512).min(SLOTS_MAX * SEGMENT)
 }

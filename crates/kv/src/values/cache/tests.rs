@@ -56,7 +56,7 @@ fn get(cache: &RecordCache, n: u64, out: &mut Vec<u8>) -> bool {
     cache.get(hash(n), at(n), Seqno(1), out)
 }
 
-/// What a reader of a tree of this age gets, in which no kvset has a filter that would help.
+/// Value that a reader of a tree of this age gets, in which no kvset has a filter that would help.
 fn newest(cache: &RecordCache, n: u64, age: u64) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     with_key(n, |key| cache.newest(key, Seqno(age), |_| false, &mut out)).then_some(out)
@@ -76,8 +76,8 @@ fn fits(cache: &RecordCache) {
     }
 }
 
-/// What is known of a record: its contents by version, which stay what they are; and as of which age
-/// each was last the newest.
+/// Known history of a record: its contents by version, which never change; and as of which age each was last the
+/// newest.
 #[derive(Default)]
 struct History {
     contents: Vec<Vec<u8>>,
@@ -372,7 +372,7 @@ fn a_record_that_comes_back_soon_stays() {
 #[test]
 fn keys_with_the_same_hash_are_different_records() {
     let mut seen = BTreeMap::new();
-    // What is left of it in the index of a shard.
+    // The part of the hash that the index of a shard keeps.
     let seen_by_index = |n| hash(n) & 0xf_ffff_ffff;
     let twins = (0..).find_map(|n| seen.insert(seen_by_index(n), n).map(|other| [other, n]));
     let [a, b] = twins.expect("36 bits collide among a million keys");
@@ -478,8 +478,8 @@ impl Slots {
     }
 }
 
-/// The cache evicts whole segments, so it cannot follow a policy that names single records. What that
-/// costs is held against such policies with as many records.
+/// The cache evicts whole segments, so it cannot follow a policy that names single records. The cost of that is
+/// held against such policies with as many records.
 #[test]
 fn evicting_by_segments_costs_next_to_no_hits() {
     const RECORDS: u64 = 60_000;
