@@ -1,5 +1,6 @@
-//! What maintenance does not need at the moment is the caches': seen from outside, by what the record cache
-//! may take. That resident memory keeps to the budget all the while is measured in `tests/tests/memory.rs`.
+//! Memory that maintenance does not need at the moment goes to the caches: seen from outside, by the size that the
+//! record cache may take. That resident memory keeps to the budget all the while is measured in
+//! `tests/tests/memory.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -64,7 +64,7 @@ fn put_all(kvs: &Kvs, load: Load) -> u64 {
     user_bytes
 }
 
-/// What the devices were given to write.
+/// Bytes that the devices were given to write.
 struct Written {
     manifest: u64,
     capacity: u64,
@@ -126,7 +126,7 @@ fn measure(load: Load, staging: bool, maintenance: Maintenance) -> Ratios {
     let aged = class.streams.iter().find(|s| s.stream == Stream::OldValues);
     let aged_bytes = aged.unwrap().live_bytes.min(user_bytes);
     assert!(aged_bytes > user_bytes / 2, "{stats:?}");
-    // What is young still will be written once more.
+    // Data that is young still will be written once more.
     let young_bytes = user_bytes - aged_bytes;
     db.close().unwrap();
     let per_user_byte = |bytes: u64| (bytes + young_bytes) as f64 / user_bytes as f64;

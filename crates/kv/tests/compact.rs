@@ -147,7 +147,7 @@ fn a_goal_is_reached_and_one_that_cannot_be_is_refused() {
     assert!(!db.compact_status().active);
 }
 
-/// What others write meanwhile is left to maintenance: with it there would be no end.
+/// Later writes of others are left to maintenance: with them there would be no end.
 #[test]
 fn a_goal_that_others_keep_out_of_reach_ends() {
     let options = Options { space_amplification: 3.0, ..threaded() };
@@ -287,7 +287,7 @@ fn staging_is_taken_away_while_threads_write_and_read() {
         kvss.iter().for_each(|kvs| check(kvs, 0..end));
         assert_eq!(db.stats().classes.len(), 1);
     });
-    // What was begun before goes on reading.
+    // A cursor begun before goes on reading.
     let mut cursor = before;
     walk(&mut cursor, 0..1500);
     drop(cursor);

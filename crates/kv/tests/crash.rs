@@ -253,7 +253,7 @@ fn a_crash_during_recovery_changes_nothing() {
         in_rounds += u64::from(db.stats().maintenance.ingests > 1);
         let state = run.script.state_of(&db).expect("a state that was");
         again.mark(state as u64);
-        // What was left to maintenance is ingested, a part at a time.
+        // Records that were left to maintenance are ingested, a part at a time.
         db.ingest().unwrap();
         std::mem::forget(db);
         for second in again.history().images(&plan) {

@@ -1,9 +1,9 @@
 //! Damage to whole KVDBs: every byte of every structure flipped on the medium, and any other damage, is
 //! either noticed, by an error that names device and structure, or harmless: nothing wrong is returned.
 //!
-//! What the very last flush wrote is the exception that the format states: damaged, it looks torn, and the
-//! KVDB opens as it was before (`docs/format/kv.md`, "What is not detected"). It is counted apart, and
-//! held to be nothing else.
+//! Bytes that the very last flush wrote are the exception that the format states: damaged, they look torn, and the
+//! KVDB opens as it was before (`docs/format/kv.md`, "What is not detected"). The case is counted apart, and held
+//! to be nothing else.
 //!
 //! `cargo test` flips a sample. Of every byte one bit, which takes two minutes; or all bits, a quarter of an hour:
 //! `cargo test --release -p esker-kv --test damage -- --ignored --nocapture every_byte` (or `every_flipped`)
@@ -15,7 +15,7 @@ use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_kv::{CompactRequest, KvError, Kvdb, Policy, Tuning};
 
-/// What became of a damage.
+/// Outcome of a damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// An error or a finding said so.
@@ -61,7 +61,7 @@ impl Sample {
                 return Fate::Noticed;
             }
         };
-        // What one damage hides must not make other keys wrong.
+        // Keys that one damage hides must not make other keys wrong.
         for ((name, key), value) in &self.content {
             let Ok(kvs) = db.kvs(name) else { continue };
             match kvs.get(key) {

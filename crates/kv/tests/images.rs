@@ -101,7 +101,7 @@ fn images() -> Vec<PathBuf> {
     images
 }
 
-/// What a KVDB shows, as text: a line for each key, with a hash of its value.
+/// Content of a KVDB, as text: a line for each key, with a hash of its value.
 fn listing(content: &Content) -> String {
     let mut text = String::new();
     for ((kvs, key), value) in content {
@@ -111,7 +111,7 @@ fn listing(content: &Content) -> String {
     text
 }
 
-/// What is written down beside an image: what it shows when it is opened, and later.
+/// Text that is kept beside an image: its content when it is opened, and later.
 fn expectation(now: &Content, later: &Content) -> String {
     let mut text = String::new();
     for (name, options) in kvss() {
@@ -122,7 +122,7 @@ fn expectation(now: &Content, later: &Content) -> String {
     text + &format!("\nat 0 ms\n{now}\nat {LATER_MS} ms\n{later}")
 }
 
-/// What an open KVDB shows now, as text.
+/// Content that an open KVDB shows now, as text.
 fn shown(db: &Kvdb) -> String {
     let mut found = Content::new();
     for name in db.kvs_names() {
@@ -162,7 +162,7 @@ fn check(path: &Path) {
     assert!(report.kvsets > 6 && report.values > 50, "{name}: {report:?}");
     compare(&name, &devices, &expected);
 
-    // What is old is rewritten by maintenance, and still the same.
+    // Old data is rewritten by maintenance, and still the same.
     let db = Kvdb::open_on(devices.clone(), options()).unwrap();
     for kvs in db.kvs_names() {
         let kvs = db.kvs(&kvs).unwrap();

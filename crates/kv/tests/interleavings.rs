@@ -112,7 +112,7 @@ fn join_all(threads: Vec<thread::JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Threads write and sync at the same time, and share flushes. What each was told is durable is found
+/// Threads write and sync at the same time, and share flushes. Records that a thread was told are durable are found
 /// after a crash right then, when everything that no flush covered is gone.
 #[test]
 fn what_a_sync_covered_survives_whoever_flushed_it() {

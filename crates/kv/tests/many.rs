@@ -163,7 +163,7 @@ fn more_kvss_than_the_budget_is_enough_for_are_refused() {
 
 const FEW: usize = 100;
 
-/// What a KVDB shows, as a number.
+/// Content that a KVDB shows, as a number.
 fn shown(db: &Kvdb) -> u64 {
     let mut shown = 0;
     for n in 0..FEW {

@@ -173,7 +173,7 @@ fn the_pieces_of_a_write_carry_its_id() {
     }
 }
 
-/// What an ingest writes of the values of a KVS that has a small part of the log.
+/// Young values that an ingest writes for a KVS that has a small part of the log.
 #[test]
 fn young_values_outside_the_log_are_in_its_stream() {
     let shaped = Shaped::new(5, 5, 1 << 20);

@@ -50,7 +50,7 @@ fn fill(path: &Path, kvss: usize, value_size: usize) -> u64 {
     db.stats().device_written_bytes
 }
 
-/// What this thread has had of a processor, in the kernel and out of it; 0 where the system does not say.
+/// Processor time of this thread in seconds, in the kernel and out of it; 0 where the system does not say.
 fn cpu_seconds() -> f64 {
     let said = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns = said.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
@@ -90,7 +90,7 @@ fn opening_after_a_kill() {
     }
 }
 
-/// What was put and deleted, by KVS and key.
+/// Content by puts and deletes, by KVS and key.
 type Oracle = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
 
 const KVSS: [&str; 3] = ["a", "b", "c"];
@@ -456,7 +456,8 @@ fn a_log_without_room_for_its_keys_is_read_all_the_same() {
     assert_eq!(content(&db), oracle);
 }
 
-/// What was read whole and is damaged when it is read again is missed: by rounds, and for a memtable.
+/// A frame that was read whole and is damaged when it is read again is noticed to be missing: by rounds, and for a
+/// memtable.
 #[test]
 fn a_log_that_shrinks_between_rounds_is_refused() {
     let large = Tuning { memtable_bytes: 4 << 20, ..small_tuning() };

@@ -17,7 +17,7 @@ use esker_kv::{
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// What is put into the last KVS lives so long; a write takes a millisecond.
+/// Values in the last KVS live so long; a write takes a millisecond.
 const TTL_MS: u64 = 1000;
 /// When a part of that has expired, and nothing else.
 const LATER_MS: u64 = 1350;
@@ -130,7 +130,7 @@ fn found_as(name: &str) -> usize {
     }
 }
 
-/// What a repair makes of it: the report, and what the new KVDB holds by the old names, before anything
+/// Repairs the remains. Returns the report, and the content of the new KVDB by the old names, before anything
 /// expires.
 fn repair(remains: &Remains, history: &History) -> (RepairReport, BTreeMap<Key, Vec<u8>>) {
     let into = devices();
@@ -197,7 +197,7 @@ fn judge(
         let told = kvs.lost.contains(&key.1) || kvs.lost_ranges.iter().any(|r| r.contains(&key.1));
         let expected = report.manifest != ManifestState::Whole || !log_is_whole;
         assert!(told || expected, "{what}: {key:?} is wrong, and nothing says so: {report:#?}");
-        // What is known to be lost is not there in an older version.
+        // A key that is known to be lost is not there in an older version.
         assert!(!kvs.lost.contains(&key.1) || !found.contains_key(key), "{what}: {key:?}");
     }
     wrong

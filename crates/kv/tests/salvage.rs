@@ -29,7 +29,7 @@ fn devices() -> Devices {
 /// By KVS and key.
 type Content = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
-/// What a repair makes of it: the report, and what the new KVDB holds.
+/// Repairs the remains. Returns the report, and the content of the new KVDB.
 fn repair(remains: &Remains) -> (RepairReport, Content) {
     let into = devices();
     let report = Kvdb::repair_on(remains, &into, options()).unwrap();
@@ -182,7 +182,7 @@ fn an_unreadable_lba_of_the_log_costs_the_records_that_touch_its_4_kib() {
 fn two_kvss_of_the_longest_name_there_is_are_both_salvaged() {
     let devices = devices();
     let db = Kvdb::create_on(devices.clone(), options()).unwrap();
-    // What would be invented for the third one is taken as well.
+    // The name that would be invented for the third one is taken as well.
     let names = ["n".repeat(64), "kvs-4102".into()];
     for (name, value) in [(&names[0], b"old"), (&names[1], b"own"), (&names[0], b"new")] {
         if value == b"new" {

@@ -229,7 +229,7 @@ fn a_device_smaller_than_the_parts_holds_data_and_makes_room_again() {
     }
 }
 
-/// What goes to the leaves is there twice until it has gone there, and here that is nearly all there is.
+/// Data that goes to the leaves is there twice until it has gone there, and here that is nearly all there is.
 #[test]
 fn a_kvdb_full_of_keys_makes_room_again_when_they_are_deleted() {
     let tuning = Tuning {

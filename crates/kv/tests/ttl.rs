@@ -82,7 +82,7 @@ fn a_value_is_gone_exactly_when_its_time_is_over() {
         let got = kvs.get_many(&[&b"small"[..], b"large", b"later"]).unwrap();
         assert_eq!(got, [None, None, Some(b"2".to_vec())]);
         assert!(!all(kvs.cursor().unwrap().keys_only()).contains_key(&b"large"[..]));
-        // What began before sees it, whatever maintenance does meanwhile.
+        // A reader that began before sees it, whatever maintenance does meanwhile.
         db.ingest().unwrap();
         db.settle().unwrap();
         assert_eq!(snapshot.get(&kvs, b"large").unwrap().unwrap(), [1; 300]);
@@ -160,7 +160,7 @@ fn what_has_expired_as_a_whole_goes_unread() {
     db.settle().unwrap();
     let stats = db.stats();
     assert!(stats.maintenance.expirations > 0, "{:?}", stats.maintenance);
-    // What is left is young, or hides what the root held.
+    // Entries that are left are young, or hide the root's.
     assert!(stats.kvss[0].entries < 1000, "{:?}", stats.kvss);
     let garbage: u64 = stats.classes.iter().map(|class| class.garbage_bytes).sum();
     assert!(garbage < 200_000 && reads(&db) - before < 100_000, "{garbage}, {}", reads(&db));

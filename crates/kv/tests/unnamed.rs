@@ -22,7 +22,7 @@ fn devices() -> Devices {
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a repair makes of the one KVS, whatever it is called then.
+/// Repairs the remains. Returns the report, and the content of the one KVS, whatever it is called then.
 fn repair(remains: &Remains) -> (RepairReport, Content) {
     let into = devices();
     let report = Kvdb::repair_on(remains, &into, options()).unwrap();
@@ -50,8 +50,8 @@ fn put(kvs: &Kvs, keys: impl IntoIterator<Item = u32>, size: usize) {
     }
 }
 
-/// Damages one record of the manifest after the other. What comes back is what was put, and as many keys as
-/// without any manifest: all of them.
+/// Damages one record of the manifest after the other. Each repair brings back values that were put, and as many
+/// keys as without any manifest: all of them.
 fn damage_each_record(devices: &Devices, keys: usize) {
     let none = repair(&Remains { manifest: None, ..remains(devices) }).1;
     assert_eq!(none.len(), keys, "without a manifest");
@@ -119,8 +119,8 @@ fn what_a_step_has_committed_late_is_found() {
     }
 }
 
-/// It has lower ids than what the other lane has committed meanwhile, and may pass for one that was committed
-/// late. What it brings back that was deleted counts as uncertain.
+/// It has lower ids than the steps that the other lane has committed meanwhile, and may pass for one that was
+/// committed late. Deleted keys that it brings back count as uncertain.
 #[test]
 fn what_an_interrupted_step_has_left_replaces_nothing() {
     for size in [10, 300] {

@@ -46,7 +46,7 @@ fn options(memory_bytes: u64, tuning: Tuning) -> Options {
 const LITTLE: u64 = 2 << 20;
 const PLENTY: u64 = 256 << 20;
 
-/// What fills the large value of a key.
+/// The byte that fills the large value of a key.
 fn byte_of(n: u64) -> u8 {
     u8::try_from(n % 251).unwrap()
 }
@@ -154,7 +154,7 @@ fn long_walks_return_what_is_there_whichever_way_they_go() {
     }
 }
 
-/// What was asked of a device.
+/// Commands that a device was asked for.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     /// Commands that have not come back.

@@ -25,7 +25,7 @@ const MANIFEST: usize = 0;
 const CAPACITY: usize = 1;
 const STAGING: usize = 2;
 
-/// What the lives of one case have in common.
+/// Settings that the lives of one case have in common.
 struct Shape {
     options: Options,
     sizes: Sizes,
@@ -44,7 +44,7 @@ enum Look {
     All(Plan),
 }
 
-/// What a life leaves behind.
+/// State that a life leaves behind.
 struct Remains {
     devices: Devices,
     /// Whether there is a KVDB at all.
@@ -52,7 +52,7 @@ struct Remains {
     kvss: Vec<(u32, String)>,
 }
 
-/// What was so after an operation of a life: what a crash must leave, and may.
+/// State after an operation of a life: the least that a crash must leave, and the most that it may.
 struct Entry {
     created: bool,
     kvss: Vec<(u32, String)>,
@@ -183,7 +183,7 @@ fn birth(devices: Devices, rng: Rng, tally: Tally) -> (Remains, Legacy) {
     (remains, Legacy { rng, oracle: Oracle::default(), next_number: 0, tally })
 }
 
-/// One life of a KVDB that holds the last moment of the oracle. What it leaves, and how many commands
+/// Lives one life of a KVDB that holds the last moment of the oracle. Returns its remains, and how many commands
 /// failed.
 fn live(
     shape: &Shape,
@@ -240,7 +240,7 @@ fn any_fault(rng: &mut Rng) -> Fault {
         _ => Effect::Fail,
     };
     let repeat = if rng.chance(1, 3) { Repeat::FromThenOn } else { Repeat::Once };
-    // What is read damaged again and again cannot be told from what a crash has torn.
+    // Data that is read damaged again and again cannot be told from data that a crash has torn.
     let repeat = if matches!(effect, Effect::Corrupt { .. }) { Repeat::Once } else { repeat };
     Fault { target, nth: rng.below(within), repeat, effect }
 }
@@ -357,7 +357,7 @@ impl<'s> Life<'s> {
                 self.check_readable(&world);
             }
             let kvss = world.intended.clone().unwrap_or_else(|| world.kvss());
-            // What a device did not do in time is not promised.
+            // Writes that a device did not do in time are not promised.
             let before = self.ledger.last().map_or(0, |entry| entry.least);
             let least = if result.is_ok() { world.promised() } else { before };
             let most = world.oracle.last();
@@ -405,7 +405,7 @@ impl<'s> Life<'s> {
         state.unwrap_or_else(|wrong| panic!("acknowledged writes are not readable: {wrong}"));
     }
 
-    /// The process is gone, and with it what only it knew. What its end writes is written down, too.
+    /// Ends the process, and with it the state that only it knew. Commands of its end are written down, too.
     fn forget(&self, world: World) -> Legacy {
         self.plan.heal();
         let (db, legacy) = world.end();

@@ -1,5 +1,5 @@
-//! What can be done to an open KVDB, each operation beside the oracle. A new feature of the engine is a
-//! function here and a line in the table.
+//! Operations on an open KVDB, each beside the oracle. A new feature of the engine is a function here and a line in
+//! the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a campaign has done, to be printed at its end.
+//! Tally of a campaign, to be printed at its end.
 
 use std::fmt;
 use std::time::Duration;

@@ -20,7 +20,7 @@ pub(crate) struct Slot {
     pub(crate) kvs: Kvs,
 }
 
-/// What an observer sees: a moment, and the KVSs there were.
+/// View of an observer: a moment, and the KVSs there were.
 #[derive(Clone)]
 pub(crate) struct Sight {
     pub(crate) moment: usize,
@@ -76,7 +76,7 @@ pub(crate) struct World {
     pub(crate) intended: Option<Vec<(u32, String)>>,
 }
 
-/// What goes from one life of a KVDB to the next.
+/// State that goes from one life of a KVDB to the next.
 pub(crate) struct Legacy {
     pub(crate) rng: Rng,
     pub(crate) oracle: Oracle,
@@ -208,7 +208,8 @@ impl World {
         self.promised = self.oracle.last();
     }
 
-    /// What is older than the window is promised, and what is not among the last bytes that may be lost.
+    /// Promises the writes that are older than the window, and those that are not among the last bytes that may be
+    /// lost.
     fn settle_promises(&mut self) {
         let now = self.clock().now();
         let window = Duration::from_millis(self.options.durability_ms);

@@ -1,4 +1,4 @@
-//! What a KVDB should hold: every version of every key, in the order in which they were written.
+//! Content that a KVDB should hold: every version of every key, in the order in which they were written.
 //!
 //! A *moment* is one atomic write: moment *n* is what the KVDB holds after the first *n* writes, across
 //! all KVSs. A snapshot is a moment; a crash leads back to one.

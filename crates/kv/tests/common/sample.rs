@@ -51,7 +51,7 @@ impl Media {
         Devices { manifest: next(), capacity: next(), staging: Some(next()) }
     }
 
-    /// What devices hold now.
+    /// The content that devices hold now.
     pub(crate) fn of(devices: &Devices) -> Media {
         let all = [&devices.manifest, &devices.capacity, devices.staging.as_ref().unwrap()];
         Media(all.map(|device| bytes_of(&**device).to_vec()).to_vec())

@@ -10,7 +10,7 @@ use esker_kv::{Batch, Compression, Devices, Kvdb, KvsOptions, Options, Policy};
 
 use crate::common::{test_options, tiny_tuning};
 
-/// What a KVDB shows at one moment, by KVS and key.
+/// Content that a KVDB shows at one moment, by KVS and key.
 pub(crate) type Content = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
 /// How long values live in the KVS that has a time to live.
@@ -20,7 +20,7 @@ const WRITE_MS: u64 = 10;
 /// When a part of them is gone, while the others are still there.
 pub(crate) const LATER_MS: u64 = 9_000;
 
-/// What an image is to show.
+/// Content and layout that an image is to show.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     /// Bytes per LBA of all devices.
