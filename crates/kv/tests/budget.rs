@@ -72,7 +72,7 @@ fn the_memory_of_compactions_is_the_caches_while_there_are_none() {
 }
 
 #[test]
-fn who_only_reads_keeps_to_the_budget() {
+fn read_only_kvdb_keeps_to_the_budget() {
     let device =
         |name: &str| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 1 << 28, 4096)) };
     let devices =

@@ -192,7 +192,7 @@ fn check(path: &Path) {
 }
 
 #[test]
-fn what_earlier_versions_wrote_is_read() {
+fn images_of_earlier_versions_are_read() {
     let images = images();
     images.iter().for_each(|image| check(image));
     let bytes: u64 = images.iter().map(|image| image.metadata().unwrap().len()).sum();
@@ -201,7 +201,7 @@ fn what_earlier_versions_wrote_is_read() {
 
 /// One test for each kind of structure that states a version.
 #[test]
-fn what_a_later_version_wrote_is_refused_by_its_number() {
+fn images_of_a_later_version_are_refused_by_its_number() {
     for image in images() {
         let media = Media::unpack(&std::fs::read(&image).unwrap());
         let mut refused = Vec::new();

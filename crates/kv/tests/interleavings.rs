@@ -115,7 +115,7 @@ fn join_all(threads: Vec<thread::JoinHandle<()>>) {
 /// Threads write and sync at the same time, and share flushes. Records that a thread was told are durable are found
 /// after a crash right then, when everything that no flush covered is gone.
 #[test]
-fn what_a_sync_covered_survives_whoever_flushed_it() {
+fn synced_records_survive_whichever_thread_flushed_them() {
     explore(|| {
         let recorder = CrashRecorder::new();
         let devices = devices(|device| recorder.attach(device));
@@ -402,7 +402,7 @@ fn two_workers_on_one_tree_lose_nothing() {
 /// Walks tell each other where they have found nothing, while keys are put there and the memtable is frozen. None of
 /// the keys is passed over by who comes after its put.
 #[test]
-fn what_is_put_where_walks_found_nothing_is_found() {
+fn key_put_where_walks_found_nothing_is_found() {
     explore(|| {
         let (db, kvs) = create(options());
         (0..12u8).for_each(|n| kvs.put(&[n], b"value").unwrap());

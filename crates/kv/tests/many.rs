@@ -52,7 +52,7 @@ fn assert_holds(db: &Kvdb, model: &Model, kvss: usize) {
 }
 
 #[test]
-fn what_many_kvss_take_is_bounded() {
+fn space_and_dram_of_many_kvss_are_bounded() {
     const KVSS: usize = 400;
     const HOT: usize = 4;
     let devices = in_memory("", [8 * MIB, 256 * MIB, 256 * MIB]);

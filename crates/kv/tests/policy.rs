@@ -172,7 +172,7 @@ fn a_full_class_that_must_not_be_left_refuses_writes_until_there_is_room() {
 }
 
 #[test]
-fn what_must_not_leave_a_class_does_not_gather_elsewhere_while_that_is_nearly_full() {
+fn data_bound_to_a_nearly_full_class_does_not_gather_elsewhere() {
     let devices = devices(16 << 20, Some(4 << 20));
     let db = create(&devices);
     let kvs = db.create_kvs("k", "all=staging/none".parse::<Policy>().unwrap()).unwrap();

@@ -119,7 +119,7 @@ fn a_walk_passes_over_a_deleted_prefix_without_reading_it() {
 }
 
 #[test]
-fn what_was_written_later_stays_at_every_stage_of_its_life() {
+fn later_writes_stay_at_every_stage_of_their_life() {
     let (db, kvs, devices) = create();
     let other = db.create_kvs("other", Policy::default()).unwrap();
     other.put(b"ab", b"other").unwrap();

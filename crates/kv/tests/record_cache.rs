@@ -49,7 +49,7 @@ fn with_one_cached() -> (Kvdb, Kvs, Clock) {
 }
 
 #[test]
-fn what_newer_kvsets_say_nothing_of_is_still_found() {
+fn cached_record_is_found_under_newer_kvsets_without_its_key() {
     let (db, kvs, _) = with_one_cached();
     for n in 0..4u8 {
         kvs.put(&[n], SMALL).unwrap();
@@ -134,7 +134,7 @@ fn the_same_key_of_another_kvs_is_another_record() {
 
 /// Each way of deleting `key`, and then of forgetting that it was.
 #[test]
-fn what_was_deleted_stays_so_when_compaction_has_dropped_the_delete() {
+fn deleted_key_stays_deleted_when_compaction_has_dropped_the_delete() {
     type Delete = fn(&Kvs, &Clock);
     let ways: [Delete; 3] = [
         |kvs, _| kvs.delete(b"key").unwrap(),

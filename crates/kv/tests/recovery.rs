@@ -218,7 +218,7 @@ fn read_all(db: &Kvdb, oracle: &Oracle) {
 }
 
 #[test]
-fn what_the_log_holds_is_there_in_one_round_or_in_several() {
+fn log_is_replayed_in_one_round_or_in_several() {
     // Commands of a few LBAs, and of less than a frame, and of a whole segment.
     for largest in [1024, 4096, 1 << 20] {
         // In few segments the last round is left to maintenance, in many it is ingested, too.
@@ -255,7 +255,7 @@ fn what_the_log_holds_is_there_in_one_round_or_in_several() {
 /// Until maintenance comes to it, what was replayed lies under what is written, is copied, and is replayed
 /// again; and a log that has become long by that is ingested.
 #[test]
-fn what_is_left_to_maintenance_is_written_over_copied_and_replayed_again() {
+fn replayed_records_are_written_over_copied_and_replayed_again() {
     let options =
         test_options(Tuning { memtable_bytes: 4 << 20, block_bytes: 1 << 20, ..small_tuning() });
     let first = devices(1 << 20);

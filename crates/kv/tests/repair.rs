@@ -213,7 +213,7 @@ fn changes(devices: &Devices) -> u64 {
 }
 
 #[test]
-fn what_is_sound_is_repaired_to_itself() {
+fn sound_kvdb_is_repaired_to_itself() {
     for seed in 1..4 {
         let (devices, history) = build(seed, 700);
         let before = changes(&devices);

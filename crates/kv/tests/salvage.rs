@@ -296,7 +296,7 @@ fn a_kvs_that_was_dropped_before_its_records_were_ingested_stays_dropped() {
 
 /// Steps that were interrupted have given ids to what they wrote, and no manifest names them.
 #[test]
-fn what_an_interrupted_step_has_written_is_not_taken_for_what_came_later() {
+fn leftovers_of_an_interrupted_step_do_not_pass_for_later_data() {
     let name = |n: u8| if n.is_multiple_of(2) { "a" } else { "b" };
     for nth in 1.. {
         let devices = Devices { staging: None, ..devices() };

@@ -105,7 +105,7 @@ fn a_kvdb_in_files_is_full_when_their_file_system_is() {
 }
 
 #[test]
-fn what_is_in_the_log_has_room_whatever_others_take() {
+fn records_in_the_log_have_room_whatever_others_take() {
     let (system, devices) = in_files(12 << 20);
     let db = Kvdb::create_on(devices, test_options(small_tuning())).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();

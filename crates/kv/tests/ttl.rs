@@ -139,7 +139,7 @@ fn a_change_holds_for_what_is_put_from_then_on_and_survives() {
 }
 
 #[test]
-fn what_has_expired_as_a_whole_goes_unread() {
+fn kvsets_expired_as_a_whole_go_unread() {
     let (db, kvs, clock, devices) = create(10_000);
     for n in 0..6000u32 {
         kvs.put(&n.to_be_bytes(), &[1; 200]).unwrap();
@@ -169,7 +169,7 @@ fn what_has_expired_as_a_whole_goes_unread() {
 }
 
 #[test]
-fn what_has_expired_among_what_has_not_is_garbage() {
+fn expired_values_among_live_ones_are_garbage() {
     let (db, kvs, clock, _) = create(10_000);
     for (ttl_ms, first) in [(Some(10_000), 0), (None, 1)] {
         kvs.set_ttl_ms(ttl_ms).unwrap();

@@ -109,7 +109,7 @@ fn overtaken(nth: u64, size: usize, then_ingest: bool) -> Option<(Devices, usize
 }
 
 #[test]
-fn what_a_step_has_committed_late_is_found() {
+fn kvsets_committed_late_are_found() {
     for size in [10, 300] {
         for then_ingest in [true, false] {
             let images = (0..).map_while(|nth| overtaken(nth, size, then_ingest));
@@ -122,7 +122,7 @@ fn what_a_step_has_committed_late_is_found() {
 /// It has lower ids than the steps that the other lane has committed meanwhile, and may pass for one that was
 /// committed late. Deleted keys that it brings back count as uncertain.
 #[test]
-fn what_an_interrupted_step_has_left_replaces_nothing() {
+fn leftovers_of_an_interrupted_step_replace_nothing() {
     for size in [10, 300] {
         let mut back = 0;
         for nth in 0.. {

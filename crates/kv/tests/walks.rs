@@ -307,7 +307,7 @@ fn of_large_values_nothing_is_read_twice() {
 }
 
 #[test]
-fn what_comes_next_is_under_way_and_little_is_read_in_vain() {
+fn next_values_are_under_way_and_little_is_read_in_vain() {
     for in_order in [true, false] {
         let cold = Cold::new(4096, in_order);
         let seen = Arc::new(Mutex::new(Seen::default()));

@@ -574,7 +574,7 @@ mod tests {
 
     /// Something else is damaged, and the log is not.
     #[test]
-    fn what_was_acknowledged_before_it_stopped_becomes_durable_in_time() {
+    fn writes_acknowledged_before_a_stop_become_durable_in_time() {
         let (db, kvs, clock) = kvdb();
         kvs.put(b"k", b"v").unwrap();
         db.engine.stop(&KvError::Cancelled);
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_while_a_segment_is_opened_becomes_durable_in_time() {
+    fn writes_acknowledged_while_a_segment_opens_become_durable_in_time() {
         let device = |name| Arc::new(MemoryDevice::new(name, 16 << 20, 512));
         let plan = FaultPlan::new();
         let manifest = Arc::new(FaultDevice::new(device("m"), &plan));
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_while_it_closes_is_durable_or_closing_fails() {
+    fn writes_acknowledged_before_closing_are_durable_or_closing_fails() {
         let plan = FaultPlan::new();
         let (db, kvs, _) = kvdb_with(|device| Arc::new(FaultDevice::new(device, &plan)));
         db.ingest().unwrap();

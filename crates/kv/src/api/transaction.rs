@@ -328,7 +328,7 @@ mod tests {
     use esker_base::Rng;
 
     #[test]
-    fn what_a_transaction_overwrites_takes_no_dram() {
+    fn overwritten_values_of_a_transaction_take_no_dram() {
         let (db, kvs, _) = kvdb();
         kvs.put(b"0-old", b"old").unwrap();
         let mut transaction = db.transaction();

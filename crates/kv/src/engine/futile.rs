@@ -85,7 +85,7 @@ mod tests {
     use crate::types::stream::Stream;
 
     #[test]
-    fn what_found_no_room_is_not_written_again_before_anything_has_changed() {
+    fn step_without_room_is_not_repeated_before_a_change() {
         let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
         let tuning =
             Tuning { allocation_bytes: 4096, key_extent_bytes: 64 << 10, ..small_blocks() };

@@ -359,7 +359,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_lacks_room_for_a_memtable_gets_what_has_expired() {
+    fn writer_without_room_for_a_memtable_gets_expired_space() {
         for asks in [|kvs: &Kvs| kvs.put(b"k", b"v"), |kvs: &Kvs| kvs.engine.ingest_all().map(drop)]
         {
             let (db, kvs, clock) = kvdb();

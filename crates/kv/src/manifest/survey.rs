@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_record_that_cannot_be_applied_is_kept_and_nothing_of_it() {
+    fn survey_keeps_all_before_an_inapplicable_record_and_nothing_of_it() {
         let device = device();
         let manifest = Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
         manifest.commit(vec![kvs(2)]).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_named_once_is_not_named_later() {
+    fn structure_named_once_is_not_named_later() {
         let device = device();
         let extent = Extent { class: MediaClass::Capacity, lba: Lba(8), count: LbaCount(8) };
         let block =

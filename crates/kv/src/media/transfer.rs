@@ -132,7 +132,7 @@ mod tests {
     use esker_device::{Device, MemoryDevice};
 
     #[test]
-    fn what_exceeds_a_command_is_written_and_read_in_pieces() {
+    fn large_transfers_are_written_and_read_in_pieces() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("m", 1 << 20, 512));
         let mut port = Port::open(&*device, 4).unwrap();
         let transfer = Transfer::of(&Geometry { max_transfer_size: 1536, ..device.geometry() });

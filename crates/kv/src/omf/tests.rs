@@ -317,7 +317,7 @@ fn records_that_are_not_of_the_log_or_no_values_are_refused_there() {
 }
 
 #[test]
-fn what_is_encoded_is_decoded() {
+fn encoded_structures_are_decoded() {
     assert_eq!(ClassHeader::decode(&class_header().encode()), Ok(class_header()));
     for (kind, records) in [(FrameKind::Log, log_records()), (FrameKind::Aged, aged_records())] {
         let bytes = frame_of(kind, &records);

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_says_what_to_write() {
+    fn error_of_an_invalid_policy_says_how_to_write_one() {
         for (text, says) in [
             ("fastest", "staging-max-capacity"),
             ("", "staging-max-capacity"),

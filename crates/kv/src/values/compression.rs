@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compress_is_hardly_ever_tried() {
+    fn incompressible_values_are_hardly_ever_tried() {
         let mut rng = Rng::new(3);
         let mut packer = Packer::default();
         packer.begin(Compression::Auto);

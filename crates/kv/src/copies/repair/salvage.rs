@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_twice_is_told_once_in_the_order_of_finding() {
+    fn repeated_findings_are_told_once_in_order() {
         let mut found = Distinct::default();
         [3, 1, 3, 2, 1, 0].into_iter().for_each(|item| found.add(item));
         assert_eq!(found.in_order(), [3, 1, 2, 0]);

@@ -18,7 +18,7 @@ fn kvs(id: u32) -> Edit {
 }
 
 #[test]
-fn what_was_committed_is_read_back_across_many_regions() {
+fn committed_edits_are_read_back_across_many_regions() {
     let device = device();
     let manifest = Manifest::create(device.clone(), [7; 16], vec![kvs(1)]).unwrap();
     for id in 2..600u32 {

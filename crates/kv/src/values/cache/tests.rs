@@ -211,7 +211,7 @@ fn an_age_is_raised_by_whoever_knows_more_and_lowered_by_nobody() {
 }
 
 #[test]
-fn what_expires_is_found_by_its_address_alone() {
+fn expiring_record_is_found_by_its_address_alone() {
     let cache = RecordCache::new(16 * MIB);
     let version = Version { address: at(1), age: Seqno(10), expires: true };
     assert!(with_key(1, |key| cache.insert(key, &version, &[b"one"], Origin::Medium)));
