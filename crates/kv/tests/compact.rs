@@ -226,7 +226,7 @@ fn a_compaction_is_watched_and_cancelled_and_only_one_runs_at_a_time() {
     put(&kvs, 0..2000);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Someone who writes all the time would keep it busy for long.
+        // A writer that never pauses would keep it busy for long.
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
                 put(&kvs, 0..100);

@@ -1,5 +1,5 @@
 //! The protocols between threads under a scheduler that decides at every lock, atomic, pointer and device
-//! command who goes on (`shuttle`: Burckhardt et al., "A Randomized Scheduler with Probabilistic
+//! command which thread goes on (`shuttle`: Burckhardt et al., "A Randomized Scheduler with Probabilistic
 //! Guarantees of Finding Bugs", ASPLOS 2010). It is the engine's own source; what is replaced is in
 //! `src/sync.rs`. A wait that nothing but a timeout would end counts as a deadlock.
 //!
@@ -23,7 +23,7 @@ use esker_sim::{CrashRecorder, ImageId};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
 
-/// Tries schedules of `scenario`: half at random, half with few changes of who goes first.
+/// Tries schedules of `scenario`: half at random, half with few changes of the thread that goes first.
 fn explore(scenario: fn()) {
     let schedules = std::env::var("ESKER_SCHEDULES").map_or(400, |count| count.parse().unwrap());
     let mut config = shuttle::Config::new();
@@ -400,7 +400,7 @@ fn two_workers_on_one_tree_lose_nothing() {
 }
 
 /// Walks tell each other where they have found nothing, while keys are put there and the memtable is frozen. None of
-/// the keys is passed over by who comes after its put.
+/// the keys is passed over by a walk that comes after its put.
 #[test]
 fn key_put_where_walks_found_nothing_is_found() {
     explore(|| {

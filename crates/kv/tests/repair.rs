@@ -121,8 +121,8 @@ fn build(seed: u64, writes: usize) -> (Devices, History) {
 /// Which KVS it was, by its name in a repaired KVDB.
 fn found_as(name: &str) -> usize {
     match name {
-        // Ids go on behind what who founded it may have given out. The first is the log's, and each KVS has one
-        // for its first leaf.
+        // Ids go on behind those that the KVDB's founder may have given out. The first is the log's, and each KVS
+        // has one for its first leaf.
         "a" | "kvs-4098" => 0,
         "b" | "kvs-4100" => 1,
         "c" | "kvs-4102" => 2,

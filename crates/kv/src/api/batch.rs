@@ -72,7 +72,7 @@ impl Batch {
         self.names.entry(kvs.id).or_insert_with(|| kvs.name.clone());
     }
 
-    /// Learns from `view` what its KVSs are called.
+    /// Learns the names of its KVSs from `view`.
     pub(crate) fn name_as_in(&mut self, view: &View) {
         for record in &self.records {
             if let Some(tree) = view.tree(record.kvs) {

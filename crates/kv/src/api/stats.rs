@@ -1,4 +1,4 @@
-//! Statistics: what the engine has done and holds, as a struct that becomes JSON.
+//! Statistics: the engine's work and content, as a struct that becomes JSON.
 
 use std::sync::atomic::Ordering;
 
@@ -68,7 +68,7 @@ pub struct ClassStats {
     pub class: MediaClass,
     /// The device's name.
     pub device: String,
-    /// Its size, or the size it may grow to; not less than what is used.
+    /// Its size, or the size it may grow to; not less than the bytes used.
     pub capacity_bytes: u64,
     /// Allocated, freed but not yet discarded extents included.
     pub used_bytes: u64,
@@ -120,7 +120,7 @@ pub struct Dram {
     pub log_buffer_bytes: u64,
     pub filter_bytes: u64,
     pub index_bytes: u64,
-    /// KVSs, leaves and kvsets themselves, with what the manifest knows of each, and the ranges of keys that cursors
+    /// KVSs, leaves and kvsets themselves, with the manifest's knowledge of each, and the ranges of keys that cursors
     /// have found to be deleted.
     pub structure_bytes: u64,
     pub key_page_bytes: u64,
@@ -225,7 +225,7 @@ pub struct TransactionStats {
     pub conflicts: u64,
     /// Ended because they were open for too long.
     pub expired: u64,
-    /// DRAM of what is kept only to find conflicts, in bytes.
+    /// DRAM of memtables kept only to find conflicts, in bytes.
     pub history_bytes: u64,
 }
 
@@ -242,7 +242,7 @@ pub struct KvsStats {
     /// Size of these records with no value compressed. Exact for each block of values; of a block that is garbage
     /// in part it takes the same part.
     pub plain_value_bytes: u64,
-    /// The time to live of what is put, in milliseconds.
+    /// The time to live of values that are put, in milliseconds.
     pub ttl_ms: Option<u64>,
     pub root_kvsets: usize,
     pub leaves: usize,

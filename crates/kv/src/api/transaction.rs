@@ -146,8 +146,8 @@ impl Transaction {
     }
 
     /// Like [`Transaction::get`], and committing fails when someone else has written the key since the
-    /// beginning, as if it were written here. A transaction that writes nothing commits all the same: what it
-    /// has read is of one moment.
+    /// beginning, as if it were written here. A transaction that writes nothing commits all the same: its reads are
+    /// of one moment.
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -240,7 +240,7 @@ impl Transaction {
 
     /// Hands on the own writes that no newer one hides, in an order in which they can be done.
     fn each_own(&self, mut each: impl FnMut(KvsId, &[u8], Change<'_>)) {
-        // Before what was written under them later; what was written earlier is left out.
+        // Before later writes under them; earlier ones are left out.
         for (kvs, prefixes) in self.own.prefixes() {
             prefixes.iter().for_each(|prefix| each(kvs, prefix, Change::DeletePrefix));
         }
@@ -281,7 +281,7 @@ impl Transaction {
         self.each_own(|kvs, key, change| batch.push(kvs, key, change));
         self.sight.load().iter().for_each(|view| batch.name_as_in(view));
         let result = if batch.is_empty() {
-            // Nothing to order itself after: what it read was consistent.
+            // Nothing to order itself after: its reads were consistent.
             self.sight.load().as_ref().map(|_| None).ok_or_else(|| self.over())
         } else {
             self.engine.write_batch(&batch, |_| self.check(&batch)).map(Some)
@@ -308,7 +308,7 @@ impl Transaction {
             let kvs = view.tree(kvs).map(|tree| tree.name.to_string()).unwrap_or_default();
             return Err(KvError::TransactionConflict { kvs, key: key.to_vec() });
         }
-        // After the search: what it relied on was kept until now.
+        // After the search: the history it relied on was kept until now.
         if self.sight.load().is_none() { Err(self.over()) } else { Ok(()) }
     }
 }

@@ -19,7 +19,7 @@ use crate::types::options::Maintenance;
 use crate::values::block::ValueBlock;
 
 impl Engine {
-    /// Makes every record up to `seqno` durable, together with what others have appended since.
+    /// Makes every record up to `seqno` durable, together with records that others have appended since.
     pub(crate) fn flush_through(&self, seqno: Seqno) -> Result<()> {
         let mut leader = self.flushing.lock();
         let durable = self.durable.load();
@@ -52,7 +52,7 @@ impl Engine {
         self.room.notify_all();
         if begins {
             match self.options.maintenance {
-                // That may wait for discards and for the manifest, and what is acknowledged meanwhile for a flush.
+                // That may wait for discards and for the manifest, and writes acknowledged meanwhile for a flush.
                 Maintenance::Threads => drop(self.opening.notify_one()),
                 Maintenance::Manual => self.open_ahead(&mut self.writer.lock()),
             }
@@ -81,7 +81,7 @@ impl Engine {
     }
 }
 
-/// Waits of one writer for another are long from this on: shorter ones are what a lock costs.
+/// Waits of one writer for another are long from this on: shorter ones are the cost of a lock.
 pub(crate) const LONG_WAIT: Duration = Duration::from_millis(1);
 
 impl Engine {

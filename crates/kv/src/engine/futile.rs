@@ -37,8 +37,8 @@ pub(crate) struct Futile {
     tries: Vec<Try>,
 }
 
-/// How long the first wait is, for what cannot be seen to have changed: what others held for a moment, what has
-/// expired.
+/// How long the first wait is, for changes that cannot be seen: space that others held for a moment, values that
+/// have expired.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// And how long any wait is at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
@@ -67,7 +67,7 @@ impl Futile {
         self.tries.push(Try { job, full: full.clone(), free, ended: after.now, wait });
     }
 
-    /// Forgets all: what steps do has changed.
+    /// Forgets all: the work of steps has changed.
     pub(crate) fn clear(&mut self) {
         self.tries.clear();
     }

@@ -9,7 +9,7 @@
 //! 2. All records of a batch are in one frame.
 //! 3. A segment is in the manifest before a frame is written to it.
 //! 4. Segments are used in the order of their ids.
-//! 5. Frames are never overwritten: what a torn frame leaves behind is padding for ever.
+//! 5. Frames are never overwritten: the remains of a torn frame are padding for ever.
 
 use std::sync::Arc;
 
@@ -135,7 +135,7 @@ impl LogTail {
         [&self.segment].into_iter().chain(&self.spare)
     }
 
-    /// Gives back the room of what was not written of them; nothing is written to them any more.
+    /// Gives back the room of their unwritten parts; nothing is written to them any more.
     pub(crate) fn let_go(&self) -> Result<()> {
         self.segment.allocation.let_go(self.position)?;
         self.spare.as_ref().map_or(Ok(()), |spare| spare.allocation.let_go(0))

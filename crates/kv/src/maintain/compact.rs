@@ -149,12 +149,12 @@ impl Compaction {
         Intake::begin(engine, self.kvs, &inputs, &Rewrite::All, windows).map(Some)
     }
 
-    /// The age of what comes of it.
+    /// The age of its output.
     pub(crate) fn age(&self) -> Seqno {
         self.inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or_default()
     }
 
-    /// The ids of what it takes the place of.
+    /// The ids of the kvsets that it replaces.
     pub(crate) fn removed(&self) -> impl Iterator<Item = KvsetId> + '_ {
         self.inputs.iter().map(|kvset| kvset.edit.id)
     }

@@ -1,11 +1,11 @@
 //! The choice of the next step of maintenance: which is worth doing now, and how urgent it is. `steps.rs` does it.
 //!
 //! Three things make a step due. One is a threshold that keeps searches short: kvsets of a root, kvsets
-//! and keys of a leaf. The other is space: when the media hold more than the goal allows for what is
-//! live, the step goes first that saves most bytes for each byte it writes. The third is scans: when they
-//! have read as many bytes in vain, because a leaf's values do not lie in key order, as it would cost to
-//! put them in order, that is done. So it never costs more than has been wasted already. Likewise when walks have
-//! passed over so much that is deleted or has expired.
+//! and keys of a leaf. The other is space: when the media hold more than the goal allows for the live bytes, the
+//! step goes first that saves most bytes for each byte it writes. The third is scans: when they have read as many
+//! bytes in vain, because a leaf's values do not lie in key order, as it would cost to put them in order, that is
+//! done. So it never costs more than has been wasted already. Likewise when walks have passed over so much that is
+//! deleted or has expired.
 //!
 //! Live bytes are exact where keys were merged: each kvset counts the bytes it refers to in each block. Garbage
 //! that newer kvsets make in older ones shows when they are merged. Until then it is estimated from the filters: of
@@ -43,10 +43,11 @@ pub(crate) struct Thresholds {
     space_percent: u64,
 }
 
-/// A spill is no more urgent, in percent: staging may hold many times what makes one due, and leaves are to be merged.
+/// A spill is no more urgent, in percent: staging may hold many times the bytes that make one due, and leaves are
+/// to be merged.
 const URGENT: u64 = 300;
 
-/// A step that saves less than this share of what it writes is not worth it.
+/// A step that saves less than this share of the bytes that it writes is not worth it.
 const LEAST_GAIN: u64 = 20;
 
 /// A leaf splits into so many at most.
@@ -85,7 +86,7 @@ impl Situation<'_> {
         let staging = staging.map_or(0, full);
         let &Tuning { root_kvsets, compact_kvsets, .. } = self.tuning;
         let (spill_bytes, space_percent) = (self.spill_bytes(), self.space_percent);
-        // While nothing more comes, what is old is found sooner and read in order when it is spilled early.
+        // While nothing more comes, old data is found sooner and read in order when it is spilled early.
         let spill_bytes = if self.is_quiet { spill_bytes / 4 } else { spill_bytes };
         let merges_early = false;
         let at =
@@ -130,7 +131,7 @@ impl Situation<'_> {
         SpaceUse { used, live }
     }
 
-    /// The steps that are worth doing now: first what exceeds its threshold by most.
+    /// The steps that are worth doing now: first those that exceed their threshold by most.
     pub(crate) fn due(&self) -> Vec<Job> {
         let view = self.view;
         let at = self.thresholds();
@@ -146,7 +147,7 @@ impl Situation<'_> {
             let urgency = (root_bytes * 100 / self.spill_bytes().max(1)).clamp(100, URGENT);
             let urgency = usize::try_from(urgency).unwrap_or(usize::MAX);
             // The fullest first; the others in case it finds no room. When small ones together hold half, they go: else
-            // what they hold would leave ever less to those that are written to most.
+            // their data would leave ever less to those that are written to most.
             let mut trees: Vec<_> = view.trees.values().filter(|it| !it.root.is_empty()).collect();
             let is_small = |tree: &Tree| tree.root_bytes <= self.small_bytes();
             let small = trees.iter().filter(|tree| is_small(tree));
@@ -253,7 +254,7 @@ impl Situation<'_> {
             return Some((urgency, Job::Sort { kvs, leaf: leaf.id }));
         }
         let next = tree.leaves.get(n + 1)?;
-        // Both halves of a split exceed this by far: what was split is not joined at once.
+        // Both halves of a split exceed this by far: the parts are not joined at once.
         if leaf.key_bytes() + next.key_bytes() > large / 4 {
             return None;
         }
@@ -334,7 +335,7 @@ impl Situation<'_> {
         class.free_bytes / 2 > leaf.value_bytes() + class.reserve_bytes
     }
 
-    /// The steps that bring the media closer to `goal` percent of what is live, best first, with
+    /// The steps that bring the media closer to `goal` percent of the live bytes, best first, with
     /// their urgency; none when they are there.
     pub(crate) fn savings(&self, goal: u64) -> Vec<(usize, Job)> {
         let blocks = self.blocks();
@@ -367,7 +368,7 @@ impl Situation<'_> {
     }
 
     /// The most keys that are rewritten as one, in bytes: a kvset of the root that is aged, a leaf that is merged.
-    /// All of them are there twice until that is done, and may have nothing but what is kept for maintenance.
+    /// All of them are there twice until that is done, and may have nothing but the reserve for maintenance.
     fn most_keys(&self, policy: &Policy) -> u64 {
         self.most_at(policy.old_keys, |class| class.reserve_bytes) / 4
     }
@@ -412,8 +413,8 @@ impl Situation<'_> {
         (cost / LEAST_GAIN).max(2 * self.tuning.allocation_bytes)
     }
 
-    /// A spill lets go of log segments and of blocks that others share, and of what newer versions hide. With the part
-    /// of it that others have to let go of, too.
+    /// A spill lets go of log segments and of blocks that others share, and of values that newer versions hide.
+    /// With the part of it that others have to let go of, too.
     fn saved_by_spill(&self, tree: &Tree, blocks: &Blocks<'_>) -> Option<(Saving, u64)> {
         if tree.root.is_empty() {
             return None;

@@ -60,7 +60,7 @@ impl Engine {
 
     pub(crate) fn lane_loop(&self, step: impl Fn(&Engine) -> Result<bool>) {
         loop {
-            // First: who closes or stops the engine sets that, and then makes a new generation.
+            // First: a caller that closes or stops the engine sets that, and then makes a new generation.
             let seen = *self.work.generation.lock();
             if self.closing.load(Ordering::Acquire) || self.stopped().is_some() {
                 break;

@@ -1,4 +1,4 @@
-//! The state of a manifest: what the edits of all its records add up to, and the edits that build it anew.
+//! The state of a manifest: the sum of the edits of all its records, and the edits that build it anew.
 
 use std::collections::BTreeMap;
 

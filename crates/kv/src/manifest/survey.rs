@@ -1,4 +1,4 @@
-//! Reads what is left of a damaged manifest.
+//! Reads the remains of a damaged manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl Survey {
         Ids::may_be_named_after(id, last) && !self.named.contains(&id)
     }
 
-    /// Adds what records say that are whole by themselves. Those before `behind`, an epoch and an index, have
-    /// come to what the state says.
+    /// Adds the edits of records that are whole by themselves. Those before `behind`, an epoch and an index, are in
+    /// the state.
     fn add_records(&mut self, mut medium: Medium, behind: (u64, u64)) {
         let mut records = Vec::new();
         for region in 0..2 {
@@ -79,7 +79,7 @@ impl Survey {
 }
 
 impl Manifest {
-    /// Reads what is left of the manifest on `device`, and writes nothing.
+    /// Reads the remains of the manifest on `device`, and writes nothing.
     ///
     /// # Errors
     /// `Unsupported` when another release wrote it.

@@ -47,7 +47,7 @@ pub(crate) struct Media {
     freed: Mutex<Vec<Extent>>,
     /// Where writes of steps are under way: what is freed of it is not free before they have ended.
     written_now: Mutex<Vec<Extent>>,
-    /// Held by who discards.
+    /// Held by the thread that discards.
     reclaiming: Mutex<()>,
     /// Set when nobody knows any more what the manifest refers to: nothing is freed from then on.
     pub(crate) keeps_all: AtomicBool,

@@ -1,4 +1,4 @@
-//! The free space of a device: which LBAs nobody has, and who may take them.
+//! The free space of a device: which LBAs are free, and for which purposes they may be taken.
 
 use std::collections::BTreeMap;
 

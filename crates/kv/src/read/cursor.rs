@@ -502,7 +502,7 @@ impl Drop for Cursor {
 }
 
 /// How many rows to get at a time for a walk that has come to `taken`: those that are expected, at once.
-/// Where nothing is: one for who wants one, then so many that a drive has something to do, then in
+/// Where nothing is: one for a caller that wants one, then so many that a drive has something to do, then in
 /// proportion, so that little is read in vain.
 fn rows_ahead(taken: usize, expected: usize) -> usize {
     match taken {

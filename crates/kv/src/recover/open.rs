@@ -144,7 +144,7 @@ impl Engine {
         newest.hold(&log.segments);
         self.show_replayed(round.parts, next);
         if log.segments.len() <= LEFT_SEGMENTS || !self.ingest_replayed()? {
-            // It counts as durable, and who was killed may have written it without a flush.
+            // It counts as durable, and a killed process may not have flushed it.
             self.classes.flush()?;
         }
         Ok(())

@@ -52,7 +52,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// The scheduler chooses who is next.
+    /// The scheduler chooses the next thread.
     pub(crate) fn unlock_fair(this: Self) {
         drop(this);
     }

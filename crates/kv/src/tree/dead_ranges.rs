@@ -97,7 +97,7 @@ impl DeadRanges {
         self.known.lock().bytes as u64
     }
 
-    /// The bounds of the range that holds `key`, for who reads as of a seqno and a time.
+    /// The bounds of the range that holds `key`, for a reader as of a seqno and a time.
     pub(crate) fn around(
         &self,
         kvs: KvsId,

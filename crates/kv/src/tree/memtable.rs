@@ -56,7 +56,7 @@ pub(crate) struct Memtable {
 /// smallest.
 const FILTER_PART: usize = 256;
 /// Keys and values go to chunks of this size, which a memtable's successor uses again: to map as much anew and to
-/// touch it costs who writes as much as to fill it.
+/// touch it costs a writer as much as to fill it.
 const CHUNK_BYTES: usize = 256 << 10;
 
 impl Memtable {
@@ -109,7 +109,7 @@ impl Memtable {
 
     /// Adds a version of a key. Called in seqno order.
     pub(crate) fn insert(&self, kvs: KvsId, key: &[u8], seqno: Seqno, written: Written<'_>) {
-        // Before the map: who finds the key there may find it here.
+        // Before the map: a reader that finds the key there may find it here.
         self.filter.add(key_hash(key));
         self.map.insert(&Position { kvs, key, seqno }, written);
         self.last_seqno.store(seqno);

@@ -25,9 +25,9 @@
 //!   delete that compaction has dropped, with all that it hid, and then the tree remembers the age up to which it
 //!   has forgotten deletes ([`crate::tree::view::Tree::is_newest`]).
 //!
-//! So publishing a view need not invalidate anything, and does not race with who fills the cache.
-//! Ids of KVSs are never given out again. Whether a record has expired is for its reader to say, who
-//! has no expiry here: such records are found by their address alone.
+//! So publishing a view need not invalidate anything, and does not race with threads that fill the cache.
+//! Ids of KVSs are never given out again. Whether a record has expired is for its reader to say, which has no
+//! expiry here: such records are found by their address alone.
 //!
 //! Invariants
 //! 1. A record found at an address is exactly the one inserted for it.

@@ -25,7 +25,7 @@ use crate::values::cache::record::RecordKey;
 
 type OpenBlocks = BTreeMap<BlockId, Arc<ValueBlock>>;
 
-/// Salvages what `state` names: leaves, root, log, each from its oldest structure on.
+/// Salvages the structures that `state` names: leaves, root, log, each from its oldest structure on.
 pub(super) fn salvage(
     salvage: &mut Salvage<'_>,
     state: &State,
@@ -118,7 +118,7 @@ impl<'a> Walk<'a> {
         let kvs = self.edit.kvs;
         let (lower, upper) = self.bounds;
         match self.prefixes() {
-            // They hide what is older, here and nowhere else, and none of the kvset's own keys.
+            // They hide older keys, here and nowhere else, and none of the kvset's own keys.
             Ok(prefixes) => {
                 for prefix in prefixes.iter() {
                     salvage.delete_prefix(kvs, prefix, lower, upper)?;

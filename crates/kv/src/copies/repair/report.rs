@@ -14,13 +14,13 @@ use crate::types::class::MediaClass;
 pub enum ManifestState {
     /// It could be read as an open would read it.
     Whole,
-    /// Changes after its newest sound part are lost; what they made was searched for on the media.
+    /// Changes after its newest sound part are lost; the structures that they made were searched for on the media.
     Damaged,
-    /// None of it could be used: the order of what was found is by ids, names are invented.
+    /// None of it could be used: the structures found are ordered by ids, names are invented.
     Lost,
 }
 
-/// Account of a repair: what it has salvaged, and what it has not.
+/// Account of a repair: the data that it has salvaged, and the data that it has not.
 #[derive(Clone, Debug, Serialize)]
 pub struct RepairReport {
     /// State in which the manifest was found.

@@ -1,4 +1,4 @@
-//! Writes what was salvaged to the new KVDB, and keeps account of it.
+//! Writes salvaged data to the new KVDB, and keeps account of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +18,10 @@ use crate::write::put::{size_with_expiry, with_expiry};
 /// A batch is written when it holds so many bytes of records, if the new KVDB takes such batches.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// The new KVDB and the account. Whatever is put later hides what was put before.
+/// The new KVDB and the account. Later puts hide earlier ones.
 pub(crate) struct Salvage<'a> {
     into: &'a Kvdb,
-    /// Records to be written together, as the log has them: an expiry stays what it was.
+    /// Records to be written together, as the log has them: an expiry stays as it was.
     batch: Vec<u8>,
     batch_max: usize,
     kvss: BTreeMap<KvsId, SalvagedKvs>,
@@ -60,7 +60,7 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Makes a KVS for what the damaged KVDB has under this id.
+    /// Makes a KVS for the damaged KVDB's KVS of this id.
     pub(super) fn create(&mut self, id: KvsId, name: &str, options: KvsOptions) -> Result<()> {
         // A name may have been given to a new KVS after the old one was dropped, and be too long for more.
         let names = [name.to_owned(), format!("{name}.{id}"), format!("kvs-{id}")];
@@ -96,7 +96,7 @@ impl<'a> Salvage<'a> {
         Ok(self.kvss.get_mut(&id))
     }
 
-    /// Does what a record of the damaged KVDB did; what it puts has the same expiry.
+    /// Repeats the change of a record of the damaged KVDB; a put has the same expiry.
     pub(super) fn apply(&mut self, record: &Record<'_>, expiry: Expiry) -> Result<()> {
         let Some(target) = self.target(record.kvs)? else { return Ok(()) };
         match record.change {
@@ -238,7 +238,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Makes everything durable and counts what is there.
+    /// Makes everything durable and counts the keys.
     pub(super) fn finish(mut self, manifest: ManifestState) -> Result<RepairReport> {
         self.write()?;
         self.into.sync()?;

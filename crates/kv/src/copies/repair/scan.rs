@@ -69,8 +69,8 @@ impl Scanned {
         found
     }
 
-    /// Lets go of what another KVDB has left, where class headers say whose the media are and there are ids as
-    /// their KVDB gives them out. Those of a copy do not follow from its uuid.
+    /// Lets go of structures that another KVDB has left, where class headers say whose the media are and there are
+    /// ids as their KVDB gives them out. Those of a copy do not follow from its uuid.
     fn keep_own(&mut self) {
         let headers = self.media.iter().filter_map(|media| media.header().ok());
         let origins = headers.map(|header| Ids::origin_of(Ids::begin(header.uuid)));

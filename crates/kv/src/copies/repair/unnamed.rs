@@ -1,15 +1,15 @@
 //! Structures that no manifest names any more, in the order in which they were most likely written.
 //!
 //! Ids are given out in the order of time, and the log has seqnos. A version of a key that aging wrote has
-//! lost its seqno, but its record is a copy, but for what compression does: where the log still holds the
+//! lost its seqno, but its record is a copy, but for its compression: where the log still holds the
 //! same record, the seqno is known again. Where it does not, a log segment that was begun after the version
 //! was written is newer. For the rest the log is believed, because space that is free again mostly reads as
 //! zeroes, and the key is counted as uncertain. A deleted prefix of the log stands for each key it covers; a
 //! version that may be newer, because the prefix is in an older segment, comes back and is uncertain.
-//! A value that was older than the manifest's sound part already, and is in use by what is younger, is found by
+//! A value that was older than the manifest's sound part already, and is in use by younger structures, is found by
 //! its key page: key, offset and size.
-//! A kvset that may have been named late, after others with higher ids, may as well be what a step left that was
-//! interrupted. It speaks for keys of which nothing else is known, and so do values that only it refers to.
+//! A kvset that may have been named late, after others with higher ids, may as well be left over from an
+//! interrupted step. It speaks for keys of which nothing else is known, and so do values that only it refers to.
 //! Prefixes in kvsets are passed over, because only the manifest knew in which leaf they hide anything.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ use crate::types::expiry::Expiry;
 use crate::types::ids::{BlockId, KvsId, KvsetId, Seqno};
 use crate::values::block::ValueBlock;
 
-/// Salvages what the survey's state does not name.
+/// Salvages the structures that the survey's state does not name.
 pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanned) -> Result<()> {
     let state = survey.state.as_ref();
     let known = state.map_or(0, |state| state.last_id);
@@ -112,8 +112,8 @@ fn read_page(media: &Media, at: Lba, kvset: KvsetId, index: u32) -> Option<Page<
     Page::verify(bytes[..PAGE_SIZE].to_vec(), kvset, index).ok()
 }
 
-/// Hands out what a page says by itself: short values, and deletes. Where a longer value is, only the manifest
-/// knew; its record says by itself whose it is.
+/// Hands out the records that a page holds itself: short values, and deletes. Where a longer value is, only the
+/// manifest knew; its record says by itself whose it is.
 fn keys<'a>(
     salvage: &mut Salvage<'a>,
     found: &Scanned,
@@ -263,7 +263,7 @@ impl References {
         self.values.get(&at).copied()
     }
 
-    /// Puts what lost structures refer to in a block that is older than the state, where nothing else is
+    /// Puts the records that lost structures refer to in a block that is older than the state, where nothing else is
     /// known of the key.
     fn fill_in(
         &self,
@@ -281,7 +281,7 @@ impl References {
     }
 }
 
-/// Decides which versions stay, by what the log holds.
+/// Decides which versions stay, by the log's records.
 struct Order {
     log: LogVersions,
     references: References,
@@ -347,7 +347,7 @@ impl Order {
         let in_log = self.log.of_key(hash(kvs, key));
         let last = in_log.last().map(|version| (version.seqno, version.segment));
         let covered_by = self.log.covered_by(kvs, key);
-        // The log has this version as well, or what it has last was written after this: it decides.
+        // The log has this version as well, or its last version was written after this: it decides.
         let decides = last.max(covered_by).is_some_and(|(_, segment)| segment.0 > id) || {
             let fingerprint = fingerprint(record);
             in_log.iter().any(|version| version.fingerprint == fingerprint)

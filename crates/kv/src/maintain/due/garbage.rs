@@ -18,7 +18,7 @@ pub(crate) struct SpaceUse {
 }
 
 impl SpaceUse {
-    /// Bytes used for each 100 that are live, rounded up: what is over a goal by little is over it.
+    /// Bytes used for each 100 that are live, rounded up, so that any excess over a goal counts.
     pub(crate) fn percent(self) -> u64 {
         (self.used * 100).div_ceil(self.live.max(1))
     }
@@ -30,11 +30,11 @@ pub(crate) struct Freed {
     /// Bytes that are referred to in the blocks, and have to be moved.
     pub(crate) moved: u64,
     pub(crate) alone: u64,
-    /// The part of what goes when all others let go of it, too.
+    /// The part of the bytes that go when all others let go of them, too.
     pub(crate) together: u64,
 }
 
-/// Which blocks there are, and what refers to them.
+/// The blocks there are, and the references to them.
 pub(crate) struct Blocks<'v> {
     blocks: BTreeMap<BlockId, (&'v Arc<ValueBlock>, u64)>,
     /// Segments from this one on take all they have: replay may need them.
@@ -75,7 +75,7 @@ impl<'v> Blocks<'v> {
     }
 
     /// The garbage of blocks that goes when a root no longer refers to them. It goes with the last KVS that lets go
-    /// of a block: with the one that holds most of what lives there, or else each frees its part.
+    /// of a block: with the one that holds most of the live bytes there, or else each frees its part.
     pub(crate) fn freed_by(&self, root: &[Arc<Kvset>]) -> Freed {
         let mut own: BTreeMap<BlockId, (&ValueBlock, u64)> = BTreeMap::new();
         for (block, bytes) in root.iter().flat_map(|kvset| &kvset.blocks) {
@@ -139,7 +139,7 @@ fn hidden_by(newer: &[Arc<Kvset>], older: &Kvset) -> u64 {
     counted.map_or(0, |()| share(older.bytes(), hidden, looked))
 }
 
-/// `part` of `of` parts of a whole; what indexes say may be anything.
+/// `part` of `of` parts of a whole; the numbers of indexes may be anything.
 pub(crate) fn share(whole: u64, part: u64, of: u64) -> u64 {
     let share = u128::from(whole) * u128::from(part) / u128::from(of.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)

@@ -116,7 +116,7 @@ impl Shares {
             return if leave { own } else { Home::Log };
         };
         let between = self.bytes - bytes;
-        // A spill reads what lies between two records that are near each other, and else each alone.
+        // A spill reads the bytes between two records that are near each other, and else each alone.
         let in_vain = if between / records > GAP { records * LONE_READ } else { between };
         let thin = in_vain >= READ_IN_VAIN * bytes;
         let stays = (!thin).then_some(class);

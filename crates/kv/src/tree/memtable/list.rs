@@ -22,7 +22,7 @@
 //! Invariants
 //! 1. Words are written before a link leads to their node, and only links change then.
 //! 2. At each height, nodes ascend by KVS and key, newest first.
-//! 3. Only who holds `tail` writes.
+//! 3. Only the holder of `tail` writes.
 //!
 //! Its atomics are no choices of the scheduler in tests that have one: they would be nearly all of them.
 

@@ -1,4 +1,4 @@
-//! Reading several records at once: for cursors, and for who gets several keys.
+//! Reading several records at once: for cursors, and for callers that get several keys.
 
 use super::RecordCache;
 use super::shard::Shard;

@@ -224,7 +224,7 @@ impl Shard {
         let most = *evicted + AT_ONCE;
         while !self.fits(0) {
             if *evicted == most {
-                // As much as there is: who takes in a record meanwhile does not evict all the rest for it.
+                // As much as there is: an insert meanwhile does not evict all the rest.
                 self.capacity = self.used() - self.segments.spare_bytes() + SEGMENT;
                 return false;
             }

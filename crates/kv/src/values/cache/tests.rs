@@ -297,7 +297,7 @@ fn a_smaller_capacity_comes_a_few_segments_at_a_time() {
             "{before} bytes and then {now}"
         );
         before = now;
-        // Nor does who comes in between evict all the rest.
+        // Nor does an insert in between evict all the rest.
         (0..20).for_each(|n| _ = insert(&cache, 1_000_000 + 100 * calls + n, &[&[7; 900]]));
         assert!(before.abs_diff(used()) <= 8 * to_u64(SEGMENT));
     }
