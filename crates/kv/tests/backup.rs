@@ -1,4 +1,4 @@
-//! Backups: a copy holds what was visible when it began, whatever is written, fails or crashes
+//! Backups: a copy holds all that was visible when it began, whatever is written, fails or crashes
 //! meanwhile, and is whole or no KVDB at all.
 
 mod common;

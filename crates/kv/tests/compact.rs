@@ -34,7 +34,7 @@ fn sound(devices: &Devices) {
     assert_eq!(Kvdb::check_on(devices).unwrap().findings, Vec::<String>::new());
 }
 
-/// Larger leaves and blocks than elsewhere, so that what is counted is data and not padding.
+/// Larger leaves and blocks than elsewhere, so that the counted bytes are data and not padding.
 fn counted() -> Options {
     test_options(Tuning { leaf_key_bytes: 256 << 10, gather_bytes: 256 << 10, ..small_tuning() })
 }

@@ -22,7 +22,7 @@ enum Fate {
     Noticed,
     /// All data is as it was.
     Harmless,
-    /// Taken for what a crash tore: the last flush is missing.
+    /// Taken for a torn write of a crash: the last flush is missing.
     Torn,
 }
 
@@ -275,7 +275,7 @@ fn an_older_value_of_another_size_in_the_place_of_a_value_is_noticed() {
     must_name(&error, "an older value");
 }
 
-/// A walk gives out every record that lies before a damaged key page, and then says what it met.
+/// A walk gives out every record that lies before a damaged key page, and then returns the error that it met.
 #[test]
 fn a_walk_comes_as_far_as_what_is_sound() {
     let tuning = Tuning { leaf_key_bytes: 1 << 20, ..small_tuning() };

@@ -1,5 +1,5 @@
 //! Whatever a build has written, every later build reads: KVDBs that versions of the format left, in
-//! `testdata/images/`. Each is opened, checked, compared with what was written down beside it, worked on,
+//! `testdata/images/`. Each is opened, checked, compared with the text beside it, worked on,
 //! and repaired.
 //!
 //! An image is never written anew. When a version of the format is finished,
@@ -134,7 +134,7 @@ fn shown(db: &Kvdb) -> String {
     listing(&found)
 }
 
-/// Compares all that `devices` show with what is expected.
+/// Compares all that `devices` show with the expected content.
 fn compare(what: &str, devices: &Devices, expected: &str) {
     let options = options();
     let clock = options.clock.clone();

@@ -1,5 +1,5 @@
 //! Which placement id each write carries, on devices that offer any number of them. The devices
-//! tell, and what a write belongs to is read from its bytes or follows from the policy: the engine
+//! tell, and the stream of a write is read from its bytes or follows from the policy: the engine
 //! is asked only where it says the same of itself.
 
 mod common;

@@ -1,4 +1,4 @@
-//! Read-only opening: everything can be read, what is only in the log included, nothing is written to
+//! Read-only opening: everything can be read, records that are only in the log included, nothing is written to
 //! any device, and readers do not exclude each other.
 
 mod common;

@@ -213,7 +213,7 @@ fn large_values_take_one_device_read_too() {
 /// Values age in key order, into a block or two for each spill, and stay there when keys are
 /// compacted: neighbours lie in as many runs as there were spills. A cursor that reads twice as
 /// much each time it goes on in a run needs, for 2,000 records in a dozen runs, eight or nine reads
-/// for each: half of what is allowed here.
+/// for each: half of the limit here.
 #[test]
 fn a_scan_of_neighbours_takes_far_fewer_reads_than_records() {
     const SCANNED: u64 = 2000;

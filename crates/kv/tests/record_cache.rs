@@ -1,4 +1,4 @@
-//! Values found by their keys in the record cache: what they may not be mistaken for, whatever was
+//! Values found by their keys in the record cache: those they may not be mistaken for, whatever was
 //! written, ingested, merged and forgotten meanwhile.
 
 mod common;

@@ -1,4 +1,4 @@
-//! Opening a KVDB that was killed: what its log holds is there, in one round or in several, read from
+//! Opening a KVDB that was killed: the content of its log is there, in one round or in several, read from
 //! segments in one piece or in many, before maintenance makes kvsets of it and after; and how long it takes,
 //! a time for each GiB of log to replay:
 //!
@@ -252,8 +252,8 @@ fn log_is_replayed_in_one_round_or_in_several() {
     }
 }
 
-/// Until maintenance comes to it, what was replayed lies under what is written, is copied, and is replayed
-/// again; and a log that has become long by that is ingested.
+/// Until maintenance comes to them, replayed records lie under later writes, are copied, and are replayed again;
+/// and a log that has become long by that is ingested.
 #[test]
 fn replayed_records_are_written_over_copied_and_replayed_again() {
     let options =
@@ -362,7 +362,7 @@ fn a_long_log_is_sorted_in_runs_and_in_parts() {
     }
 }
 
-/// Nobody has asked for them yet: what DRAM there is goes to those that somebody asks for.
+/// Nobody has asked for them yet: all DRAM goes to those that somebody asks for.
 #[test]
 fn values_of_the_log_are_cached_when_they_are_read() {
     let large = Tuning { memtable_bytes: 4 << 20, ..small_tuning() };

@@ -1,5 +1,5 @@
-//! Repair: whatever is damaged, what comes out was once put under its key; and what the report does not
-//! name as lost or doubtful is as it was.
+//! Repair: whatever is damaged, each value that comes out was once put under its key; and keys that the report does
+//! not name as lost or doubtful are as they were.
 
 mod common;
 
@@ -173,7 +173,7 @@ fn repair(remains: &Remains, history: &History) -> (RepairReport, BTreeMap<Key, 
     (report, found)
 }
 
-/// Checks what must hold of any repair; returns how many keys are not as they were.
+/// Checks the invariants of any repair; returns how many keys are not as they were.
 fn judge(
     what: &str,
     history: &History,

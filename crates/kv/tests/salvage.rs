@@ -1,4 +1,4 @@
-//! Repair, one damage at a time: what it costs, and that it costs no more.
+//! Repair, one damage at a time: the keys it costs, and that it costs no more.
 
 mod common;
 
@@ -80,7 +80,7 @@ fn a_kvs_that_was_dropped_behind_the_damage_of_the_manifest_stays_dropped() {
     assert_eq!(others.collect::<Vec<_>>(), Vec::<&String>::new());
 }
 
-/// A record, and what lies behind the last one: opening looks there as well.
+/// A record, and the place behind the last one: opening looks there as well.
 #[test]
 fn an_unreadable_lba_of_the_manifest_costs_what_a_damaged_one_costs() {
     let devices = devices();
@@ -294,7 +294,7 @@ fn a_kvs_that_was_dropped_before_its_records_were_ingested_stays_dropped() {
     assert_eq!(found.len(), 1);
 }
 
-/// Steps that were interrupted have given ids to what they wrote, and no manifest names them.
+/// Steps that were interrupted have given ids to their output, and no manifest names them.
 #[test]
 fn leftovers_of_an_interrupted_step_do_not_pass_for_later_data() {
     let name = |n: u8| if n.is_multiple_of(2) { "a" } else { "b" };

@@ -88,7 +88,7 @@ fn a_kvdb_in_files_is_full_when_their_file_system_is() {
     let (system, devices) = in_files(12 << 20);
     fills_and_frees(devices.clone());
     assert_eq!(system.refused(), 0, "a write failed for want of space");
-    // Others take what there is, and give it back.
+    // Others take all free space, and give it back.
     let db = Kvdb::open_on(devices, test_options(small_tuning())).unwrap();
     let kvs = db.kvs("k").unwrap();
     put(&kvs, 0..200);

@@ -109,7 +109,7 @@ fn a_change_holds_for_what_is_put_from_then_on_and_survives() {
     let (db, kvs, clock, devices) = create(1000);
     kvs.put(b"a", b"1000").unwrap();
     kvs.set_ttl_ms(Some(10)).unwrap();
-    // It hides what would have lived longer, expired or not.
+    // It hides a value that would have lived longer, expired or not.
     kvs.put(b"b", b"old").unwrap();
     kvs.put(b"a2", b"1000").unwrap();
     kvs.set_ttl_ms(None).unwrap();

@@ -1,5 +1,5 @@
-//! Repair when a record of the manifest is damaged: what the sound part before it does not name is found on
-//! the media, and a manifest in parts is worth no less than none.
+//! Repair when a record of the manifest is damaged: structures that the sound part before it does not name are
+//! found on the media, and a manifest in parts is worth no less than none.
 
 mod common;
 #[path = "campaign/hook.rs"]
@@ -85,9 +85,9 @@ fn values_that_stay_in_the_log_are_found_for_the_kvset_that_has_their_keys() {
     damage_each_record(&devices, 46);
 }
 
-/// A KVDB in which the other lane commits at the `nth` command of a spill: what the spill has made by then has
-/// lower ids than what is in the manifest before it. And its keys; values have `size` bytes. `None` when the
-/// spill has fewer commands.
+/// A KVDB in which the other lane commits at the `nth` command of a spill: structures that the spill has made by
+/// then have lower ids than those in the manifest before it. And its keys; values have `size` bytes. `None` when
+/// the spill has fewer commands.
 fn overtaken(nth: u64, size: usize, then_ingest: bool) -> Option<(Devices, usize)> {
     let (hook, devices) = (Hook::default(), devices());
     let db = Kvdb::create_on(hooked(&devices, &hook), options()).unwrap();
@@ -143,7 +143,7 @@ fn leftovers_of_an_interrupted_step_replace_nothing() {
                 break;
             }
             let db = Kvdb::open_on(devices.clone(), options()).unwrap();
-            // Kvsets of these would take the place of what it has left.
+            // Kvsets of these would take the place of those it has left.
             put(&db.kvs("a").unwrap(), 100..110, size);
             db.sync().unwrap();
             let expected = content(&db);

@@ -1,5 +1,5 @@
-//! Long walks over what is not in DRAM: what comes next is under way before it is needed, nothing of that
-//! shows in what a walk returns, and little is read in vain.
+//! Long walks over data that is not in DRAM: the next reads are under way before they are needed, nothing of that
+//! shows in a walk's rows, and little is read in vain.
 
 mod common;
 
@@ -344,7 +344,7 @@ fn next_values_are_under_way_and_little_is_read_in_vain() {
             assert!(!is_long || ahead >= 6, "{what}: {ahead} reads ahead of need");
             assert!(!in_order || held >= 256 << 10, "{what}: {held} bytes held for rows to come");
             assert_eq!(db.stats().dram.window_bytes, 0, "{what}, when it is over");
-            // Keys are an eighth of what is there.
+            // Keys are an eighth of the data.
             let most = if in_order { 135 } else { 160 };
             assert!(percent <= most, "{what}: {percent} bytes read for 100");
         }

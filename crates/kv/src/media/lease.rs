@@ -53,7 +53,7 @@ impl Lease {
         self.busy.ns()
     }
 
-    /// Lets go of the device, as soon as what is in flight has ended.
+    /// Lets go of the device, as soon as the commands in flight have ended.
     pub(crate) fn end(&self) {
         let mut device = self.device.write();
         if let Ok(leased) = &*device {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Log segments of the smallest size for which space is kept. A KVDB that is killed again before there
-/// is room for what it replayed has taken one in vain.
+/// is room for the replayed records has taken one in vain.
 const OPENINGS: u64 = 8;
 
 /// The space of a device.
@@ -43,12 +43,12 @@ impl Space {
         self.free_lbas.saturating_sub(self.capacity_lbas - self.usable_lbas)
     }
 
-    /// A run of `wanted` LBAs. Where new records are to lie in it, `again` are left for what becomes of them.
+    /// A run of `wanted` LBAs. Where new records are to lie in it, `again` are left for the kvset that they become.
     pub(crate) fn take(&mut self, wanted: u64, again: u64, purpose: Purpose) -> Option<u64> {
         let kept = match purpose {
             Purpose::User => self.reserve_lbas + again,
             Purpose::Delete => self.reserve_lbas / 4 * 3 + again,
-            // Not even that may take what a full KVDB needs to be opened: a log segment.
+            // Not even that may take the space that a full KVDB needs to be opened: a log segment.
             Purpose::Maintenance => (OPENINGS * self.unit_lbas).min(self.reserve_lbas / 4),
             Purpose::Opening => 0,
         };

@@ -1,8 +1,8 @@
-//! Reads and writes of any size, cut to what a device takes in one command.
+//! Reads and writes of any size, cut to the size that a device takes in one command.
 //!
 //! A local device takes anything in one command; one behind a network may take 64 KiB. Everything
-//! that the engine moves goes through here, but for single LBAs and what gathering values cuts
-//! itself (`maintain/compact.rs`).
+//! that the engine moves goes through here, but for single LBAs and the pieces that gathering values cuts itself
+//! (`maintain/compact.rs`).
 //!
 //! Invariants
 //! 1. No command exceeds the device's `max_transfer_size`.
@@ -82,7 +82,7 @@ impl Transfer {
     /// Writes `buf` from `lba` on, every piece to the same stream, and gives the buffer back.
     ///
     /// # Errors
-    /// The device's; what of the buffer is on the medium then is not known.
+    /// The device's; the part of the buffer on the medium is unknown then.
     pub(crate) fn write(
         self,
         port: &mut Port,

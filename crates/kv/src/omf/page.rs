@@ -18,7 +18,8 @@
 //! | 0 | | tombstone |
 //! | 1 | `varint` block, `varint` offset, `varint` value_size | a record in block number `block` of the kvset's block table, at this byte offset |
 //! | 2 to 18 | tag − 2 bytes | the value itself |
-//! | 19 | `varint` expiry, then a tag from 1 to 18 and what follows it | the value expires, in milliseconds since 1970-01-01 UTC |
+//! | 19 | `varint` expiry, then a tag from 1 to 18 and the bytes that follow it | the value expires, in
+//! milliseconds since 1970-01-01 UTC |
 
 use std::ops::Range;
 
@@ -298,7 +299,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         })
     }
 
-    /// The key's suffix after [`Page::prefix`], and what the key maps to.
+    /// The key's suffix after [`Page::prefix`], and the key's entry.
     ///
     /// # Panics
     /// If `slot` is not below the count.
@@ -313,7 +314,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         self.try_tail(at).expect("verified when the page was read")
     }
 
-    /// The suffix alone: what a search looks at.
+    /// The suffix alone: a search looks at no more.
     pub(crate) fn suffix(&self, slot: usize) -> &[u8] {
         &self.raw()[self.suffix_at(slot)]
     }

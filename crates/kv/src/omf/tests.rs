@@ -1,7 +1,7 @@
-//! The format is what it is: every structure against a dump of its bytes, against every damage,
+//! The format does not change: every structure against a dump of its bytes, against every damage,
 //! and against bytes that were never one of ours.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`golden`] | annotated dumps in `testdata/`; `ESKER_UPDATE_GOLDEN=1` writes them anew |
 //! | [`damage`] | flipped bits, truncations, random bytes, mutations with mended checksums |

@@ -50,7 +50,7 @@ pub(crate) fn check(devices: &Devices) -> Result<Option<CheckReport>> {
     let options = Options::default();
     let classes = devices.classes(&options);
     let mut report = CheckReport { kvss: state.kvss.len() as u64, ..CheckReport::default() };
-    // No page stays in DRAM: what is checked is what the media hold.
+    // No page stays in DRAM: the check is of the media's content.
     let pages = Arc::new(PageCache::new(0));
     let mut damaged = Vec::new();
     let mut note = |error: KvError| match error {
@@ -95,7 +95,7 @@ impl CheckReport {
     }
 
     /// Every key ascends, is in the filter and within the node's bounds, every value is there and is the
-    /// key's own, and what the manifest counts is right. `ends` is told how far each block is referred to.
+    /// key's own, and the manifest's counts are right. `ends` is told how far each block is referred to.
     fn check_kvset(
         &mut self,
         kvset: &Kvset,

@@ -1,4 +1,4 @@
-//! The devices that a KVDB is opened on, and what is left of them for repair.
+//! The devices that a KVDB is opened on, and those that are left for repair.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Opening a KVDB: from the manifest to trees, and from the log to what they lack.
+//! Opening a KVDB: from the manifest to trees, and from the log to the records that they lack.
 //!
 //! Replay takes frames in the order of their seqnos and stops at the first gap, so it yields a prefix of the
 //! records written, across all KVSs. These are sorted and shown; maintenance ingests them. The log goes on in a
@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. The whole log is verified before anything is written.
 //! 2. Records are taken in rounds as large as two memtables, and a few frames on top of it: one round, if the
-//!    budget is what it was. All but the last round are ingested at once, in order; the manifest knows how far
+//!    budget is as it was. All but the last round are ingested at once, in order; the manifest knows how far
 //!    that came. Values that stay in the log are not kept in DRAM.
 
 use std::collections::BTreeMap;
@@ -113,8 +113,8 @@ fn check_again(last: Seqno, wanted: Seqno, next: &ValueBlock) -> Result<()> {
 const LEFT_SEGMENTS: usize = 8;
 
 impl Engine {
-    /// Takes over what the log holds up to `last_seqno`, of which `round` is the beginning; it goes on in
-    /// `next`. It is left to maintenance to make kvsets, but for what is too much for that.
+    /// Takes over the log's records up to `last_seqno`, of which `round` is the beginning; it goes on in
+    /// `next`. It is left to maintenance to make kvsets, but for those that are too many for that.
     fn take_over(
         &self,
         log: &Log,
@@ -150,7 +150,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Shows what was replayed, the oldest part first; once all of it is ingested, replay begins in `next`.
+    /// Shows the replayed records, the oldest part first; once all of it is ingested, replay begins in `next`.
     fn show_replayed(&self, parts: Vec<Replayed>, next: &Arc<ValueBlock>) {
         let mut frozen = Vec::new();
         let mut log_first = next.clone();
@@ -213,7 +213,7 @@ pub(crate) fn create(
     found(&devices.classes(options), &devices.manifest, uuid, edits.collect())
 }
 
-/// Makes a KVDB of what lies on the classes, which is durable: their headers, and the manifest after them.
+/// Makes a KVDB of the data on the classes, which is durable: their headers, and the manifest after them.
 pub(crate) fn found(
     classes: &Classes,
     manifest: &Arc<dyn Device>,

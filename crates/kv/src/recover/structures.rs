@@ -1,4 +1,4 @@
-//! Opening what a manifest names: it claims the space of blocks, and opens kvsets and trees.
+//! Opening the structures that a manifest names: it claims the space of blocks, and opens kvsets and trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

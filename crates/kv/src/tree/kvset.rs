@@ -243,7 +243,7 @@ impl Kvset {
         Ok(page)
     }
 
-    /// A page that a walk comes to after the one next to it, with what `ahead` has read already. It stays
+    /// A page that a walk comes to after the one next to it, with the bytes that `ahead` has read already. It stays
     /// in DRAM where there is room: walks are no reason for others to leave.
     fn page_in_row(&self, index: u32, ahead: &mut PagesAhead, forward: bool) -> Result<SharedPage> {
         let offset = u64::from(index) * PAGE_SIZE as u64;
@@ -322,7 +322,7 @@ impl Kvset {
         self.key_bytes() + self.value_bytes()
     }
 
-    /// The same of a few entries, for which even a page is large: what they would take among others. It is what a
+    /// The same of a few entries, for which even a page is large: their share of a page among others. So much a
     /// spill has to do for them.
     pub(crate) fn weight(&self) -> u64 {
         let keys = match self.edit.pages {

@@ -1,12 +1,12 @@
-//! The tree of each KVS, and the view: what a reader looks at.
+//! The tree of each KVS, and the view that a reader looks at.
 //!
 //! A view is immutable. Rotation and maintenance publish a new one; whoever holds the old one goes
-//! on reading it, and what only the old one refers to is freed when it is let go of.
+//! on reading it, and structures to which only the old one refers are freed when it is let go of.
 //!
 //! Invariants
 //! 1. For a key, everything in `active` is newer than in `frozen`, that than in the root, that
-//!    than in the leaf. Of what is frozen, and among the kvsets of a node, the first is the newest; what was
-//!    replayed is older than any memtable.
+//!    than in the leaf. Of the frozen tables, and among the kvsets of a node, the first is the newest; a replayed
+//!    table is older than any memtable.
 //! 2. The first leaf's lower bound is empty; the bounds ascend. A leaf's kvsets hold only keys of
 //!    its range.
 
@@ -382,13 +382,13 @@ impl View {
         self.log_blocks().any(|block| block.media().class == class)
     }
 
-    /// DRAM of what is in no kvset yet, in bytes.
+    /// DRAM of records that are in no kvset yet, in bytes.
     pub(crate) fn young_bytes(&self) -> u64 {
         let frozen = self.frozen.iter().map(|frozen| frozen.table.bytes());
         self.active.bytes() + frozen.sum::<u64>()
     }
 
-    /// The same, and what is kept for the next memtables.
+    /// The same, and the memory kept for the next memtables.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         self.young_bytes() + self.active.kept_bytes()
     }

@@ -16,7 +16,7 @@ pub(crate) struct Expiry(pub(crate) u64);
 impl Expiry {
     pub(crate) const NEVER: Expiry = Expiry(u64::MAX);
 
-    /// That of what is put at `now_ms` with a time to live, if it has one.
+    /// That of a value put at `now_ms` with a time to live, if it has one.
     pub(crate) fn of_put(now_ms: u64, ttl_ms: Option<u64>) -> Expiry {
         ttl_ms.map_or(Expiry::NEVER, |ttl_ms| Expiry(now_ms.saturating_add(ttl_ms)))
     }

@@ -1,4 +1,4 @@
-//! Prefixes that were deleted: what a kvset hides in all that is older than it.
+//! Prefixes that were deleted: a kvset hides them in all that is older than it.
 //!
 //! Made by ingest (`tree/memtable.rs`) and compaction, kept in a kvset's meta, asked by every search that
 //! passes the kvset and by the merges of cursors and compactions.

@@ -158,7 +158,7 @@ impl ReadAhead {
             if self.position(&piece).is_some() {
                 continue;
             }
-            // The log's values lie in the order of their writing: what is next to one is not next.
+            // The log's values lie in the order of their writing: the neighbour of one is not the next.
             let way = way.filter(|_| !one.block.is_log());
             let run = self.run_of(one.block, way.is_some());
             // Where the walk comes to it, a part may be there, or on the way.
@@ -230,7 +230,7 @@ impl ReadAhead {
         Piece { block, start: from, size: to_usize(to - from) }
     }
 
-    /// Notes how far the walk comes with these records in each block, and begins to read what is behind.
+    /// Notes how far the walk comes with these records in each block, and begins to read the bytes behind.
     fn go_ahead(&mut self, values: &Values, missing: &[Wanted<'_>], forward: bool, budget: u64) {
         for one in missing {
             let of_block = |it: &&mut BlockRun| it.lasts && it.block.id == one.block.id;
@@ -274,8 +274,8 @@ impl ReadAhead {
         values.take(one, record, source, each)
     }
 
-    /// Lets go of what the walk has left behind, and of the blocks that it has not come to for long, the
-    /// sooner the more there are. Returns the bytes of what is left.
+    /// Lets go of windows that the walk has left behind, and of the blocks that it has not come to for long, the
+    /// sooner the more there are. Returns the bytes of those that are left.
     fn leave(&mut self, forward: bool, budget: u64) -> u64 {
         let in_flight = &mut self.in_flight;
         for it in &mut self.runs {

@@ -1,4 +1,4 @@
-//! Compression of values: which of them, with what, and back.
+//! Compression of values: which of them, with which codec, and back.
 //!
 //! Values are compressed when they are written in key order for the first time (`maintain/compact.rs`), by
 //! one [`Packer`], because then nobody waits for it; each alone, so that a value is still one
@@ -20,9 +20,9 @@ use crate::omf::packed::{Codec, Packed, head};
 use crate::omf::{Malformed, expect};
 use crate::types::compression::Compression;
 
-/// Smaller values are not tried: what could be saved is no more than a few bytes.
+/// Smaller values are not tried: no more than a few bytes could be saved.
 const SIZE_MIN: usize = 64;
-/// So many values in a row are tried, and what came of them is done with those that follow.
+/// So many values in a row are tried, and the codec that they choose is used for those that follow.
 const TRIAL: u32 = 8;
 /// How many values follow before the next trial.
 const STRETCH: u32 = 512;
@@ -71,7 +71,7 @@ impl Choice {
         if self.left > 0 { self.chosen.as_slice() } else { candidates(self.setting) }
     }
 
-    /// Notes what became of a value: its size, and its size by each of [`Choice::codecs`].
+    /// Notes the outcome for a value: its size, and its size by each of [`Choice::codecs`].
     fn note(&mut self, plain: usize, packed: &[usize]) {
         if self.left > 0 {
             self.left -= 1;
@@ -167,7 +167,7 @@ pub(crate) struct Unpacker {
 const CONTEXTS: usize = 16;
 
 impl Unpacker {
-    /// Writes the value to `out`, in place of what was there.
+    /// Writes the value to `out`, in place of its content.
     pub(crate) fn unpack(&self, packed: Packed<'_>, out: &mut Vec<u8>) -> Result<(), Malformed> {
         out.clear();
         if packed.codec == Codec::None {

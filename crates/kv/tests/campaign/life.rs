@@ -1,5 +1,5 @@
-//! The lives of a KVDB: it is opened on devices that write down what happens to them and may fail, used,
-//! and closed or crashed; every life begins with what the one before has left.
+//! The lives of a KVDB: it is opened on devices that record their commands and may fail, used,
+//! and closed or crashed; every life begins with the remains of the one before.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -257,7 +257,7 @@ struct Life<'s> {
 }
 
 impl<'s> Life<'s> {
-    /// Attaches the devices of what remains to a new recorder, under a plan without faults.
+    /// Attaches the remaining devices to a new recorder, under a plan without faults.
     fn begin(shape: &'s Shape, remains: &Remains, legacy: &Legacy) -> (Life<'s>, Devices) {
         let (recorder, plan, hook) = (CrashRecorder::new(), FaultPlan::new(), Hook::default());
         let attach = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
@@ -282,8 +282,8 @@ impl<'s> Life<'s> {
         self.recorder.mark(self.ledger.len() as u64 - 1);
     }
 
-    /// Notes what is so after an operation. One that failed has no mark of its own: a crash from then on
-    /// may leave what was before.
+    /// Notes the state after an operation. One that failed has no mark of its own: a crash from then on
+    /// may leave the state before.
     fn note_end(&mut self, entry: Entry, happened: bool) {
         if happened {
             self.note(entry);
@@ -391,7 +391,7 @@ impl<'s> Life<'s> {
         }
     }
 
-    /// After a failure what was acknowledged can be read as soon as the devices can.
+    /// After a failure acknowledged writes can be read as soon as the devices can.
     fn check_readable(&self, world: &World) {
         self.plan.heal();
         let kvss = world.kvss();
@@ -433,8 +433,7 @@ impl<'s> Life<'s> {
         }
     }
 
-    /// Checks some of the images that a crash of this life may have left. Returns one, and what it
-    /// holds.
+    /// Checks some of the images that a crash of this life may have left. Returns one, and its content.
     fn look_at_images(&self, legacy: &mut Legacy) -> Option<(Image, Entry)> {
         let history = self.recorder.history();
         let seed = legacy.rng.below(1 << 32);
@@ -463,7 +462,7 @@ impl<'s> Life<'s> {
         left
     }
 
-    /// Opens an image and finds what it holds among what it may hold.
+    /// Opens an image and finds its content among those it may hold.
     fn check(&self, image: &Image, legacy: &mut Legacy) -> Entry {
         legacy.tally.images += 1;
         let at = usize::try_from(*image.marks().last().unwrap_or(&0)).unwrap();

@@ -1,4 +1,4 @@
-//! An open KVDB beside the oracle that knows what it should hold, and what it has promised.
+//! An open KVDB beside the oracle that knows the content it should hold, and the writes it has promised.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct Sight {
     pub(crate) slots: Vec<Slot>,
 }
 
-/// An open transaction, and what the oracle knows of it.
+/// An open transaction, and the oracle's knowledge of it.
 pub(crate) struct Open {
     pub(crate) transaction: Transaction,
     pub(crate) sight: Sight,
@@ -230,7 +230,7 @@ impl World {
         self.promised
     }
 
-    /// Ends what refers to the KVDB: what is left to carry on with.
+    /// Ends all that refers to the KVDB: returns the rest to carry on with.
     pub(crate) fn end(mut self) -> (Kvdb, Legacy) {
         self.walks.clear();
         self.open.clear();

@@ -58,8 +58,8 @@ impl Media {
     }
 }
 
-/// Builds it. Returns what the media hold when the process is gone, and what the KVDB held before its
-/// last flush and after it: damage of what the last flush wrote looks torn.
+/// Builds it. Returns the media as they are when the process is gone, and the KVDB's content before its last flush
+/// and after it: damage of the last flush's bytes looks torn.
 pub(crate) fn build() -> (Media, Content, Content) {
     let devices = Media::blank().devices();
     let mut rng = Rng::new(1);

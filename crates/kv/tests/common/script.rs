@@ -1,7 +1,7 @@
-//! A scripted workload that keeps track of what the engine has promised after each operation.
+//! A scripted workload that keeps track of the engine's promises after each operation.
 //!
-//! State *n* is what the KVDB holds after the first *n* writes. A crash may leave any state from
-//! the promised one on: a prefix of what was written, across all KVSs. States are told apart by a
+//! State *n* is the content of the KVDB after the first *n* writes. A crash may leave any state from
+//! the promised one on: a prefix of the writes, across all KVSs. States are told apart by a
 //! fingerprint of all their entries.
 
 use std::collections::BTreeMap;

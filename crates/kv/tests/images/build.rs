@@ -66,17 +66,17 @@ pub(crate) fn kvss() -> Vec<(&'static str, KvsOptions)> {
     ]
 }
 
-/// The KVDB under construction, and what it is to show.
+/// The KVDB under construction, and the content that it is to show.
 struct Building {
     db: Kvdb,
     clock: Clock,
     rng: Rng,
     content: Content,
-    /// When what expires was put, in milliseconds.
+    /// When the expiring values were put, in milliseconds.
     put_ms: BTreeMap<Vec<u8>, u64>,
 }
 
-/// Builds it. Returns its devices, what it shows when it is opened, and what it shows at [`LATER_MS`].
+/// Builds it. Returns its devices, its content when it is opened, and its content at [`LATER_MS`].
 pub(crate) fn build(shape: &Shape) -> (Devices, Content, Content) {
     let device = |name: &str, bytes: u64| -> Arc<dyn Device> {
         Arc::new(MemoryDevice::new(name, bytes, shape.lba_size))

@@ -47,7 +47,7 @@ impl PagesAhead {
     /// The bytes of the page at `offset`, to which the walk comes.
     ///
     /// # Errors
-    /// When it, or what was to be taken along, cannot be read.
+    /// When it, or the range to be taken along, cannot be read.
     pub(super) fn read(&mut self, keys: &KeyExtents, offset: u64, forward: bool) -> Result<&[u8]> {
         let (extent, start) = keys.place(offset);
         let allocation = &keys.extents[extent];

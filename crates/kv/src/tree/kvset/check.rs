@@ -1,4 +1,4 @@
-//! Verifies a kvset as it lies on its medium: what `Kvdb::check` does with each.
+//! Verifies a kvset as it lies on its medium, as `Kvdb::check` does with each.
 
 use super::Kvset;
 use crate::omf::page::{Entry, PAGE_SIZE};
@@ -23,7 +23,7 @@ impl Kvset {
                     continue;
                 }
             };
-            // One finding for a page: what is wrong with one key mostly is with the next.
+            // One finding for a page: a fault of one key mostly is one of the next, too.
             let mut bad = None;
             for slot in 0..page.count() {
                 page.key_to(slot, &mut key);

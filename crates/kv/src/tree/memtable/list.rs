@@ -49,7 +49,7 @@ const LINKS: usize = 7;
 /// Links of a node of one line, and of one of two: no node is higher.
 const LOW: usize = 2;
 const HEIGHT: usize = LOW + 2 * LINE;
-/// The number that is no node's: the end, and what is before the first one.
+/// The number that is no node's: the end, and the place before the first one.
 const NONE: u32 = 0;
 /// Chunks of lines are no smaller and no larger, in bytes.
 const LINES_LEAST: usize = 1 << 10;
@@ -340,7 +340,7 @@ impl List {
         word.store(others | u64::from(next) << shift, Ordering::Release);
     }
 
-    /// The last node that is before what is looked for, and the one behind it. `pass` is told the last one at
+    /// The last node that is before the target, and the one behind it. `pass` is told the last one at
     /// each height.
     fn search(
         &self,

@@ -1,5 +1,5 @@
-//! A run: what a walk has of one allocation, through which it goes in order. The further it goes, the
-//! more is read at a time; from some way on, what comes next is under way before it is needed.
+//! A run: the windows that a walk has of one allocation, through which it goes in order. The further it goes, the
+//! more is read at a time; from some way on, the next reads are under way before they are needed.
 
 use std::collections::VecDeque;
 
@@ -115,8 +115,8 @@ impl Run {
         (window.state, window.skip) = (WindowState::Here(buf), skip);
     }
 
-    /// How much is to be had of what comes behind `at`, where the walk is: half of what that has come
-    /// through, up to `most` bytes. 0 when that is there, or not worth it yet.
+    /// How much is to be had of the bytes behind `at`, where the walk is: half of those that it has come through,
+    /// up to `most` bytes. 0 when that is there, or not worth it yet.
     pub(crate) fn ahead(
         &mut self,
         allocation: &Allocation,
@@ -207,7 +207,7 @@ impl Run {
         Ok(joined)
     }
 
-    /// Lets go of what a walk that is at `at` has left behind.
+    /// Lets go of windows that a walk at `at` has left behind.
     pub(crate) fn leave(&mut self, at: u64, forward: bool, mut reads: Option<&mut InFlight>) {
         let is_behind =
             |window: &RunWindow| if forward { window.end <= at } else { window.start >= at };

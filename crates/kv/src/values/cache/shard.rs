@@ -12,8 +12,8 @@
 //! 1. An index entry names a record in a slot in use, under the hash of its key. No two name the
 //!    same key. A record that no entry names is dead.
 //! 2. The newest segment of a queue is the one that is appended to.
-//! 3. In use but for the spare segment is at most the capacity less one segment: what is evicted
-//!    finds room for its survivors before its own room is free.
+//! 3. In use but for the spare segment is at most the capacity less one segment: an evicted segment finds room for
+//!    its survivors before its own room is free.
 
 use std::collections::VecDeque;
 
@@ -215,7 +215,7 @@ impl Shard {
         place.is_some()
     }
 
-    /// Changes the capacity, and frees what is too much; false when it has evicted a few segments of it and is to
+    /// Changes the capacity, and frees the excess; false when it has evicted a few segments of it and is to
     /// be called again. `evicted` is how many these calls have evicted together.
     pub(super) fn set_capacity(&mut self, capacity: usize, evicted: &mut usize) -> bool {
         self.capacity = limit(capacity);

@@ -1,4 +1,4 @@
-//! The cache against plain oracles: a map for what it returns, policies of `base` for how much.
+//! The cache against plain oracles: a map for the values that it returns, policies of `base` for how many.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
