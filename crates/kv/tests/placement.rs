@@ -126,7 +126,7 @@ fn every_write_carries_the_id_of_its_stream() {
         let shaped = Shaped::new(on_capacity, on_staging, 1 << 20);
         create(&shaped, Policy::STAGING_MIN_CAPACITY);
         for seed in 0..2 {
-            let db = open(&shaped); // replays what the last round has left
+            let db = open(&shaped); // replays the log of the last round
             load(&db, seed, 2);
         }
         check(&shaped.manifest, on_capacity, &[Stream::Manifest], |_| Stream::Manifest);

@@ -138,7 +138,7 @@ fn run(largest: u32, lba_size: u32) {
         let taken = device.taken();
         let most = |kind| taken.iter().filter(|t| t.kind == kind).map(|t| t.bytes).max();
         assert_eq!(most(OpKind::Read), Some(largest.into()), "a read was cut");
-        let cuts_writes = device.name() != "manifest"; // what it is given to write is small here
+        let cuts_writes = device.name() != "manifest"; // its writes are small here
         assert_eq!(most(OpKind::Write) == Some(largest.into()), cuts_writes);
     }
 }

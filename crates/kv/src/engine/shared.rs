@@ -176,8 +176,8 @@ impl Engine {
 
     // ---- stopping ----------------------------------------------------------------------------
 
-    /// Refuses writes from now on: the media may not hold what the engine believes. Writes acknowledged before
-    /// become durable all the same, as long as the log can be written.
+    /// Refuses writes from now on: the media may differ from the state that the engine believes. Writes acknowledged
+    /// before become durable all the same, as long as the log can be written.
     pub(crate) fn stop(&self, cause: &KvError) {
         self.classes.keep_all();
         let _ = self.stopped.set(Arc::new(cause.clone()));

@@ -147,7 +147,7 @@ impl<P: Clone> ArcSwapAny<P> {
 
     pub(crate) fn store(&self, pointer: P) {
         let old = std::mem::replace(&mut *self.0.lock().expect(POISONED), pointer);
-        drop(old); // what it frees may take locks
+        drop(old); // its destructor may take locks
     }
 }
 

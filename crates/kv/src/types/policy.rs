@@ -88,7 +88,7 @@ impl fmt::Display for Place {
 /// use esker_kv::{MediaClass, Place, Policy};
 ///
 /// assert_eq!("staging-only".parse(), Ok(Policy::STAGING_ONLY));
-/// // Without a template, what is not named is as in staging-max-capacity.
+/// // Without a template, places not named are as in staging-max-capacity.
 /// let policy: Policy = "old-keys=capacity,young=staging/none".parse().unwrap();
 /// assert_eq!(policy.old_keys, Place::prefer(MediaClass::Capacity));
 /// assert_eq!(policy.young_values, Place::only(MediaClass::Staging));

@@ -351,7 +351,7 @@ fn a_scan_of_cold_records_leaves_the_hot_ones() {
     for _ in 0..4 {
         (0..15_000).for_each(|n| _ = read(&cache, n));
     }
-    (100_000..400_000).for_each(|n| _ = read(&cache, n)); // ten times what the cache holds
+    (100_000..400_000).for_each(|n| _ = read(&cache, n)); // ten times the content of the cache
     let kept = kept(&cache, 0..15_000);
     assert!(kept > 14_500, "{kept} of 15,000 survived the scan");
 }
