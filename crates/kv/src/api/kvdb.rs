@@ -469,7 +469,7 @@ impl Kvdb {
         self.engine.stats()
     }
 
-    /// Ingests the memtables, so that the next open has nothing to replay, and closes. The KVDB may be opened
+    /// Ingests all records in memory, so that the next open has nothing to replay, and closes. The KVDB may be opened
     /// again when this returns, whatever it returns and whoever still has handles of it.
     ///
     /// # Errors

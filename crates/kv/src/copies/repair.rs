@@ -6,8 +6,7 @@
 //! | manifest | structures read | in which order |
 //! | --- | --- | --- |
 //! | whole | those it names: kvsets, values, the log | its own: leaves, root, log |
-//! | damaged, or older than the media | those its newest sound region names; and those that lie on the media and
-//! are younger, or may be | then by id, and the log by seqno |
+//! | damaged, or older than the media | those its newest sound region names; and those that lie on the media and are younger, or may be | then by id, and the log by seqno |
 //! | lost | every page, value frame and log frame on the media | by id, and the log by seqno |
 //!
 //! | file | content |

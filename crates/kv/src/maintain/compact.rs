@@ -179,7 +179,7 @@ struct Output<'a> {
     /// The inputs' blocks, by id.
     old_blocks: BTreeMap<BlockId, Arc<ValueBlock>>,
     age: Seqno,
-    /// Prefixes of which the inputs hide older keys.
+    /// Prefixes under which the inputs hide older keys.
     prefixes: Prefixes,
     done: Compacted,
 }

@@ -18,8 +18,7 @@
 //! | 0 | | tombstone |
 //! | 1 | `varint` block, `varint` offset, `varint` value_size | a record in block number `block` of the kvset's block table, at this byte offset |
 //! | 2 to 18 | tag − 2 bytes | the value itself |
-//! | 19 | `varint` expiry, then a tag from 1 to 18 and the bytes that follow it | the value expires, in
-//! milliseconds since 1970-01-01 UTC |
+//! | 19 | `varint` expiry, then a tag from 1 to 18 and the bytes that follow it | the value expires, in milliseconds since 1970-01-01 UTC |
 
 use std::ops::Range;
 

@@ -114,7 +114,7 @@ const LEFT_SEGMENTS: usize = 8;
 
 impl Engine {
     /// Takes over the log's records up to `last_seqno`, of which `round` is the beginning; it goes on in
-    /// `next`. It is left to maintenance to make kvsets, but for those that are too many for that.
+    /// `next`. Maintenance makes kvsets of them later, unless they are too many for that.
     fn take_over(
         &self,
         log: &Log,
