@@ -1,4 +1,4 @@
-//! Walks over what was deleted: how long a seek takes that has to pass it, the first time and then.
+//! Walks over deleted keys: how long a seek takes that has to pass it, the first time and then.
 //!
 //! `cargo bench -p esker-kv --bench deleted`. On devices in memory, with the maintenance of an idle KVDB.
 
@@ -35,7 +35,7 @@ fn took(walk: impl FnOnce()) -> Duration {
     clock.now().since(began)
 }
 
-/// From the key before what was deleted to the one behind it, and back.
+/// From the key before the deleted ones to the one behind them, and back.
 fn cross(kvs: &Kvs, forward: bool) {
     let mut cursor = kvs.cursor().expect("a cursor");
     cursor.seek(if forward { b"b" } else { b"c" }).expect("sought");

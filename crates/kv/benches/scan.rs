@@ -8,7 +8,7 @@
 //! the end. Values of 1,000 bytes are put in an order of no sense and settle, the KVDB is opened again,
 //! and then in turn, each time over another part: the drive by reads of 1 MiB, four in flight, through
 //! the engine's own back end; one walk; one walk back; two walks at once. Figures are medians, and shares
-//! of what the drive does are medians of the rounds' own. The same again when all has been compacted.
+//! of the drive's work are medians of the rounds' own. The same again when all has been compacted.
 
 #![allow(clippy::disallowed_methods)] // a program, not a part of the engine
 #![allow(clippy::cast_precision_loss)] // figures for people
@@ -25,7 +25,7 @@ use esker_device::{Device, FileDevice, FileOptions, Op, Port};
 use esker_kv::{CompactRequest, Kvdb, Kvs, Layout, Options, Policy};
 
 const VALUE_BYTES: u64 = 1000;
-/// What one walk or one pass over the drive reads, in bytes.
+/// Bytes that one walk, or one pass over the drive, reads.
 const PART: u64 = 256 << 20;
 const TRANSFER: usize = 1 << 20;
 

@@ -1,4 +1,4 @@
-//! What short scans cost while everything is in DRAM.
+//! Cost of short scans while everything is in DRAM.
 //!
 //! ```text
 //! cargo bench -p esker-kv --bench short_scans -- DIRECTORY [RECORDS] [ROUNDS] [PUTS_PER_1000] [THREADS]
@@ -54,7 +54,7 @@ fn scan(kvs: &Kvs, from: &[u8], rows: usize) -> u64 {
     met
 }
 
-/// What one client does in a round: rows that it met, and its processor time in nanoseconds.
+/// One client's work in a round: returns the rows that it met, and its processor time in nanoseconds.
 fn work(kvs: &Kvs, mut rng: Rng, (records, puts): (u64, u64), next: &AtomicU64) -> [u64; 2] {
     let (mut value, mut rows) = ([b'v'; VALUE_BYTES], 0);
     let began = cpu_ns();

@@ -1,5 +1,5 @@
-//! Handles of callers: the KVDB, its KVSs, batches, snapshots, transactions, statistics and observers; and where a KVDB lives
-//! ([`layout`]).
+//! Types that callers hold: the KVDB, its KVSs, batches, snapshots, transactions, statistics and observers; and where
+//! a KVDB lives ([`layout`]).
 //!
 //! Sees every room but `copies`.
 

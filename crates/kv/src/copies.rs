@@ -1,4 +1,4 @@
-//! Copies of a whole KVDB: backups of one that is open, and what repair salvages of a damaged one.
+//! Copies of a whole KVDB: backups of one that is open, and the data that repair salvages of a damaged one.
 //!
 //! Sees every room.
 

@@ -4,7 +4,7 @@
 //! [`shared`] is the state, with its locks in order. Of jobs, compaction windows, requests, the writers' pace and open
 //! transactions only the state lies here; the rooms above decide and act.
 //!
-//! Sees `tree`, `log`, `manifest` and what lies below them.
+//! Sees `tree`, `log`, `manifest` and the rooms below them.
 
 pub(crate) mod claims;
 pub(crate) mod counters;

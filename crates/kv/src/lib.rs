@@ -1,11 +1,11 @@
 //! Esker's key-value engine: young data on a fast *staging* medium, old data on cheap *capacity*
 //! flash.
 //!
-//! A [`Kvdb`] holds several [`Kvs`]s, each an ordered map of keys to values. What is written goes
-//! to a memtable and to a durability log on staging; when a memtable is full its keys become a
-//! *kvset* that refers to the values where the log put them; when there are several kvsets, their
-//! values are rewritten once, in key order, to capacity. Filters and indexes are in DRAM, under
-//! one budget with everything else, so that a value that is not cached costs one device read.
+//! A [`Kvdb`] holds several [`Kvs`]s, each an ordered map of keys to values. A write goes to a memtable and to a
+//! durability log on staging; when a memtable is full its keys become a *kvset* that refers to the values where the
+//! log put them; when there are several kvsets, their values are rewritten once, in key order, to capacity. Filters
+//! and indexes are in DRAM, under one budget with everything else, so that a value that is not cached costs one
+//! device read.
 //!
 //! ```
 //! use esker_kv::{Batch, Kvdb, Layout, Options, Policy};
@@ -36,9 +36,9 @@
 //!
 //! The sources are a ladder of rooms; each sees only those before it. From the ground up: `sync` (locks, threads),
 //! `types` (ids, options, errors), `omf` (every byte on media), `media` (a device and its free space), `values` (blocks
-//! of records, the record cache), `manifest` (what is live), `log` (what is new), `tree` (memtables, kvsets, views),
-//! `engine` (shared state), `maintain` (ingest, spills, compactions), `write` and `read` (the two hot paths), `recover`
-//! (opening and checking), `api` (what callers hold) and `copies` (backup, repair).
+//! of records, the record cache), `manifest` (live structures), `log` (new records), `tree` (memtables, kvsets,
+//! views), `engine` (shared state), `maintain` (ingest, spills, compactions), `write` and `read` (the two hot
+//! paths), `recover` (opening and checking), `api` (types that callers hold) and `copies` (backup, repair).
 //!
 //! # Life of a put
 //!
@@ -55,7 +55,7 @@
 //!
 //! 1. `api/kvs.rs` [`Kvs::get`] takes the current view, in which `read/get.rs` asks the memtables
 //!    (`tree/memtable.rs`), newest first, then the record cache (`values/cache.rs`) by the key: where the tree says that
-//!    what is there is still the newest, that is the value; else the root's kvsets and the leaf's;
+//!    the cached record is still the newest, that is the value; else the root's kvsets and the leaf's;
 //! 2. `tree/kvset.rs` asks the filter (`tree/filter.rs`), finds the page in its index, takes it from DRAM
 //!    (`tree/page_cache.rs`) and searches it (`omf/page.rs`);
 //! 3. `values/block.rs` takes the value from the record cache by its address, or reads its record from the
@@ -63,9 +63,9 @@
 //!
 //! # Placement
 //!
-//! A device may offer placement ids, and keep what carries different ones apart
+//! A device may offer placement ids, and keep data with different ones apart
 //! ([`Geometry::placement_handles`](esker_device::Geometry)). Each write carries the id of its
-//! [`Stream`], because what is in one stream dies at about the same time. On a class or manifest
+//! [`Stream`], because the data of one stream dies at about the same time. On a class or manifest
 //! device that offers
 //!
 //! | ids | log | young keys | old keys | old values | manifest |
@@ -83,11 +83,11 @@
 //!
 //! A KVS may have its values compressed ([`KvsOptions::compression`]), by LZ4 or Zstandard. That happens
 //! when they age, in the background, and each value alone: it is still one device read, and nothing but
-//! that read has to be decompressed. [`Compression::Auto`] takes what a sample of the values says. A value
+//! that read has to be decompressed. [`Compression::Auto`] chooses by a sample of the values. A value
 //! that does not get an eighth smaller stays as it is, and where none does, one in sixty-five is tried.
 //!
 //! The setting may change at any time ([`Kvs::set_compression`]). It is about values that age from then
-//! on; each record says how its own value is stored. [`KvsStats`] says what came of it.
+//! on; each record says how its own value is stored. [`KvsStats`] tells the result.
 //!
 //! # Transactions
 //!
@@ -100,27 +100,28 @@
 //! [`Kvs::delete_prefix`] deletes all keys that begin alike with one record, however many there are,
 //! and [`Cursor::within`] walks over them. The prefix goes down the tree as a delete does, and is
 //! dropped where nothing older is left. A kvset keeps its prefixes in DRAM, sorted: a search that
-//! passes it looks for one that covers the key in logarithmic time, and a walk skips what is covered
-//! without reading it.
+//! passes it looks for one that covers the key in logarithmic time, and a walk skips covered keys without reading
+//! them.
 //!
 //! # Time to live
 //!
-//! A KVS may have a time to live ([`KvsOptions::ttl_ms`], [`Kvs::set_ttl_ms`]): what is put into it from
-//! then on is gone that many milliseconds later, exactly, and it costs a record of 24 bytes in the log
-//! and 7 bytes in a key page. Without one it costs nothing. A [`Snapshot`], a [`Cursor`] and a
-//! [`Transaction`] see what was there when they began, as long as they live. A transaction's own puts
-//! live from its commit on. Expiry is no write: it conflicts with no transaction.
+//! A KVS may have a time to live ([`KvsOptions::ttl_ms`], [`Kvs::set_ttl_ms`]): a value put into it from then on is
+//! gone that many milliseconds later, exactly, and it costs a record of 24 bytes in the log and 7 bytes in a key
+//! page. Without one it costs nothing. A [`Snapshot`], a [`Cursor`] and a [`Transaction`] see the content as it was
+//! when they began, as long as they live. A transaction's own puts live from its commit on. Expiry is no write: it
+//! conflicts with no transaction.
 //!
 //! Expiries are kept as moments of the wall clock ([`Options::clock`]'s
 //! [`unix_time`](esker_base::Clock::unix_time)), because they outlive the process. While a KVDB is open
 //! its wall clock never goes back, so nothing comes back either; when it is set back while the KVDB is
-//! closed, what expired in between and was not dropped yet is there again for as long. A wall clock
+//! closed, values that expired in between and were not dropped yet are there again for as long. A wall clock
 //! that is set forward lets values expire early, and for good once maintenance has dropped them.
 //!
 //! # Limits
 //!
 //! Keys have 1 to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. A KVDB has as many KVSs as
-//! [`Options::kvs_limit`] says. One process has a KVDB open at a time. A cursor, a snapshot or a transaction keeps what it may read, memtables included, while it lives.
+//! [`Options::kvs_limit`] says. One process has a KVDB open at a time. A cursor, a snapshot or a transaction keeps
+//! the data that it may read, memtables included, while it lives.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! The write-ahead log, called the durability log here: what is new and in no kvset yet.
+//! The write-ahead log, called the durability log here: records that are new and in no kvset yet.
 //!
 //! [`tail`] is its end, to which writers append; [`frame`] reads frames back, [`segment`] a whole segment of them, and
 //! [`replay`] all that the manifest lets it look at.
 //!
-//! Sees `manifest`, `values` and what lies below them.
+//! Sees `manifest`, `values` and the rooms below them.
 
 pub(crate) mod frame;
 pub(crate) mod replay;

@@ -1,9 +1,10 @@
 //! Maintenance: which step is due, and doing it. Ingest, merge, spill, split, join, collect, sort.
 //!
-//! [`due`] chooses, in a [`situation`], [`plan`] says what a step reads and writes, [`compact`] merges, [`steps`] runs and installs,
-//! [`ingest`] empties memtables, [`manual`] does what a caller asked for, [`threads`] are the two lanes and the log's.
+//! [`due`] chooses, in a [`situation`], [`plan`] names a step's inputs and outputs, [`compact`] merges, [`steps`]
+//! runs and installs, [`ingest`] empties memtables, [`manual`] does a caller's requests, [`threads`] are the two
+//! lanes and the log's.
 //!
-//! Sees `engine` and what lies below it; it knows no writer and no reader.
+//! Sees `engine` and the rooms below it; it knows no writer and no reader.
 
 pub(crate) mod beside;
 pub(crate) mod compact;

@@ -4,7 +4,7 @@
 //! Reads that go on while their caller does something else are in [`in_flight`], small writes that are gathered in
 //! [`writes`].
 //!
-//! Sees `omf` (the header of a class) and what lies below it.
+//! Sees `omf` (the header of a class) and the rooms below it.
 
 pub(crate) mod busy;
 pub(crate) mod class;

@@ -1,5 +1,5 @@
 //! The on-media format: every byte that the engine writes is laid out here and nowhere else.
-//! Drawings, what may tear, and what is assumed of the medium: `docs/format/kv.md`.
+//! Drawings, possible tears, and assumptions about the medium: `docs/format/kv.md`.
 //!
 //! | module | structure | where |
 //! | --- | --- | --- |

@@ -1,6 +1,6 @@
 //! The read path: point reads ([`get`]) and walks ([`cursor`]).
 //!
-//! Sees `engine` and what lies below it.
+//! Sees `engine` and the rooms below it.
 
 pub(crate) mod cursor;
 pub(crate) mod get;

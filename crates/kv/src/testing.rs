@@ -1,4 +1,4 @@
-//! What unit tests of the engine share.
+//! Helpers that the engine's unit tests share.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) fn kvdb_with(wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> (K
     kvdb_on(devices, small_blocks())
 }
 
-/// Small blocks, and what else suits a budget of 16 MiB.
+/// Small blocks, and other sizes that suit a budget of 16 MiB.
 pub(crate) fn small_blocks() -> Tuning {
     Tuning { block_bytes: 64 << 10, ..Tuning::for_budget(16 << 20) }
 }

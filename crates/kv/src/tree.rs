@@ -3,7 +3,7 @@
 //!
 //! Nothing here changes once it is published, but for memtables and caches.
 //!
-//! Sees `log` (frames that are replayed), `values` and what lies below them.
+//! Sees `log` (frames that are replayed), `values` and the rooms below them.
 
 pub(crate) mod dead_ranges;
 pub(crate) mod filter;

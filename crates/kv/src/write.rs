@@ -1,6 +1,6 @@
 //! The write path: admission, write stalls, the log and the memtable ([`put`]), and the pace of writers ([`throttle`]).
 //!
-//! Sees `maintain`, because a writer without room runs its steps, and what lies below it.
+//! Sees `maintain`, because a writer without room runs its steps, and the rooms below it.
 
 pub(crate) mod put;
 pub(crate) mod throttle;

@@ -1,4 +1,4 @@
-//! Backups: a copy holds what was visible when it began, whatever is written, fails or crashes
+//! Backups: a copy holds all that was visible when it began, whatever is written, fails or crashes
 //! meanwhile, and is whole or no KVDB at all.
 
 mod common;
@@ -470,7 +470,7 @@ fn a_kvdb_that_its_manifest_has_no_room_for_is_copied_to_a_larger_one() {
     assert_eq!(copy.kvs("0").unwrap().get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
 }
 
-/// What memtables still answer may have rotted where the log has it.
+/// Records that memtables still answer for may have rotted where the log has them.
 #[test]
 fn damage_in_the_log_that_is_in_no_kvset_yet_ends_the_backup() {
     let source = devices("source");

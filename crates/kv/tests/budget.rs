@@ -1,5 +1,6 @@
-//! What maintenance does not need at the moment is the caches': seen from outside, by what the record cache
-//! may take. That resident memory keeps to the budget all the while is measured in `tests/tests/memory.rs`.
+//! Memory that maintenance does not need at the moment goes to the caches: seen from outside, by the size that the
+//! record cache may take. That resident memory keeps to the budget all the while is measured in
+//! `tests/tests/memory.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +72,7 @@ fn the_memory_of_compactions_is_the_caches_while_there_are_none() {
 }
 
 #[test]
-fn who_only_reads_keeps_to_the_budget() {
+fn read_only_kvdb_keeps_to_the_budget() {
     let device =
         |name: &str| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 1 << 28, 4096)) };
     let devices =

@@ -1,7 +1,7 @@
 //! How many bytes the devices write for each byte that a user writes, in a load of 1,000-byte
-//! records whose keys arrive in no order: what each tier of flash is worn by.
+//! records whose keys arrive in no order: the wear of each tier of flash.
 //!
-//! The devices count, not the engine; what the engine says has to agree. The full size:
+//! The devices count, not the engine; the engine's figures have to agree. The full size:
 //!
 //! ```text
 //! cargo test --release -p esker-kv --test bytes -- --ignored --nocapture
@@ -64,7 +64,7 @@ fn put_all(kvs: &Kvs, load: Load) -> u64 {
     user_bytes
 }
 
-/// What the devices were given to write.
+/// Bytes that the devices were given to write.
 struct Written {
     manifest: u64,
     capacity: u64,
@@ -126,7 +126,7 @@ fn measure(load: Load, staging: bool, maintenance: Maintenance) -> Ratios {
     let aged = class.streams.iter().find(|s| s.stream == Stream::OldValues);
     let aged_bytes = aged.unwrap().live_bytes.min(user_bytes);
     assert!(aged_bytes > user_bytes / 2, "{stats:?}");
-    // What is young still will be written once more.
+    // Data that is young still will be written once more.
     let young_bytes = user_bytes - aged_bytes;
     db.close().unwrap();
     let per_user_byte = |bytes: u64| (bytes + young_bytes) as f64 / user_bytes as f64;
@@ -165,7 +165,7 @@ fn a_load_of_a_million_records_writes_each_byte_little_more_than_twice() {
 }
 
 /// Device bytes per user byte by the size of values, at most: small ones lie with their keys, which are merged again and
-/// again, where large ones move once. The table of `docs/kv.md` has what is printed.
+/// again, where large ones move once. The table of `docs/kv.md` has the printed figures.
 const BY_SIZE: [(usize, f64); 6] =
     [(1, 5.4), (4, 6.2), (16, 5.4), (64, 3.9), (256, 2.6), (1000, 2.2)];
 
@@ -210,7 +210,7 @@ fn load_of_size(value_bytes: usize) -> Stats {
 }
 
 /// The values of a KVS that has a small part of the log are written once more, in key order, so that its
-/// spills read them and not what the others wrote.
+/// spills read them and not the records of others.
 #[test]
 fn no_kvs_reads_what_others_wrote() {
     const KVSS: u64 = 10;

@@ -2,9 +2,9 @@
 //! every kind, crashes on devices that forget, and devices that fail; all of it against a plain oracle
 //! that keeps every version.
 //!
-//! A *case* follows from its seed alone. It is a KVDB with several lives: each opens what the one before
-//! left, works, and ends in a close, a crash or a fault. Some of the images that a crash could have left
-//! anywhere in a life are opened and compared, and the next life goes on from one of them.
+//! A *case* follows from its seed alone. It is a KVDB with several lives: each opens the remains of the one before,
+//! works, and ends in a close, a crash or a fault. Some of the images that a crash could have left anywhere in a
+//! life are opened and compared, and the next life goes on from one of them.
 //!
 //! | command, in front of `cargo test --release -p esker-kv --test campaign -- --nocapture` | |
 //! | --- | --- |
@@ -97,7 +97,7 @@ fn strike_all(target: Target, effect: &Effect, repeat: Repeat, step: usize) {
     println!("{target:?}, {effect:?}, {repeat:?}\n{tally}\n");
 }
 
-/// Says what was done when a test fails.
+/// Prints the operations done when a test fails.
 struct What(String);
 
 impl Drop for What {

@@ -34,7 +34,7 @@ fn sound(devices: &Devices) {
     assert_eq!(Kvdb::check_on(devices).unwrap().findings, Vec::<String>::new());
 }
 
-/// Larger leaves and blocks than elsewhere, so that what is counted is data and not padding.
+/// Larger leaves and blocks than elsewhere, so that the counted bytes are data and not padding.
 fn counted() -> Options {
     test_options(Tuning { leaf_key_bytes: 256 << 10, gather_bytes: 256 << 10, ..small_tuning() })
 }
@@ -147,7 +147,7 @@ fn a_goal_is_reached_and_one_that_cannot_be_is_refused() {
     assert!(!db.compact_status().active);
 }
 
-/// What others write meanwhile is left to maintenance: with it there would be no end.
+/// Later writes of others are left to maintenance: with them there would be no end.
 #[test]
 fn a_goal_that_others_keep_out_of_reach_ends() {
     let options = Options { space_amplification: 3.0, ..threaded() };
@@ -226,7 +226,7 @@ fn a_compaction_is_watched_and_cancelled_and_only_one_runs_at_a_time() {
     put(&kvs, 0..2000);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Someone who writes all the time would keep it busy for long.
+        // A writer that never pauses would keep it busy for long.
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
                 put(&kvs, 0..100);
@@ -287,7 +287,7 @@ fn staging_is_taken_away_while_threads_write_and_read() {
         kvss.iter().for_each(|kvs| check(kvs, 0..end));
         assert_eq!(db.stats().classes.len(), 1);
     });
-    // What was begun before goes on reading.
+    // A cursor begun before goes on reading.
     let mut cursor = before;
     walk(&mut cursor, 0..1500);
     drop(cursor);

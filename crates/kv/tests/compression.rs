@@ -109,7 +109,7 @@ fn values_take_less_room_and_are_read_as_they_were() {
     assert_eq!(old_values["none"], stats_of_plain(), "{old_values:?}");
 }
 
-/// What the records of the test above take as they are.
+/// Bytes that the records of the test above take uncompressed.
 fn stats_of_plain() -> u64 {
     let mut rng = Rng::new(1);
     (0..2000).map(|_| 16 + 5 + value(&mut rng, 20).len() as u64).sum()

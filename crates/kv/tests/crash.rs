@@ -1,6 +1,5 @@
-//! Crashes after every device write, with every prefix and bounded subsets and tears of what was
-//! not flushed: reopening never loses what was promised, and never shows a torn batch or a value
-//! that was never written.
+//! Crashes after every device write, with every prefix and bounded subsets and tears of unflushed writes: reopening
+//! never loses promised writes, and never shows a torn batch or a value that was never written.
 //!
 //! `cargo test` looks at more than ten thousand images. The long run looks at more than a hundred
 //! thousand: `cargo test --release -p esker-kv --test crash -- --ignored --nocapture`.
@@ -25,7 +24,7 @@ fn options() -> Options {
     test_options(tiny_tuning())
 }
 
-/// A recorded run: the script that knows its states, and what happened to the devices.
+/// A recorded run: the script that knows its states, and the devices' history.
 struct Run {
     script: Script,
     recorder: CrashRecorder,
@@ -107,7 +106,7 @@ fn open(devices: Devices, options: &Options) -> Result<(Kvdb, Devices), KvError>
     })
 }
 
-/// Opens an image and checks the promise. `Err` says what was broken.
+/// Opens an image and checks the promise. `Err` names the broken promise.
 fn check(run: &Run, image: &Image) -> Result<(), String> {
     let created = !image.marks().is_empty();
     let promised = image.marks().last().copied().unwrap_or(0);
@@ -126,7 +125,7 @@ fn check(run: &Run, image: &Image) -> Result<(), String> {
         }
         Some(_) => {}
     }
-    // Now and then, look closer and go on: what a recovered KVDB acknowledges must stay, too.
+    // Now and then, look closer and go on: writes that a recovered KVDB acknowledges must stay, too.
     let number = image.id().to_string().len() as u64 + promised;
     if number.is_multiple_of(16) {
         Script::check_reads(&db);
@@ -253,7 +252,7 @@ fn a_crash_during_recovery_changes_nothing() {
         in_rounds += u64::from(db.stats().maintenance.ingests > 1);
         let state = run.script.state_of(&db).expect("a state that was");
         again.mark(state as u64);
-        // What was left to maintenance is ingested, a part at a time.
+        // Records that were left to maintenance are ingested, a part at a time.
         db.ingest().unwrap();
         std::mem::forget(db);
         for second in again.history().images(&plan) {

@@ -1,4 +1,4 @@
-//! Cursors that are held open: what they have read ahead of need keeps to the budget, however many there are.
+//! Cursors that are held open: their reads ahead of need keep to the budget, however many there are.
 
 mod common;
 

@@ -1,9 +1,9 @@
 //! Damage to whole KVDBs: every byte of every structure flipped on the medium, and any other damage, is
 //! either noticed, by an error that names device and structure, or harmless: nothing wrong is returned.
 //!
-//! What the very last flush wrote is the exception that the format states: damaged, it looks torn, and the
-//! KVDB opens as it was before (`docs/format/kv.md`, "What is not detected"). It is counted apart, and
-//! held to be nothing else.
+//! Bytes that the very last flush wrote are the exception that the format states: damaged, they look torn, and the
+//! KVDB opens as it was before (`docs/format/kv.md`, "What is not detected"). The case is counted apart, and held
+//! to be nothing else.
 //!
 //! `cargo test` flips a sample. Of every byte one bit, which takes two minutes; or all bits, a quarter of an hour:
 //! `cargo test --release -p esker-kv --test damage -- --ignored --nocapture every_byte` (or `every_flipped`)
@@ -15,14 +15,14 @@ use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_kv::{CompactRequest, KvError, Kvdb, Policy, Tuning};
 
-/// What became of a damage.
+/// Outcome of a damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// An error or a finding said so.
     Noticed,
     /// All data is as it was.
     Harmless,
-    /// Taken for what a crash tore: the last flush is missing.
+    /// Taken for a torn write of a crash: the last flush is missing.
     Torn,
 }
 
@@ -61,7 +61,7 @@ impl Sample {
                 return Fate::Noticed;
             }
         };
-        // What one damage hides must not make other keys wrong.
+        // Keys that one damage hides must not make other keys wrong.
         for ((name, key), value) in &self.content {
             let Ok(kvs) = db.kvs(name) else { continue };
             match kvs.get(key) {
@@ -275,7 +275,7 @@ fn an_older_value_of_another_size_in_the_place_of_a_value_is_noticed() {
     must_name(&error, "an older value");
 }
 
-/// A walk gives out every record that lies before a damaged key page, and then says what it met.
+/// A walk gives out every record that lies before a damaged key page, and then returns the error that it met.
 #[test]
 fn a_walk_comes_as_far_as_what_is_sound() {
     let tuning = Tuning { leaf_key_bytes: 1 << 20, ..small_tuning() };

@@ -1,5 +1,5 @@
-//! Walks over what is deleted or has expired: the first one finds its way key by key, those to come know it; what they
-//! find is what is there all the same, for each as of its moment.
+//! Walks over deleted or expired keys: the first one finds its way key by key, those to come know it; they find the
+//! keys that are there all the same, for each as of its moment.
 
 mod common;
 
@@ -59,7 +59,7 @@ fn cross(db: &Kvdb, mut cursor: Cursor, forward: bool) -> (Option<Vec<u8>>, u64)
     (found, db.stats().operations.passed_keys - before)
 }
 
-/// Deletes all keys between two that stay, and checks what walks find.
+/// Deletes all keys between two that stay, and checks the keys that walks find.
 fn check(delete: impl Fn(&Kvdb, &Kvs, &Clock)) {
     for forward in [true, false] {
         let (db, kvs, clock, _) = create(roomy());

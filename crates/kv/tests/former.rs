@@ -88,7 +88,7 @@ fn a_repair_salvages_nothing_of_a_former_kvdb() {
     check(salvaged, &[2; 12]);
 }
 
-/// What a repair finds without a manifest: a byte of each value, by number.
+/// Content that a repair finds without a manifest: a byte of each value, by number.
 fn found_without_a_manifest(devices: &Devices) -> BTreeMap<u32, u8> {
     let salvaged = Media::blank().devices();
     let left = Remains { manifest: None, ..remains(devices) };

@@ -1,5 +1,5 @@
-//! A hundred million small keys in sixteen KVSs: how long opening takes, what DRAM each key costs
-//! beside the caches, and what a get costs the devices.
+//! A hundred million small keys in sixteen KVSs: how long opening takes, the DRAM of each key beside the caches,
+//! and the cost of a get to the devices.
 //!
 //! `cargo test --release -p esker-kv --test hundred_million -- --ignored --nocapture` takes some ten
 //! minutes, 5 GiB of DRAM and 14 GiB in the directory for temporary files (`TMPDIR`, which is to be on a
@@ -84,7 +84,7 @@ fn load(dir: &Path, options: &Options, keys: u64) {
     db.close().unwrap();
 }
 
-/// Gets so many of so many keys at random, prints what that costs, and returns the device reads for each.
+/// Gets so many of so many keys at random, prints the cost, and returns the device reads for each.
 fn get(db: &Kvdb, (count, keys): (u64, u64), seed: u64, when: &str) -> f64 {
     let (clock, kvss) = (Clock::real(), kvss(db));
     let reads =

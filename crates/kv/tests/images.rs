@@ -1,5 +1,5 @@
 //! Whatever a build has written, every later build reads: KVDBs that versions of the format left, in
-//! `testdata/images/`. Each is opened, checked, compared with what was written down beside it, worked on,
+//! `testdata/images/`. Each is opened, checked, compared with the text beside it, worked on,
 //! and repaired.
 //!
 //! An image is never written anew. When a version of the format is finished,
@@ -101,7 +101,7 @@ fn images() -> Vec<PathBuf> {
     images
 }
 
-/// What a KVDB shows, as text: a line for each key, with a hash of its value.
+/// Content of a KVDB, as text: a line for each key, with a hash of its value.
 fn listing(content: &Content) -> String {
     let mut text = String::new();
     for ((kvs, key), value) in content {
@@ -111,7 +111,7 @@ fn listing(content: &Content) -> String {
     text
 }
 
-/// What is written down beside an image: what it shows when it is opened, and later.
+/// Text that is kept beside an image: its content when it is opened, and later.
 fn expectation(now: &Content, later: &Content) -> String {
     let mut text = String::new();
     for (name, options) in kvss() {
@@ -122,7 +122,7 @@ fn expectation(now: &Content, later: &Content) -> String {
     text + &format!("\nat 0 ms\n{now}\nat {LATER_MS} ms\n{later}")
 }
 
-/// What an open KVDB shows now, as text.
+/// Content that an open KVDB shows now, as text.
 fn shown(db: &Kvdb) -> String {
     let mut found = Content::new();
     for name in db.kvs_names() {
@@ -134,7 +134,7 @@ fn shown(db: &Kvdb) -> String {
     listing(&found)
 }
 
-/// Compares all that `devices` show with what is expected.
+/// Compares all that `devices` show with the expected content.
 fn compare(what: &str, devices: &Devices, expected: &str) {
     let options = options();
     let clock = options.clock.clone();
@@ -162,7 +162,7 @@ fn check(path: &Path) {
     assert!(report.kvsets > 6 && report.values > 50, "{name}: {report:?}");
     compare(&name, &devices, &expected);
 
-    // What is old is rewritten by maintenance, and still the same.
+    // Old data is rewritten by maintenance, and still the same.
     let db = Kvdb::open_on(devices.clone(), options()).unwrap();
     for kvs in db.kvs_names() {
         let kvs = db.kvs(&kvs).unwrap();
@@ -192,7 +192,7 @@ fn check(path: &Path) {
 }
 
 #[test]
-fn what_earlier_versions_wrote_is_read() {
+fn images_of_earlier_versions_are_read() {
     let images = images();
     images.iter().for_each(|image| check(image));
     let bytes: u64 = images.iter().map(|image| image.metadata().unwrap().len()).sum();
@@ -201,7 +201,7 @@ fn what_earlier_versions_wrote_is_read() {
 
 /// One test for each kind of structure that states a version.
 #[test]
-fn what_a_later_version_wrote_is_refused_by_its_number() {
+fn images_of_a_later_version_are_refused_by_its_number() {
     for image in images() {
         let media = Media::unpack(&std::fs::read(&image).unwrap());
         let mut refused = Vec::new();

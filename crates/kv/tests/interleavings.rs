@@ -1,6 +1,6 @@
 //! The protocols between threads under a scheduler that decides at every lock, atomic, pointer and device
-//! command who goes on (`shuttle`: Burckhardt et al., "A Randomized Scheduler with Probabilistic
-//! Guarantees of Finding Bugs", ASPLOS 2010). It is the engine's own source; what is replaced is in
+//! command which thread goes on (`shuttle`: Burckhardt et al., "A Randomized Scheduler with Probabilistic
+//! Guarantees of Finding Bugs", ASPLOS 2010). It is the engine's own source; the replaced parts are in
 //! `src/sync.rs`. A wait that nothing but a timeout would end counts as a deadlock.
 //!
 //! `cargo test --release -p esker-kv --features shuttle --test interleavings -- --nocapture`;
@@ -23,7 +23,7 @@ use esker_sim::{CrashRecorder, ImageId};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
 
-/// Tries schedules of `scenario`: half at random, half with few changes of who goes first.
+/// Tries schedules of `scenario`: half at random, half with few changes of the thread that goes first.
 fn explore(scenario: fn()) {
     let schedules = std::env::var("ESKER_SCHEDULES").map_or(400, |count| count.parse().unwrap());
     let mut config = shuttle::Config::new();
@@ -112,10 +112,10 @@ fn join_all(threads: Vec<thread::JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Threads write and sync at the same time, and share flushes. What each was told is durable is found
+/// Threads write and sync at the same time, and share flushes. Records that a thread was told are durable are found
 /// after a crash right then, when everything that no flush covered is gone.
 #[test]
-fn what_a_sync_covered_survives_whoever_flushed_it() {
+fn synced_records_survive_whichever_thread_flushed_them() {
     explore(|| {
         let recorder = CrashRecorder::new();
         let devices = devices(|device| recorder.attach(device));
@@ -211,8 +211,7 @@ fn every_view_is_one_moment_and_none_goes_back() {
 }
 
 /// Threads add to one number in transactions, and one with plain writes to another, while memtables
-/// are ingested: no addition is lost, which is what a missed conflict would do, and whoever is told of
-/// a conflict had one.
+/// are ingested: no addition is lost, as it would be by a missed conflict, and each conflict reported was one.
 #[test]
 fn additions_in_transactions_all_count() {
     explore(|| {
@@ -253,7 +252,7 @@ fn additions_in_transactions_all_count() {
 }
 
 /// Values are moved by spills and collections, cached copies renamed, extents given to others, and all
-/// the while what is read under a key is a value of that key, never older than one read before.
+/// the while each read of a key returns a value of that key, never older than one read before.
 #[test]
 fn readers_never_get_what_was_elsewhere() {
     const KEYS: u8 = 3;
@@ -326,7 +325,7 @@ fn whoever_waits_is_woken() {
 }
 
 /// Two workers run steps of one tree at the same time, while it is written to and read: no key goes back, and a crash
-/// at any moment leaves a KVDB that is whole and has what was durable.
+/// at any moment leaves a KVDB that is whole and has all that was durable.
 #[test]
 fn two_workers_on_one_tree_lose_nothing() {
     const KEYS: u8 = 12;
@@ -400,9 +399,9 @@ fn two_workers_on_one_tree_lose_nothing() {
 }
 
 /// Walks tell each other where they have found nothing, while keys are put there and the memtable is frozen. None of
-/// the keys is passed over by who comes after its put.
+/// the keys is passed over by a walk that comes after its put.
 #[test]
-fn what_is_put_where_walks_found_nothing_is_found() {
+fn key_put_where_walks_found_nothing_is_found() {
     explore(|| {
         let (db, kvs) = create(options());
         (0..12u8).for_each(|n| kvs.put(&[n], b"value").unwrap());

@@ -69,7 +69,7 @@ fn strike(target: Target, nth: u64, effect: Effect, tally: &mut Tally) -> bool {
     struck
 }
 
-/// The script: every read in between shows what was written last.
+/// The script: every read in between shows the last write.
 fn run(db: &Kvdb, kvss: &[Kvs; 2], script: &mut Script, about: &str) -> Result<(), KvError> {
     for n in 0..260 {
         script.step(db, kvss)?;

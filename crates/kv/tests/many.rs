@@ -1,4 +1,4 @@
-//! Many KVSs in one KVDB, most of which are written to seldom: what they take is bounded, small steps of
+//! Many KVSs in one KVDB, most of which are written to seldom: their space and DRAM are bounded, small steps of
 //! maintenance run together, and no crash tells them apart.
 
 mod common;
@@ -52,7 +52,7 @@ fn assert_holds(db: &Kvdb, model: &Model, kvss: usize) {
 }
 
 #[test]
-fn what_many_kvss_take_is_bounded() {
+fn space_and_dram_of_many_kvss_are_bounded() {
     const KVSS: usize = 400;
     const HOT: usize = 4;
     let devices = in_memory("", [8 * MIB, 256 * MIB, 256 * MIB]);
@@ -74,7 +74,7 @@ fn what_many_kvss_take_is_bounded() {
         let structures = stats.dram.structure_bytes;
         println!("{round}: {kvsets} kvsets, {used} bytes, {structures} bytes of structures");
         assert!(kvsets <= 5 * KVSS, "{round}: {kvsets} kvsets");
-        // Of each KVS some pages of keys and values; the log; and what is live in those that are busy.
+        // Of each KVS some pages of keys and values; the log; and the live bytes of those that are busy.
         let busy = 4000 * HOT as u64 * (8 + 60 + 16);
         assert!(used <= KVSS as u64 * 40 * KIB + 8 * 2 * MIB + 2 * busy, "{round}: {used} bytes");
         assert!(structures <= KVSS as u64 * 8 * KIB, "{round}: {structures} bytes");
@@ -163,7 +163,7 @@ fn more_kvss_than_the_budget_is_enough_for_are_refused() {
 
 const FEW: usize = 100;
 
-/// What a KVDB shows, as a number.
+/// Content that a KVDB shows, as a number.
 fn shown(db: &Kvdb) -> u64 {
     let mut shown = 0;
     for n in 0..FEW {

@@ -1,5 +1,5 @@
 //! Which placement id each write carries, on devices that offer any number of them. The devices
-//! tell, and what a write belongs to is read from its bytes or follows from the policy: the engine
+//! tell, and the stream of a write is read from its bytes or follows from the policy: the engine
 //! is asked only where it says the same of itself.
 
 mod common;
@@ -126,7 +126,7 @@ fn every_write_carries_the_id_of_its_stream() {
         let shaped = Shaped::new(on_capacity, on_staging, 1 << 20);
         create(&shaped, Policy::STAGING_MIN_CAPACITY);
         for seed in 0..2 {
-            let db = open(&shaped); // replays what the last round has left
+            let db = open(&shaped); // replays the log of the last round
             load(&db, seed, 2);
         }
         check(&shaped.manifest, on_capacity, &[Stream::Manifest], |_| Stream::Manifest);
@@ -173,7 +173,7 @@ fn the_pieces_of_a_write_carry_its_id() {
     }
 }
 
-/// What an ingest writes of the values of a KVS that has a small part of the log.
+/// Young values that an ingest writes for a KVS that has a small part of the log.
 #[test]
 fn young_values_outside_the_log_are_in_its_stream() {
     let shaped = Shaped::new(5, 5, 1 << 20);

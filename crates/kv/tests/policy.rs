@@ -148,7 +148,7 @@ fn a_full_class_that_must_not_be_left_refuses_writes_until_there_is_room() {
         let end = fill(&db, &strict, class);
         assert!(end > 1500, "{class}: only {end} records in 4 MiB\n{:?}", db.stats());
         let outside: u64 = lies(&db, "strict", other(class))[2..].iter().sum();
-        // What was in memtables when the class became full stays where the log put it.
+        // Records that were in memtables when the class became full stay where the log put them.
         assert!(outside < 2 * small_tuning().memtable_bytes, "{:?}", db.stats());
         let mut batch = Batch::new();
         batch.put(&easy, b"k", b"v");
@@ -172,7 +172,7 @@ fn a_full_class_that_must_not_be_left_refuses_writes_until_there_is_room() {
 }
 
 #[test]
-fn what_must_not_leave_a_class_does_not_gather_elsewhere_while_that_is_nearly_full() {
+fn data_bound_to_a_nearly_full_class_does_not_gather_elsewhere() {
     let devices = devices(16 << 20, Some(4 << 20));
     let db = create(&devices);
     let kvs = db.create_kvs("k", "all=staging/none".parse::<Policy>().unwrap()).unwrap();
@@ -195,14 +195,14 @@ fn what_must_not_leave_a_class_does_not_gather_elsewhere_while_that_is_nearly_fu
         }
         db.step().unwrap();
         let outside: u64 = lies(&db, "k", MediaClass::Capacity).iter().sum();
-        // What was in memtables when staging became full, and no more.
+        // Only records that were in memtables when staging became full.
         assert!(outside < 2 * small_tuning().memtable_bytes, "round {round}: {outside} bytes");
     }
     check(&kvs, oldest..end);
 }
 
-/// What must come home does, and takes nothing along from where nothing must: that might find no room in
-/// one piece, stay, and be moved again for ever.
+/// Data that must come home does, and takes nothing along from where nothing must: that might find no room in one
+/// piece, stay, and be moved again for ever.
 #[test]
 fn only_what_must_not_lie_elsewhere_is_brought_home() {
     let devices = devices(16 << 20, Some(16 << 20));

@@ -1,4 +1,4 @@
-//! Deleted prefixes: what they cost, what they free, and what they leave alone.
+//! Deleted prefixes: their cost, the space they free, and the keys they leave alone.
 
 mod common;
 
@@ -68,7 +68,7 @@ fn a_prefix_of_many_keys_costs_one_record_and_its_space_comes_back_unread() {
     assert!(after.dram.memtable_bytes - before.dram.memtable_bytes < 16 << 10);
     assert_eq!(kvs.get(b"b/000007").unwrap(), None);
     assert_eq!(kvs.get(b"a/000007").unwrap().unwrap(), [1; 200]);
-    // The prefix reaches the leaves with what is written next.
+    // The prefix reaches the leaves with the next writes.
     for round in 0..4 {
         kvs.put(format!("d/{round}").as_bytes(), b"").unwrap();
         db.ingest().unwrap();
@@ -83,7 +83,7 @@ fn a_prefix_of_many_keys_costs_one_record_and_its_space_comes_back_unread() {
     let (live, garbage) = (sum(|class| class.live_bytes), sum(|class| class.garbage_bytes));
     assert!(garbage < live && live < 8004 * 300, "{live} bytes are live, {garbage} garbage");
     let read = read_bytes(&settled) - read_bytes(&before);
-    // Blocks that it shares with others are rewritten: what stays is read, at most, and not what goes.
+    // Blocks that it shares with others are rewritten: values that stay are read, at most, and not those that go.
     assert!(read < 8000 * 200, "{read} bytes of values were read");
     assert_eq!(keys(&kvs).len(), 8004);
     db.close().unwrap();
@@ -119,7 +119,7 @@ fn a_walk_passes_over_a_deleted_prefix_without_reading_it() {
 }
 
 #[test]
-fn what_was_written_later_stays_at_every_stage_of_its_life() {
+fn later_writes_stay_at_every_stage_of_their_life() {
     let (db, kvs, devices) = create();
     let other = db.create_kvs("other", Policy::default()).unwrap();
     other.put(b"ab", b"other").unwrap();

@@ -1,4 +1,4 @@
-//! Read-only opening: everything can be read, what is only in the log included, nothing is written to
+//! Read-only opening: everything can be read, records that are only in the log included, nothing is written to
 //! any device, and readers do not exclude each other.
 
 mod common;
@@ -133,7 +133,7 @@ fn readers_share_files_that_a_writer_has_alone() {
         db.close().unwrap();
     }
     assert_eq!(content(), before);
-    // Who only reads may copy: so a backup is restored to other places.
+    // A read-only KVDB can be copied: so a backup is restored to other places.
     let copy = scratch.path().join("copy");
     reading().unwrap().backup(&copy, &Layout::capacity_only()).unwrap();
     let copy = Kvdb::open(&copy, plain()).unwrap();

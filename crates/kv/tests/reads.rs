@@ -1,5 +1,5 @@
-//! What a read costs the devices: a value that is not in DRAM one device read, a key that does not
-//! exist none, and a scan of neighbours far fewer reads than records.
+//! Cost of a read to the devices: a value that is not in DRAM one device read, a key that does not exist none, and
+//! a scan of neighbours far fewer reads than records.
 //!
 //! The devices count. Maintenance is manual, so that nobody else reads meanwhile, and the data is
 //! four times the memory budget, so that most values cannot be in DRAM.
@@ -63,7 +63,7 @@ impl Counted {
         all.map(|device| device.stats().reads).sum()
     }
 
-    /// What `run` returns, and how many device reads it took.
+    /// Returns the result of `run`, and how many device reads it took.
     fn count<T>(&self, run: impl FnOnce() -> T) -> (T, u64) {
         let before = self.reads();
         let result = run();
@@ -213,12 +213,12 @@ fn large_values_take_one_device_read_too() {
 /// Values age in key order, into a block or two for each spill, and stay there when keys are
 /// compacted: neighbours lie in as many runs as there were spills. A cursor that reads twice as
 /// much each time it goes on in a run needs, for 2,000 records in a dozen runs, eight or nine reads
-/// for each: half of what is allowed here.
+/// for each: half of the limit here.
 #[test]
 fn a_scan_of_neighbours_takes_far_fewer_reads_than_records() {
     const SCANNED: u64 = 2000;
     let (mut counted, kvs) = loaded(4096);
-    // What is in the root still is not in key order: more updates, until nothing is.
+    // Values that the root still holds are not in key order: more updates, until it holds none.
     for round in 0.. {
         if counted.db().stats().kvss[0].root_kvsets == 0 {
             break;

@@ -1,4 +1,4 @@
-//! Values found by their keys in the record cache: what they may not be mistaken for, whatever was
+//! Values found by their keys in the record cache: those they may not be mistaken for, whatever was
 //! written, ingested, merged and forgotten meanwhile.
 
 mod common;
@@ -49,7 +49,7 @@ fn with_one_cached() -> (Kvdb, Kvs, Clock) {
 }
 
 #[test]
-fn what_newer_kvsets_say_nothing_of_is_still_found() {
+fn cached_record_is_found_under_newer_kvsets_without_its_key() {
     let (db, kvs, _) = with_one_cached();
     for n in 0..4u8 {
         kvs.put(&[n], SMALL).unwrap();
@@ -63,7 +63,7 @@ fn what_newer_kvsets_say_nothing_of_is_still_found() {
     assert_eq!((hits_by_key(&db), db.stats().cache.record_misses), (7, 0));
 }
 
-/// What maintenance reads of values when they age and are rewritten, with a budget of so many bytes.
+/// Bytes of values that maintenance reads when they age and are rewritten, with a budget of so many bytes.
 fn read_to_age(memory_bytes: u64, compression: Compression) -> u64 {
     let device = |name: &str| Arc::new(MemoryDevice::new(name, 64 << 20, 512));
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
@@ -134,7 +134,7 @@ fn the_same_key_of_another_kvs_is_another_record() {
 
 /// Each way of deleting `key`, and then of forgetting that it was.
 #[test]
-fn what_was_deleted_stays_so_when_compaction_has_dropped_the_delete() {
+fn deleted_key_stays_deleted_when_compaction_has_dropped_the_delete() {
     type Delete = fn(&Kvs, &Clock);
     let ways: [Delete; 3] = [
         |kvs, _| kvs.delete(b"key").unwrap(),
@@ -166,7 +166,7 @@ fn what_was_deleted_stays_so_when_compaction_has_dropped_the_delete() {
     }
 }
 
-/// What a KVS holds, with the time at which each value expires.
+/// Content of a KVS, with the time at which each value expires.
 type Oracle = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 fn living<'o>(oracle: &'o Oracle, key: &[u8], now_ms: u64) -> Option<&'o Vec<u8>> {
@@ -195,7 +195,7 @@ struct World {
     clock: Clock,
     now_ms: u64,
     kvss: Vec<(Kvs, Oracle, Option<u64>)>,
-    /// What was there when they were taken, and when that was.
+    /// The snapshots, with the content and the time at which each was taken.
     snapshots: Vec<(Snapshot, Vec<Oracle>, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! Opening a KVDB that was killed: what its log holds is there, in one round or in several, read from
+//! Opening a KVDB that was killed: the content of its log is there, in one round or in several, read from
 //! segments in one piece or in many, before maintenance makes kvsets of it and after; and how long it takes,
 //! a time for each GiB of log to replay:
 //!
@@ -50,7 +50,7 @@ fn fill(path: &Path, kvss: usize, value_size: usize) -> u64 {
     db.stats().device_written_bytes
 }
 
-/// What this thread has had of a processor, in the kernel and out of it; 0 where the system does not say.
+/// Processor time of this thread in seconds, in the kernel and out of it; 0 where the system does not say.
 fn cpu_seconds() -> f64 {
     let said = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns = said.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
@@ -90,7 +90,7 @@ fn opening_after_a_kill() {
     }
 }
 
-/// What was put and deleted, by KVS and key.
+/// Content by puts and deletes, by KVS and key.
 type Oracle = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
 
 const KVSS: [&str; 3] = ["a", "b", "c"];
@@ -218,7 +218,7 @@ fn read_all(db: &Kvdb, oracle: &Oracle) {
 }
 
 #[test]
-fn what_the_log_holds_is_there_in_one_round_or_in_several() {
+fn log_is_replayed_in_one_round_or_in_several() {
     // Commands of a few LBAs, and of less than a frame, and of a whole segment.
     for largest in [1024, 4096, 1 << 20] {
         // In few segments the last round is left to maintenance, in many it is ingested, too.
@@ -252,10 +252,10 @@ fn what_the_log_holds_is_there_in_one_round_or_in_several() {
     }
 }
 
-/// Until maintenance comes to it, what was replayed lies under what is written, is copied, and is replayed
-/// again; and a log that has become long by that is ingested.
+/// Until maintenance comes to them, replayed records lie under later writes, are copied, and are replayed again;
+/// and a log that has become long by that is ingested.
 #[test]
-fn what_is_left_to_maintenance_is_written_over_copied_and_replayed_again() {
+fn replayed_records_are_written_over_copied_and_replayed_again() {
     let options =
         test_options(Tuning { memtable_bytes: 4 << 20, block_bytes: 1 << 20, ..small_tuning() });
     let first = devices(1 << 20);
@@ -362,7 +362,7 @@ fn a_long_log_is_sorted_in_runs_and_in_parts() {
     }
 }
 
-/// Nobody has asked for them yet: what DRAM there is goes to those that somebody asks for.
+/// Nobody has asked for them yet: all DRAM goes to those that somebody asks for.
 #[test]
 fn values_of_the_log_are_cached_when_they_are_read() {
     let large = Tuning { memtable_bytes: 4 << 20, ..small_tuning() };
@@ -456,7 +456,8 @@ fn a_log_without_room_for_its_keys_is_read_all_the_same() {
     assert_eq!(content(&db), oracle);
 }
 
-/// What was read whole and is damaged when it is read again is missed: by rounds, and for a memtable.
+/// A frame that was read whole and is damaged when it is read again is noticed to be missing: by rounds, and for a
+/// memtable.
 #[test]
 fn a_log_that_shrinks_between_rounds_is_refused() {
     let large = Tuning { memtable_bytes: 4 << 20, ..small_tuning() };

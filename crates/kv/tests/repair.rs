@@ -1,5 +1,5 @@
-//! Repair: whatever is damaged, what comes out was once put under its key; and what the report does not
-//! name as lost or doubtful is as it was.
+//! Repair: whatever is damaged, each value that comes out was once put under its key; and keys that the report does
+//! not name as lost or doubtful are as they were.
 
 mod common;
 
@@ -17,7 +17,7 @@ use esker_kv::{
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// What is put into the last KVS lives so long; a write takes a millisecond.
+/// Values in the last KVS live so long; a write takes a millisecond.
 const TTL_MS: u64 = 1000;
 /// When a part of that has expired, and nothing else.
 const LATER_MS: u64 = 1350;
@@ -121,8 +121,8 @@ fn build(seed: u64, writes: usize) -> (Devices, History) {
 /// Which KVS it was, by its name in a repaired KVDB.
 fn found_as(name: &str) -> usize {
     match name {
-        // Ids go on behind what who founded it may have given out. The first is the log's, and each KVS has one
-        // for its first leaf.
+        // Ids go on behind those that the KVDB's founder may have given out. The first is the log's, and each KVS
+        // has one for its first leaf.
         "a" | "kvs-4098" => 0,
         "b" | "kvs-4100" => 1,
         "c" | "kvs-4102" => 2,
@@ -130,7 +130,7 @@ fn found_as(name: &str) -> usize {
     }
 }
 
-/// What a repair makes of it: the report, and what the new KVDB holds by the old names, before anything
+/// Repairs the remains. Returns the report, and the content of the new KVDB by the old names, before anything
 /// expires.
 fn repair(remains: &Remains, history: &History) -> (RepairReport, BTreeMap<Key, Vec<u8>>) {
     let into = devices();
@@ -173,7 +173,7 @@ fn repair(remains: &Remains, history: &History) -> (RepairReport, BTreeMap<Key, 
     (report, found)
 }
 
-/// Checks what must hold of any repair; returns how many keys are not as they were.
+/// Checks the invariants of any repair; returns how many keys are not as they were.
 fn judge(
     what: &str,
     history: &History,
@@ -197,7 +197,7 @@ fn judge(
         let told = kvs.lost.contains(&key.1) || kvs.lost_ranges.iter().any(|r| r.contains(&key.1));
         let expected = report.manifest != ManifestState::Whole || !log_is_whole;
         assert!(told || expected, "{what}: {key:?} is wrong, and nothing says so: {report:#?}");
-        // What is known to be lost is not there in an older version.
+        // A key that is known to be lost is not there in an older version.
         assert!(!kvs.lost.contains(&key.1) || !found.contains_key(key), "{what}: {key:?}");
     }
     wrong
@@ -213,7 +213,7 @@ fn changes(devices: &Devices) -> u64 {
 }
 
 #[test]
-fn what_is_sound_is_repaired_to_itself() {
+fn sound_kvdb_is_repaired_to_itself() {
     for seed in 1..4 {
         let (devices, history) = build(seed, 700);
         let before = changes(&devices);

@@ -1,4 +1,4 @@
-//! Repair, one damage at a time: what it costs, and that it costs no more.
+//! Repair, one damage at a time: the keys it costs, and that it costs no more.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn devices() -> Devices {
 /// By KVS and key.
 type Content = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
-/// What a repair makes of it: the report, and what the new KVDB holds.
+/// Repairs the remains. Returns the report, and the content of the new KVDB.
 fn repair(remains: &Remains) -> (RepairReport, Content) {
     let into = devices();
     let report = Kvdb::repair_on(remains, &into, options()).unwrap();
@@ -80,7 +80,7 @@ fn a_kvs_that_was_dropped_behind_the_damage_of_the_manifest_stays_dropped() {
     assert_eq!(others.collect::<Vec<_>>(), Vec::<&String>::new());
 }
 
-/// A record, and what lies behind the last one: opening looks there as well.
+/// A record, and the place behind the last one: opening looks there as well.
 #[test]
 fn an_unreadable_lba_of_the_manifest_costs_what_a_damaged_one_costs() {
     let devices = devices();
@@ -182,7 +182,7 @@ fn an_unreadable_lba_of_the_log_costs_the_records_that_touch_its_4_kib() {
 fn two_kvss_of_the_longest_name_there_is_are_both_salvaged() {
     let devices = devices();
     let db = Kvdb::create_on(devices.clone(), options()).unwrap();
-    // What would be invented for the third one is taken as well.
+    // The name that would be invented for the third one is taken as well.
     let names = ["n".repeat(64), "kvs-4102".into()];
     for (name, value) in [(&names[0], b"old"), (&names[1], b"own"), (&names[0], b"new")] {
         if value == b"new" {
@@ -294,9 +294,9 @@ fn a_kvs_that_was_dropped_before_its_records_were_ingested_stays_dropped() {
     assert_eq!(found.len(), 1);
 }
 
-/// Steps that were interrupted have given ids to what they wrote, and no manifest names them.
+/// Steps that were interrupted have given ids to their output, and no manifest names them.
 #[test]
-fn what_an_interrupted_step_has_written_is_not_taken_for_what_came_later() {
+fn leftovers_of_an_interrupted_step_do_not_pass_for_later_data() {
     let name = |n: u8| if n.is_multiple_of(2) { "a" } else { "b" };
     for nth in 1.. {
         let devices = Devices { staging: None, ..devices() };

@@ -94,7 +94,7 @@ fn scans_that_read_in_vain_have_the_values_put_in_order_once() {
     assert_eq!(sorts, 1, "what is in order stays in order");
     let after = scans(&db, &kvs, 20, &mut rng);
     assert!(after * 2 < before, "{before} bytes read for 100 before, {after} after");
-    // A walk over everything reads little but what it returns: the end of a window, and of a block.
+    // A walk over everything reads little but the rows it returns: the end of a window, and of a block.
     let read = read_bytes(&db.stats());
     let used = scan(&kvs, 0, KEYS);
     let read = (read_bytes(&db.stats()) - read) * 100 / used;

@@ -88,7 +88,7 @@ fn a_kvdb_in_files_is_full_when_their_file_system_is() {
     let (system, devices) = in_files(12 << 20);
     fills_and_frees(devices.clone());
     assert_eq!(system.refused(), 0, "a write failed for want of space");
-    // Others take what there is, and give it back.
+    // Others take all free space, and give it back.
     let db = Kvdb::open_on(devices, test_options(small_tuning())).unwrap();
     let kvs = db.kvs("k").unwrap();
     put(&kvs, 0..200);
@@ -105,7 +105,7 @@ fn a_kvdb_in_files_is_full_when_their_file_system_is() {
 }
 
 #[test]
-fn what_is_in_the_log_has_room_whatever_others_take() {
+fn records_in_the_log_have_room_whatever_others_take() {
     let (system, devices) = in_files(12 << 20);
     let db = Kvdb::create_on(devices, test_options(small_tuning())).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
@@ -229,7 +229,7 @@ fn a_device_smaller_than_the_parts_holds_data_and_makes_room_again() {
     }
 }
 
-/// What goes to the leaves is there twice until it has gone there, and here that is nearly all there is.
+/// Data that goes to the leaves is there twice until it has gone there, and here that is nearly all there is.
 #[test]
 fn a_kvdb_full_of_keys_makes_room_again_when_they_are_deleted() {
     let tuning = Tuning {

@@ -1,5 +1,5 @@
 //! Many threads on one KVDB, with its own threads at work: every reader sees each key move forward
-//! only, batches are seen whole, and what was synced is there after the log was replayed.
+//! only, batches are seen whole, and synced writes are there after the log was replayed.
 
 mod common;
 

@@ -30,7 +30,7 @@ fn create(options: Options) -> (Kvdb, Vec<Kvs>) {
     (db, kvss.to_vec())
 }
 
-/// What the oracle knows of an open transaction.
+/// State of an open transaction, as the oracle knows it.
 struct Open {
     transaction: Transaction,
     /// The content at its beginning, with its own writes.

@@ -118,7 +118,7 @@ fn run(largest: u32, lba_size: u32) {
         let done = db.stats().maintenance;
         let kinds = [done.ingests, done.spills, done.compactions, done.collections, done.splits];
         steps.iter_mut().zip(kinds).for_each(|(all, now)| *all += now);
-        // What is still in memory is replayed from the log.
+        // Records that are still in memory are replayed from the log.
         for n in 0..40 {
             let value = vec![u8::try_from(n).unwrap(); 50_000];
             kvs.put(&key(n), &value).unwrap();
@@ -138,7 +138,7 @@ fn run(largest: u32, lba_size: u32) {
         let taken = device.taken();
         let most = |kind| taken.iter().filter(|t| t.kind == kind).map(|t| t.bytes).max();
         assert_eq!(most(OpKind::Read), Some(largest.into()), "a read was cut");
-        let cuts_writes = device.name() != "manifest"; // what it is given to write is small here
+        let cuts_writes = device.name() != "manifest"; // its writes are small here
         assert_eq!(most(OpKind::Write) == Some(largest.into()), cuts_writes);
     }
 }

@@ -82,7 +82,7 @@ fn a_value_is_gone_exactly_when_its_time_is_over() {
         let got = kvs.get_many(&[&b"small"[..], b"large", b"later"]).unwrap();
         assert_eq!(got, [None, None, Some(b"2".to_vec())]);
         assert!(!all(kvs.cursor().unwrap().keys_only()).contains_key(&b"large"[..]));
-        // What began before sees it, whatever maintenance does meanwhile.
+        // A reader that began before sees it, whatever maintenance does meanwhile.
         db.ingest().unwrap();
         db.settle().unwrap();
         assert_eq!(snapshot.get(&kvs, b"large").unwrap().unwrap(), [1; 300]);
@@ -109,7 +109,7 @@ fn a_change_holds_for_what_is_put_from_then_on_and_survives() {
     let (db, kvs, clock, devices) = create(1000);
     kvs.put(b"a", b"1000").unwrap();
     kvs.set_ttl_ms(Some(10)).unwrap();
-    // It hides what would have lived longer, expired or not.
+    // It hides a value that would have lived longer, expired or not.
     kvs.put(b"b", b"old").unwrap();
     kvs.put(b"a2", b"1000").unwrap();
     kvs.set_ttl_ms(None).unwrap();
@@ -139,7 +139,7 @@ fn a_change_holds_for_what_is_put_from_then_on_and_survives() {
 }
 
 #[test]
-fn what_has_expired_as_a_whole_goes_unread() {
+fn kvsets_expired_as_a_whole_go_unread() {
     let (db, kvs, clock, devices) = create(10_000);
     for n in 0..6000u32 {
         kvs.put(&n.to_be_bytes(), &[1; 200]).unwrap();
@@ -160,7 +160,7 @@ fn what_has_expired_as_a_whole_goes_unread() {
     db.settle().unwrap();
     let stats = db.stats();
     assert!(stats.maintenance.expirations > 0, "{:?}", stats.maintenance);
-    // What is left is young, or hides what the root held.
+    // Entries that are left are young, or hide the root's.
     assert!(stats.kvss[0].entries < 1000, "{:?}", stats.kvss);
     let garbage: u64 = stats.classes.iter().map(|class| class.garbage_bytes).sum();
     assert!(garbage < 200_000 && reads(&db) - before < 100_000, "{garbage}, {}", reads(&db));
@@ -169,7 +169,7 @@ fn what_has_expired_as_a_whole_goes_unread() {
 }
 
 #[test]
-fn what_has_expired_among_what_has_not_is_garbage() {
+fn expired_values_among_live_ones_are_garbage() {
     let (db, kvs, clock, _) = create(10_000);
     for (ttl_ms, first) in [(Some(10_000), 0), (None, 1)] {
         kvs.set_ttl_ms(ttl_ms).unwrap();

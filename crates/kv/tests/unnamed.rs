@@ -1,5 +1,5 @@
-//! Repair when a record of the manifest is damaged: what the sound part before it does not name is found on
-//! the media, and a manifest in parts is worth no less than none.
+//! Repair when a record of the manifest is damaged: structures that the sound part before it does not name are
+//! found on the media, and a manifest in parts is worth no less than none.
 
 mod common;
 #[path = "campaign/hook.rs"]
@@ -22,7 +22,7 @@ fn devices() -> Devices {
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a repair makes of the one KVS, whatever it is called then.
+/// Repairs the remains. Returns the report, and the content of the one KVS, whatever it is called then.
 fn repair(remains: &Remains) -> (RepairReport, Content) {
     let into = devices();
     let report = Kvdb::repair_on(remains, &into, options()).unwrap();
@@ -50,8 +50,8 @@ fn put(kvs: &Kvs, keys: impl IntoIterator<Item = u32>, size: usize) {
     }
 }
 
-/// Damages one record of the manifest after the other. What comes back is what was put, and as many keys as
-/// without any manifest: all of them.
+/// Damages one record of the manifest after the other. Each repair brings back values that were put, and as many
+/// keys as without any manifest: all of them.
 fn damage_each_record(devices: &Devices, keys: usize) {
     let none = repair(&Remains { manifest: None, ..remains(devices) }).1;
     assert_eq!(none.len(), keys, "without a manifest");
@@ -85,9 +85,9 @@ fn values_that_stay_in_the_log_are_found_for_the_kvset_that_has_their_keys() {
     damage_each_record(&devices, 46);
 }
 
-/// A KVDB in which the other lane commits at the `nth` command of a spill: what the spill has made by then has
-/// lower ids than what is in the manifest before it. And its keys; values have `size` bytes. `None` when the
-/// spill has fewer commands.
+/// A KVDB in which the other lane commits at the `nth` command of a spill: structures that the spill has made by
+/// then have lower ids than those in the manifest before it. And its keys; values have `size` bytes. `None` when
+/// the spill has fewer commands.
 fn overtaken(nth: u64, size: usize, then_ingest: bool) -> Option<(Devices, usize)> {
     let (hook, devices) = (Hook::default(), devices());
     let db = Kvdb::create_on(hooked(&devices, &hook), options()).unwrap();
@@ -109,7 +109,7 @@ fn overtaken(nth: u64, size: usize, then_ingest: bool) -> Option<(Devices, usize
 }
 
 #[test]
-fn what_a_step_has_committed_late_is_found() {
+fn kvsets_committed_late_are_found() {
     for size in [10, 300] {
         for then_ingest in [true, false] {
             let images = (0..).map_while(|nth| overtaken(nth, size, then_ingest));
@@ -119,10 +119,10 @@ fn what_a_step_has_committed_late_is_found() {
     }
 }
 
-/// It has lower ids than what the other lane has committed meanwhile, and may pass for one that was committed
-/// late. What it brings back that was deleted counts as uncertain.
+/// It has lower ids than the steps that the other lane has committed meanwhile, and may pass for one that was
+/// committed late. Deleted keys that it brings back count as uncertain.
 #[test]
-fn what_an_interrupted_step_has_left_replaces_nothing() {
+fn leftovers_of_an_interrupted_step_replace_nothing() {
     for size in [10, 300] {
         let mut back = 0;
         for nth in 0.. {
@@ -143,7 +143,7 @@ fn what_an_interrupted_step_has_left_replaces_nothing() {
                 break;
             }
             let db = Kvdb::open_on(devices.clone(), options()).unwrap();
-            // Kvsets of these would take the place of what it has left.
+            // Kvsets of these would take the place of those it has left.
             put(&db.kvs("a").unwrap(), 100..110, size);
             db.sync().unwrap();
             let expected = content(&db);

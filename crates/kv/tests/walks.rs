@@ -1,5 +1,5 @@
-//! Long walks over what is not in DRAM: what comes next is under way before it is needed, nothing of that
-//! shows in what a walk returns, and little is read in vain.
+//! Long walks over data that is not in DRAM: the next reads are under way before they are needed, nothing of that
+//! shows in a walk's rows, and little is read in vain.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn options(memory_bytes: u64, tuning: Tuning) -> Options {
 const LITTLE: u64 = 2 << 20;
 const PLENTY: u64 = 256 << 20;
 
-/// What fills the large value of a key.
+/// The byte that fills the large value of a key.
 fn byte_of(n: u64) -> u8 {
     u8::try_from(n % 251).unwrap()
 }
@@ -154,7 +154,7 @@ fn long_walks_return_what_is_there_whichever_way_they_go() {
     }
 }
 
-/// What was asked of a device.
+/// Commands that a device was asked for.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     /// Commands that have not come back.
@@ -307,7 +307,7 @@ fn of_large_values_nothing_is_read_twice() {
 }
 
 #[test]
-fn what_comes_next_is_under_way_and_little_is_read_in_vain() {
+fn next_values_are_under_way_and_little_is_read_in_vain() {
     for in_order in [true, false] {
         let cold = Cold::new(4096, in_order);
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -344,7 +344,7 @@ fn what_comes_next_is_under_way_and_little_is_read_in_vain() {
             assert!(!is_long || ahead >= 6, "{what}: {ahead} reads ahead of need");
             assert!(!in_order || held >= 256 << 10, "{what}: {held} bytes held for rows to come");
             assert_eq!(db.stats().dram.window_bytes, 0, "{what}, when it is over");
-            // Keys are an eighth of what is there.
+            // Keys are an eighth of the data.
             let most = if in_order { 135 } else { 160 };
             assert!(percent <= most, "{what}: {percent} bytes read for 100");
         }

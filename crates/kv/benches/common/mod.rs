@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-/// The `n`th argument; what cargo says itself does not count.
+/// The `n`th argument; cargo's own arguments do not count.
 fn text(n: usize) -> Option<String> {
     std::env::args().filter(|text| text != "--bench").nth(n)
 }
 
-/// Where the KVDB goes. Without one it says what is missing.
+/// Where the KVDB goes. Without one it names the missing argument.
 pub(crate) fn directory() -> Option<PathBuf> {
     let given = text(1);
     if given.is_none() {

@@ -20,7 +20,7 @@ pub struct Batch {
     records: Vec<BatchRecord>,
     /// The KVDBs that its handles are of: one, or it is refused.
     engines: Vec<Weak<Engine>>,
-    /// What the KVSs are called.
+    /// Names of the KVSs.
     names: BTreeMap<KvsId, Arc<str>>,
 }
 
@@ -72,7 +72,7 @@ impl Batch {
         self.names.entry(kvs.id).or_insert_with(|| kvs.name.clone());
     }
 
-    /// Learns from `view` what its KVSs are called.
+    /// Learns the names of its KVSs from `view`.
     pub(crate) fn name_as_in(&mut self, view: &View) {
         for record in &self.records {
             if let Some(tree) = view.tree(record.kvs) {

@@ -1,4 +1,4 @@
-//! A KVDB: creating, opening, closing it, and what concerns all of its KVSs.
+//! A KVDB: creating, opening, closing it, and operations on all of its KVSs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ use crate::types::ids::{Ids, KvsId, LeafId};
 use crate::types::options::{Maintenance, Options};
 use crate::types::policy::KvsOptions;
 
-/// An open KVDB. It is closed by [`Kvdb::close`], or when it is dropped; then what was written is
-/// made durable as far as the devices allow, and errors are lost: prefer `close`.
+/// An open KVDB. It is closed by [`Kvdb::close`], or when it is dropped; then all writes are made durable as far as
+/// the devices allow, and errors are lost: prefer `close`.
 ///
 /// Either way it lets go of its devices, and handles that are still there (each [`Kvs`], [`Snapshot`],
 /// [`Transaction`] and [`Cursor`](crate::Cursor)) answer `Closed` from then on. A read that is under way on another
@@ -52,8 +52,8 @@ impl Kvdb {
         Kvdb::create_with(dir, layout, &BTreeMap::new(), options)
     }
 
-    /// Like [`Kvdb::create`], with devices of any kind for some classes instead of what the layout
-    /// says of them. The manifest keeps their names.
+    /// Like [`Kvdb::create`], with devices of any kind for some classes instead of those that the layout names. The
+    /// manifest keeps their names.
     ///
     /// # Errors
     /// As [`Kvdb::create`]; `Invalid` when a name is a path.
@@ -146,8 +146,8 @@ impl Kvdb {
     /// Verifies the KVDB in the directory `dir`, which nobody has open to write, without changing it.
     ///
     /// # Errors
-    /// As [`Kvdb::open`] where nobody knows what there is to check: the manifest is damaged, and
-    /// [`Kvdb::repair`] is what remains. All other damage is a finding of the report, and no error.
+    /// As [`Kvdb::open`] where nobody knows which structures there are to check: the manifest is damaged, and
+    /// only [`Kvdb::repair`] remains. All other damage is a finding of the report, and no error.
     pub fn check(dir: impl AsRef<Path>) -> Result<CheckReport> {
         Kvdb::check_with(dir, &BTreeMap::new())
     }
@@ -413,10 +413,10 @@ impl Kvdb {
     ///
     /// Cursors, snapshots and transactions that were begun before read from the device as long as
     /// they live. [`Kvdb::compact_status`] says how it gets on, and [`Kvdb::cancel_compact`] calls it
-    /// off; what was moved by then goes back as maintenance touches it.
+    /// off; data moved by then goes back as maintenance touches it.
     ///
     /// # Errors
-    /// `NotFound` when there is no staging class; `NoSpace` when capacity cannot take what is there;
+    /// `NotFound` when there is no staging class; `NoSpace` when capacity cannot take its data;
     /// `Conflict` when a compaction is under way, or it was cancelled; a device's.
     pub fn remove_staging(&self) -> Result<()> {
         let (staging, known_as, _naming) = self.engine.remove_staging()?;
@@ -429,7 +429,7 @@ impl Kvdb {
     }
 
     /// Merges and moves data until it is as asked for, while the KVDB is in use. Returns when that
-    /// is so, as far as what was there when it began is concerned, or when it is cancelled.
+    /// is so, as far as data is concerned that was there when it began, or when it is cancelled.
     ///
     /// # Errors
     /// `Conflict` when one is under way already, `Invalid` for a goal that cannot be, `NoSpace`, or
@@ -444,13 +444,12 @@ impl Kvdb {
         self.engine.compact_status()
     }
 
-    /// Calls off the compaction, or the removal of a class, that is under way. It ends soon; what it
-    /// has done stays.
+    /// Calls off the compaction, or the removal of a class, that is under way. It ends soon; its work so far stays.
     pub fn cancel_compact(&self) {
         self.engine.cancel();
     }
 
-    /// What the user should know about how the devices were opened.
+    /// Remarks for the user about how the devices were opened.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let classes = self.engine.classes.all();
@@ -470,11 +469,11 @@ impl Kvdb {
         self.engine.stats()
     }
 
-    /// Ingests what is in memory, so that the next open has nothing to replay, and closes. The KVDB may be opened
+    /// Ingests all records in memory, so that the next open has nothing to replay, and closes. The KVDB may be opened
     /// again when this returns, whatever it returns and whoever still has handles of it.
     ///
     /// # Errors
-    /// A device's; what was not durable before may not be then.
+    /// A device's; writes that were not durable before may not be then.
     pub fn close(self) -> Result<()> {
         if !self.engine.options.read_only {
             self.engine.check_running()?;
@@ -483,7 +482,7 @@ impl Kvdb {
         self.shut()
     }
 
-    /// Ends the threads; what was acknowledged meanwhile becomes durable, or why not is the error.
+    /// Ends the threads; writes acknowledged meanwhile become durable, or why not is the error.
     fn shut(&self) -> Result<()> {
         let engine = &self.engine;
         {
@@ -505,7 +504,7 @@ impl Kvdb {
         let flushed = engine.flush_through(engine.visible.load());
         let ends_well = flushed.is_ok() && engine.stopped().is_none() && !engine.options.read_only;
         let given = if ends_well { engine.writer.lock().let_go() } else { Ok(()) };
-        // Whoever has the devices next may use what was free.
+        // The next user of the devices may use the free space.
         engine.classes.keep_all();
         engine.classes.end();
         engine.manifest.end();
@@ -574,7 +573,7 @@ mod tests {
 
     /// Something else is damaged, and the log is not.
     #[test]
-    fn what_was_acknowledged_before_it_stopped_becomes_durable_in_time() {
+    fn writes_acknowledged_before_a_stop_become_durable_in_time() {
         let (db, kvs, clock) = kvdb();
         kvs.put(b"k", b"v").unwrap();
         db.engine.stop(&KvError::Cancelled);
@@ -598,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_while_a_segment_is_opened_becomes_durable_in_time() {
+    fn writes_acknowledged_while_a_segment_opens_become_durable_in_time() {
         let device = |name| Arc::new(MemoryDevice::new(name, 16 << 20, 512));
         let plan = FaultPlan::new();
         let manifest = Arc::new(FaultDevice::new(device("m"), &plan));
@@ -626,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_while_it_closes_is_durable_or_closing_fails() {
+    fn writes_acknowledged_before_closing_are_durable_or_closing_fails() {
         let plan = FaultPlan::new();
         let (db, kvs, _) = kvdb_with(|device| Arc::new(FaultDevice::new(device, &plan)));
         db.ingest().unwrap();

@@ -38,8 +38,8 @@ impl Kvs {
         Ok(tree.options)
     }
 
-    /// Changes where data goes. It is durable when this returns, and holds for what is written from
-    /// then on; older data moves when maintenance rewrites it.
+    /// Changes where data goes. It is durable when this returns, and holds for data written from then on; older
+    /// data moves when maintenance rewrites it.
     ///
     /// # Errors
     /// `Closed` when the KVS was dropped, or the device error since which the KVDB takes no writes.
@@ -57,7 +57,7 @@ impl Kvs {
     }
 
     /// Changes the time to live ([`KvsOptions::ttl_ms`]). It is durable when this returns, and holds
-    /// for what is put from then on; what was put before expires as it would have.
+    /// for values put from then on; values put before expire as they would have.
     ///
     /// # Errors
     /// `Invalid` for a time to live of 0; else as [`Kvs::set_policy`].
@@ -103,8 +103,8 @@ impl Kvs {
     }
 
     /// Removes all keys that begin with `prefix`, which has 1 to [`KEY_MAX`](crate::KEY_MAX) bytes.
-    /// It takes one record, however many keys there are. What they and their values occupy is freed
-    /// by maintenance, as after as many deletes.
+    /// It takes one record, however many keys there are. Maintenance frees the space of these keys and their
+    /// values, as after as many deletes.
     ///
     /// # Errors
     /// As [`Kvs::put`].
@@ -128,7 +128,7 @@ impl Kvs {
         Ok(())
     }
 
-    /// Refuses to read when the KVDB is closed, or the KVS is not `present` in what is to be read.
+    /// Refuses to read when the KVDB is closed, or the KVS is not `present` in the view to be read.
     pub(crate) fn check_present(&self, present: bool) -> Result<()> {
         self.engine.check_open()?;
         if present {

@@ -2,7 +2,7 @@
 //! device, or one that the caller opened and knows by a name of its own.
 //!
 //! The manifest has a text for each class. It is an absolute path, or that of a file in the directory:
-//! the name that it has for the class, or what follows `./`. Anything else is a caller's name.
+//! the name that it has for the class, or the part that follows `./`. Anything else is a caller's name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -285,8 +285,8 @@ fn not_given(dir: &Path, class: MediaClass, known_as: &str) -> KvError {
     ))
 }
 
-/// What is left of the devices of the KVDB in `dir`, but for those that are `given`. Where the manifest
-/// does not say where a class lies, it may be a file in the directory; where it does, it must be there.
+/// Opens the devices that remain of the KVDB in `dir`, but for those that are `given`. Where the manifest does not
+/// say where a class lies, it may be a file in the directory; where it does, it must be there.
 pub(crate) fn remains(
     dir: &Path,
     given: &BTreeMap<MediaClass, Arc<dyn Device>>,
@@ -329,7 +329,7 @@ pub(crate) fn remains(
     Ok(Remains { manifest, classes })
 }
 
-/// The manifest of the KVDB in `dir`, and what it says.
+/// The manifest of the KVDB in `dir`, and its content.
 fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)> {
     let not_here = |why: &str| KvError::NotAKvdb { path: dir.to_owned(), why: why.into() };
     let path = dir.join(MANIFEST);

@@ -11,10 +11,10 @@ use crate::types::expiry::{Moment, Time};
 use crate::types::ids::Seqno;
 
 /// All KVSs of a KVDB as they were when it was made, whatever was written since. Cheap to make and to
-/// clone, used from any thread. Its time stands still, too: what had not expired when it was made is
-/// there as long as it lives.
+/// clone, used from any thread. Its time stands still, too: a value that had not expired when it was made is there
+/// as long as it lives.
 ///
-/// While it lives it keeps what it may read, memtables included, from being freed.
+/// While it lives it keeps the data that it may read, memtables included, from being freed.
 #[derive(Clone)]
 pub struct Snapshot {
     engine: Arc<Engine>,

@@ -1,4 +1,4 @@
-//! Statistics: what the engine has done and holds, as a struct that becomes JSON.
+//! Statistics: the engine's work and content, as a struct that becomes JSON.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ use crate::values::block::ValueBlock;
 /// A KVDB's figures. Counts are since it was opened, sizes are now; all sizes in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
-    /// What callers have asked for.
+    /// Operations that callers have asked for.
     pub operations: Operations,
     /// Keys and values that callers have written.
     pub user_bytes: u64,
@@ -32,7 +32,7 @@ pub struct Stats {
     pub dram: Dram,
     /// Record cache and key pages.
     pub cache: CacheStats,
-    /// What maintenance has done.
+    /// Work that maintenance has done.
     pub maintenance: MaintenanceStats,
     /// When and how long writers waited.
     pub stalls: Stalls,
@@ -68,7 +68,7 @@ pub struct ClassStats {
     pub class: MediaClass,
     /// The device's name.
     pub device: String,
-    /// Its size, or the size it may grow to; not less than what is used.
+    /// Its size, or the size it may grow to; not less than the bytes used.
     pub capacity_bytes: u64,
     /// Allocated, freed but not yet discarded extents included.
     pub used_bytes: u64,
@@ -120,12 +120,12 @@ pub struct Dram {
     pub log_buffer_bytes: u64,
     pub filter_bytes: u64,
     pub index_bytes: u64,
-    /// KVSs, leaves and kvsets themselves, with what the manifest knows of each, and the ranges of keys that cursors
+    /// KVSs, leaves and kvsets themselves, with the manifest's knowledge of each, and the ranges of keys that cursors
     /// have found to be deleted.
     pub structure_bytes: u64,
     pub key_page_bytes: u64,
     pub record_cache_bytes: u64,
-    /// What the record cache may grow to.
+    /// Size to which the record cache may grow, in bytes.
     pub record_cache_capacity_bytes: u64,
     /// Values that cursors hold for rows to come, not yet asked for, and the buffers they keep for more.
     pub window_bytes: u64,
@@ -225,7 +225,7 @@ pub struct TransactionStats {
     pub conflicts: u64,
     /// Ended because they were open for too long.
     pub expired: u64,
-    /// DRAM of what is kept only to find conflicts, in bytes.
+    /// DRAM of memtables kept only to find conflicts, in bytes.
     pub history_bytes: u64,
 }
 
@@ -235,14 +235,14 @@ pub struct TransactionStats {
 pub struct KvsStats {
     pub name: String,
     pub policy: String,
-    /// What is done with values that age.
+    /// Compression of values that age.
     pub compression: Compression,
     /// Records that kvsets refer to, with their keys, as they are stored.
     pub value_bytes: u64,
-    /// What they would be with no value compressed. Exact for each block of values; of a block that
-    /// is garbage in part it takes the same part.
+    /// Size of these records with no value compressed. Exact for each block of values; of a block that is garbage
+    /// in part it takes the same part.
     pub plain_value_bytes: u64,
-    /// The time to live of what is put, in milliseconds.
+    /// The time to live of values that are put, in milliseconds.
     pub ttl_ms: Option<u64>,
     pub root_kvsets: usize,
     pub leaves: usize,
@@ -256,8 +256,8 @@ pub struct KvsStats {
     pub places: Vec<PlaceStats>,
 }
 
-/// What a KVS has on one class, in bytes. Young is what the root refers to, old what the leaves do;
-/// versions that newer ones hide are counted as long as nobody has merged them.
+/// Space of a KVS on one class, in bytes. Young is data that the root refers to, old is data that the leaves refer
+/// to; versions that newer ones hide are counted as long as nobody has merged them.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct PlaceStats {

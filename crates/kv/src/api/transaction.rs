@@ -41,8 +41,8 @@ const OWN_SLACK: u64 = 1 << 20;
 /// Reads see the KVDB as it was at the beginning, with the transaction's own writes. Nobody else sees a
 /// write before it is committed; dropping the transaction forgets them. Of two transactions that write
 /// the same key at the same time, the one that commits first wins and the other gets
-/// [`KvError::TransactionConflict`]; so does one that loses against a plain write. What was only read
-/// may have changed meanwhile (*write skew*): [`Transaction::get_for_update`] reads a key as if it were
+/// [`KvError::TransactionConflict`]; so does one that loses against a plain write. Keys that a transaction only
+/// read may have changed meanwhile (*write skew*): [`Transaction::get_for_update`] reads a key as if it were
 /// written.
 ///
 /// A transaction is meant to be short. It ends by itself, and answers
@@ -108,7 +108,7 @@ impl Transaction {
         }
     }
 
-    /// What it sees of a KVS.
+    /// Returns the view of a KVS that the transaction sees.
     fn view(&self, kvs: &Kvs) -> Result<Arc<View>> {
         kvs.check_of(&self.engine)?;
         let view = self.sight.load_full().ok_or_else(|| self.over())?;
@@ -146,8 +146,8 @@ impl Transaction {
     }
 
     /// Like [`Transaction::get`], and committing fails when someone else has written the key since the
-    /// beginning, as if it were written here. A transaction that writes nothing commits all the same: what it
-    /// has read is of one moment.
+    /// beginning, as if it were written here. A transaction that writes nothing commits all the same: its reads are
+    /// of one moment.
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -218,7 +218,7 @@ impl Transaction {
         }
         self.own_size = size;
         self.own_seqno = self.own_seqno.next();
-        // What it puts expires as of its commit.
+        // Puts of a transaction expire as of its commit.
         self.own.apply(&record, Expiry::NEVER, self.own_seqno, RecordAddress::NOWHERE);
         if self.own.bytes() > 2 * self.own_kept + OWN_SLACK {
             self.forget_overwritten();
@@ -240,7 +240,7 @@ impl Transaction {
 
     /// Hands on the own writes that no newer one hides, in an order in which they can be done.
     fn each_own(&self, mut each: impl FnMut(KvsId, &[u8], Change<'_>)) {
-        // Before what was written under them later; what was written earlier is left out.
+        // Before later writes under them; earlier ones are left out.
         for (kvs, prefixes) in self.own.prefixes() {
             prefixes.iter().for_each(|prefix| each(kvs, prefix, Change::DeletePrefix));
         }
@@ -281,7 +281,7 @@ impl Transaction {
         self.each_own(|kvs, key, change| batch.push(kvs, key, change));
         self.sight.load().iter().for_each(|view| batch.name_as_in(view));
         let result = if batch.is_empty() {
-            // Nothing to order itself after: what it read was consistent.
+            // Nothing to order itself after: its reads were consistent.
             self.sight.load().as_ref().map(|_| None).ok_or_else(|| self.over())
         } else {
             self.engine.write_batch(&batch, |_| self.check(&batch)).map(Some)
@@ -308,7 +308,7 @@ impl Transaction {
             let kvs = view.tree(kvs).map(|tree| tree.name.to_string()).unwrap_or_default();
             return Err(KvError::TransactionConflict { kvs, key: key.to_vec() });
         }
-        // After the search: what it relied on was kept until now.
+        // After the search: the history it relied on was kept until now.
         if self.sight.load().is_none() { Err(self.over()) } else { Ok(()) }
     }
 }
@@ -328,7 +328,7 @@ mod tests {
     use esker_base::Rng;
 
     #[test]
-    fn what_a_transaction_overwrites_takes_no_dram() {
+    fn overwritten_values_of_a_transaction_take_no_dram() {
         let (db, kvs, _) = kvdb();
         kvs.put(b"0-old", b"old").unwrap();
         let mut transaction = db.transaction();

@@ -1,12 +1,12 @@
 //! Backups: a KVDB's content of one moment, on other devices, while the KVDB goes on.
 //!
-//! What a backup copies is immutable: kvsets, value blocks, and the frames of the log that are durable.
-//! It holds them, so that maintenance lets go of them and frees nothing, reads and verifies them, and
-//! writes their bytes as they are. Where they lie is all that differs, and only the manifest says that.
+//! A backup copies immutable data: kvsets, value blocks, and the frames of the log that are durable. It holds them,
+//! so that maintenance lets go of them and frees nothing, reads and verifies them, and writes their bytes as they
+//! are. Only their place differs, and only the manifest says that.
 //!
 //! Invariants
 //! 1. The copy holds every record that was visible when the backup began, and of each batch all or
-//!    nothing; of what was written later it may hold the first few.
+//!    nothing; of later writes it may hold the first few.
 //! 2. Everything is durable before the class headers are written, and they before the manifest: a copy
 //!    that was not finished is no KVDB, and one that opens is whole.
 //! 3. The copy has a uuid of its own: devices of copy and original cannot be mixed up.
@@ -41,7 +41,7 @@ use crate::types::ids::{BlockId, Ids, KvsetId, LeafId, Seqno};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
-/// What a backup has copied.
+/// Amounts that a backup has copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BackupReport {
     /// KVSs.
@@ -58,7 +58,7 @@ impl Kvdb {
     /// Copies the KVDB to the directory `dir`, as [`Kvdb::create`] would make one there, while reads
     /// and writes go on.
     ///
-    /// The copy is a KVDB of its own. It holds what was visible when the call began, all of it, and a
+    /// The copy is a KVDB of its own. It holds all data that was visible when the call began, and a
     /// batch or a transaction that was committed meanwhile either whole or not at all. It takes about
     /// the space that live data take. To restore it, open it, or copy it to other devices in turn:
     /// open it with [`Options::read_only`](crate::types::options::Options::read_only) and call this.
@@ -66,8 +66,7 @@ impl Kvdb {
     /// Nothing is there to be opened until all of it is durable: after a failure or a crash, `dir` holds
     /// no KVDB, and the call may be repeated; after a failure the files that it made are gone. In files the
     /// copy leaves the room that new data would leave, for the KVDB itself may be on the same file system.
-    /// What the copy holds is kept on the original's media as long
-    /// as the call runs, as a snapshot would.
+    /// The original's media keep the data of the copy as long as the call runs, as a snapshot would.
     ///
     /// # Errors
     /// `Exists` when there is a KVDB or data already, `NoSpace` when the copy does not fit, `Corrupt`
@@ -91,7 +90,7 @@ impl Kvdb {
         let new = layout::new_files(dir.as_ref(), &classes);
         let devices = layout::make(dir.as_ref(), &classes, given)?;
         self.engine.back_up(&devices, &classes).inspect_err(|_| {
-            // As far as they go: why the copy failed is what has to be told.
+            // As far as they go: the error to report is why the copy failed.
             new.iter().for_each(|file| drop(std::fs::remove_file(file)));
         })
     }
@@ -106,7 +105,7 @@ impl Kvdb {
     }
 }
 
-/// The structure of one moment, and what keeps it on the media.
+/// The structure of one moment, and the holds that keep it on the media.
 struct Captured {
     state: State,
     seqno: Seqno,
@@ -148,11 +147,11 @@ impl Engine {
         Ok(copy.report)
     }
 
-    /// What is visible now. A change of the structure is in the manifest first and in the view a moment
-    /// later: that moment is waited out.
+    /// Captures the state that is visible now. A change of the structure is in the manifest first and in the view a
+    /// moment later: that moment is waited out.
     fn pin(&self) -> Captured {
         loop {
-            // Frames are copied whole: one ends here, because what is written from now on may be of a KVS
+            // Frames are copied whole: one ends here, because later records may be of a KVS
             // that the copy does not know.
             let (view, seqno) = {
                 let mut log = self.lock_in_turn();
@@ -344,7 +343,7 @@ impl Copy {
     }
 }
 
-/// Zeroes an extent from `from` on: what the device held there before must not look like the log.
+/// Zeroes an extent from `from` on: the device's earlier content must not look like the log.
 fn blank(extent: &Allocation, mut from: u64) -> Result<()> {
     while from < extent.bytes() {
         let size = to_usize(extent.bytes() - from).min(PIECE);

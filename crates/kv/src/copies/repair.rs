@@ -1,21 +1,21 @@
-//! Repair: what is sound of a damaged KVDB, written to a new one; and an account of the rest.
+//! Repair: the sound data of a damaged KVDB, written to a new one; and an account of the rest.
 //!
-//! Nothing is written to the damaged KVDB. What can be verified is replayed, the oldest structure
-//! first, into a new KVDB: so the newest version of each key is the one that stays.
+//! Nothing is written to the damaged KVDB. Structures that can be verified are replayed, the oldest first, into a
+//! new KVDB: so the newest version of each key is the one that stays.
 //!
-//! | manifest | what is read | in which order |
+//! | manifest | structures read | in which order |
 //! | --- | --- | --- |
-//! | whole | what it names: kvsets, values, the log | its own: leaves, root, log |
-//! | damaged, or older than the media | what its newest sound region names; and what lies on the media and is younger, or may be | then by id, and the log by seqno |
+//! | whole | those it names: kvsets, values, the log | its own: leaves, root, log |
+//! | damaged, or older than the media | those its newest sound region names; and those that lie on the media and are younger, or may be | then by id, and the log by seqno |
 //! | lost | every page, value frame and log frame on the media | by id, and the log by seqno |
 //!
-//! | file | what |
+//! | file | content |
 //! | --- | --- |
 //! | `repair/salvage.rs` | writes to the new KVDB, and keeps account |
-//! | `repair/named.rs` | what a manifest names |
-//! | `repair/scan.rs` | what lies on the media, whoever named it |
+//! | `repair/named.rs` | structures that a manifest names |
+//! | `repair/scan.rs` | structures that lie on the media, named or not |
 //! | `repair/log.rs` | frames of the log, in the order of their seqnos |
-//! | `repair/unnamed.rs` | puts what was found by scanning in an order |
+//! | `repair/unnamed.rs` | puts the structures found by scanning in an order |
 //!
 //! Invariants
 //! 1. Every value in the new KVDB was once put under its key: its checksum says so.
@@ -55,7 +55,7 @@ use salvage::Salvage;
 use scan::Scanned;
 
 impl Kvdb {
-    /// Opens, to read only, what is left of the KVDB in the directory `dir`, which nobody has open to
+    /// Opens, to read only, the remains of the KVDB in the directory `dir`, which nobody has open to
     /// write. Devices for classes that are no files, and for those whose place is lost with the manifest,
     /// are `given`.
     ///
@@ -69,11 +69,11 @@ impl Kvdb {
         layout::remains(dir.as_ref(), given)
     }
 
-    /// Writes what is sound of a damaged KVDB to a new one in the directory `dir`, which is made as
-    /// [`Kvdb::create`] makes one. What remains of the damaged one is not changed.
+    /// Writes all sound data of a damaged KVDB to a new one in the directory `dir`, which is made as
+    /// [`Kvdb::create`] makes one. The damaged KVDB is not changed.
     ///
     /// Nothing is there to be opened until all of it is durable: after a failure or a crash, `dir` holds
-    /// no KVDB. Remove what it holds, and call this again.
+    /// no KVDB. Remove its files, and call this again.
     ///
     /// Takes as long as reading all of it and writing it again. It needs room for versions of keys that
     /// are overwritten in the end, and memory beside [`Options::memory_bytes`]: for the new manifest, some
@@ -85,8 +85,8 @@ impl Kvdb {
     ///
     /// # Errors
     /// `Exists` when there is a KVDB or data already, `Invalid` for options that cannot work, `Unsupported`
-    /// when another release wrote what remains, or an error of the new one. Damage of what remains is no
-    /// error: it is in the report.
+    /// when another release wrote the remains, or an error of the new one. Damage of the remains is no error: it is
+    /// in the report.
     pub fn repair(
         remains: &Remains,
         dir: impl AsRef<Path>,
@@ -152,7 +152,7 @@ fn repair(
     Ok(report)
 }
 
-/// Writes what is sound to `into`, which has no KVSs.
+/// Writes all sound data to `into`, which has no KVSs.
 fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
     let mut survey = match &remains.manifest {
         Some(device) => Manifest::survey(device.clone())?,

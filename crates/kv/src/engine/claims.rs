@@ -1,5 +1,5 @@
-//! Claims: the nodes of trees that steps under way work on. Two steps run at the same time if neither takes away what the
-//! other one reads, and neither moves a bound between leaves that the other one writes to.
+//! Claims: the nodes of trees that steps under way work on. Two steps run at the same time if neither takes away
+//! nodes that the other one reads, and neither moves a bound between leaves that the other one writes to.
 //!
 //! A step is chosen, planned and claimed under one lock, and its claim ends after its output was published: so a plan
 //! holds until it is installed.
@@ -45,7 +45,7 @@ impl Claims {
         !self.under_way.values().flatten().any(|other| claim.conflicts(other))
     }
 
-    /// Claims what the steps of one worker need, until the claim is dropped.
+    /// Claims the nodes that the steps of one worker need, until the claim is dropped.
     pub(crate) fn add<'c>(
         mut claims: MutexGuard<'c, Claims>,
         lock: &'c Mutex<Claims>,

@@ -1,4 +1,4 @@
-//! Counters: what the engine has done since it was opened. Whoever does it counts; `api/stats.rs` shows it.
+//! Counters: the engine's work since it was opened. Whoever does it counts; `api/stats.rs` shows it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,10 +1,10 @@
-//! Debt: what the roots hold that is to be spilled. How much of it makes a spill due, and how much memory and staging
+//! Debt: data in the roots that is to be spilled. How much of it makes a spill due, and how much memory and staging
 //! bear before writers are slowed down.
 
 use crate::engine::shared::Engine;
 use crate::sync::atomic::Ordering;
 
-/// So much over the goal for space, in percent of what is live, staging bears nothing.
+/// So much over the goal for space, in percent of the live bytes, staging bears nothing.
 const OVER_GOAL: u64 = 50;
 
 impl Engine {
@@ -14,7 +14,7 @@ impl Engine {
     }
 
     /// The debt from which on writers are slowed, and the debt that is too much, in bytes: some more than they
-    /// spill at; and where there is staging, half and three quarters of what it has room for, or less while the media
+    /// spill at; and where there is staging, half and three quarters of its room, or less while the media
     /// hold more garbage than the goal for space allows.
     pub(crate) fn debt_bounds(&self) -> (u64, u64) {
         let spill_bytes = self.spill_bytes();
@@ -28,7 +28,7 @@ impl Engine {
         self.classes.staging_room() > 0 && self.view.load().root_bytes() < self.debt_bounds().0
     }
 
-    /// Whether writers wait for the log, and staging bears what does not spill meanwhile.
+    /// Whether writers wait for the log, and staging can hold the data that does not spill meanwhile.
     pub(crate) fn absorbs_burst(&self) -> bool {
         self.is_much_of_log(self.pace.unflushed.load(Ordering::Relaxed)) && self.bears_debt()
     }

@@ -25,7 +25,7 @@ struct Lately {
     gone: u64,
 }
 
-/// A rate changes by what was drained in so long.
+/// Time over which drained bytes change a rate.
 const LEARNT_IN: Duration = Duration::from_millis(250);
 
 impl Drain {
@@ -53,7 +53,8 @@ impl Drain {
         }
     }
 
-    /// Notes that the stage has written `bytes` bytes more by now. Of what it drains, as much more goes as lately.
+    /// Notes that the stage has written `bytes` bytes more by now. Hidden bytes drain with them in the proportion
+    /// seen lately.
     pub(crate) fn wrote(&self, now: Nanos, bytes: u64) {
         let gone = self.lately.lock().gone.max(1000);
         self.drained(now, bytes.saturating_mul(gone) / 1000);

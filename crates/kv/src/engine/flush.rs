@@ -19,7 +19,7 @@ use crate::types::options::Maintenance;
 use crate::values::block::ValueBlock;
 
 impl Engine {
-    /// Makes every record up to `seqno` durable, together with what others have appended since.
+    /// Makes every record up to `seqno` durable, together with records that others have appended since.
     pub(crate) fn flush_through(&self, seqno: Seqno) -> Result<()> {
         let mut leader = self.flushing.lock();
         let durable = self.durable.load();
@@ -52,7 +52,7 @@ impl Engine {
         self.room.notify_all();
         if begins {
             match self.options.maintenance {
-                // That may wait for discards and for the manifest, and what is acknowledged meanwhile for a flush.
+                // That may wait for discards and for the manifest, and writes acknowledged meanwhile for a flush.
                 Maintenance::Threads => drop(self.opening.notify_one()),
                 Maintenance::Manual => self.open_ahead(&mut self.writer.lock()),
             }
@@ -81,12 +81,12 @@ impl Engine {
     }
 }
 
-/// Waits of one writer for another are long from this on: shorter ones are what a lock costs.
+/// Waits of one writer for another are long from this on: shorter ones are the cost of a lock.
 pub(crate) const LONG_WAIT: Duration = Duration::from_millis(1);
 
 impl Engine {
-    /// Takes the writer's lock. Who has waited long for it is handed it by the next writer that lets go of it:
-    /// those that write without a pause would take it again before who was woken has come to run.
+    /// Takes the writer's lock. After [`LONG_WAIT`] of waiting, the next writer that releases the lock hands it
+    /// over (fair unlock): writers without a pause would retake it before the woken waiter has come to run.
     pub(crate) fn lock_in_turn(&self) -> MutexGuard<'_, LogTail> {
         self.writer.try_lock_for(LONG_WAIT).unwrap_or_else(|| {
             self.waiting_long.fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use crate::engine::job::Job;
 use crate::types::class::MediaClass;
 use crate::types::error::KvError;
 
-/// What a step depends on that may find no room.
+/// Conditions for a step that may find no room.
 #[derive(Clone, Copy)]
 pub(crate) struct Chance {
     /// Steps that have ended well.
@@ -37,8 +37,8 @@ pub(crate) struct Futile {
     tries: Vec<Try>,
 }
 
-/// How long the first wait is, for what cannot be seen to have changed: what others held for a moment, what has
-/// expired.
+/// How long the first wait is, for changes that cannot be seen: space that others held for a moment, values that
+/// have expired.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// And how long any wait is at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
@@ -67,7 +67,7 @@ impl Futile {
         self.tries.push(Try { job, full: full.clone(), free, ended: after.now, wait });
     }
 
-    /// Forgets all: what steps do has changed.
+    /// Forgets all: the work of steps has changed.
     pub(crate) fn clear(&mut self) {
         self.tries.clear();
     }
@@ -85,7 +85,7 @@ mod tests {
     use crate::types::stream::Stream;
 
     #[test]
-    fn what_found_no_room_is_not_written_again_before_anything_has_changed() {
+    fn step_without_room_is_not_repeated_before_a_change() {
         let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
         let tuning =
             Tuning { allocation_bytes: 4096, key_extent_bytes: 64 << 10, ..small_blocks() };

@@ -31,7 +31,7 @@ use crate::values::compression::Packer;
 /// The DRAM of an inline value.
 const INLINE_DRAM: usize = 32;
 
-/// Two records this close are read with one device read: reading what is between them costs less
+/// Two records this close are read with one device read: reading the bytes between them costs less
 /// than another command.
 pub(crate) const GAP: u64 = 32 << 10;
 
@@ -40,7 +40,7 @@ pub(crate) const GAP: u64 = 32 << 10;
 pub(crate) struct DeviceShare {
     /// How many commands may be under way on each.
     pub(crate) commands: usize,
-    /// Whether reads are short: what others ask for meanwhile waits for them.
+    /// Whether reads are short: reads of others meanwhile wait for them.
     pub(crate) is_short: bool,
 }
 
@@ -103,8 +103,9 @@ impl Intake {
         merge.seek(Bound::Unbounded)?;
         let window_bytes = engine.tuning.window_bytes();
         let all = inputs.iter().map(|kvset| kvset.bytes()).sum::<u64>();
-        // Each window is a pass over what its records lie among. A little more than a window is not worth another
-        // one; and where much is to be read, one window that takes all memory is worth more than two that overlap.
+        // Each window is a pass over the data that its records lie among. A little more than a window is not worth
+        // another one; and where much is to be read, one window that takes all memory is worth more than two that
+        // overlap.
         let (limit, overlaps) = match window_bytes / 8 * 9 {
             most if all <= most => (most, true),
             _ if engine.missed.is_much() => (engine.tuning.gather_bytes, false),
@@ -117,7 +118,7 @@ impl Intake {
         Ok(intake)
     }
 
-    /// Whether it is what a compaction of these inputs takes in.
+    /// Whether it is the intake of a compaction of these inputs.
     pub(crate) fn is_of(&self, kvs: KvsId, inputs: &[Arc<Kvset>]) -> bool {
         self.kvs == kvs
             && self.inputs.len() == inputs.len()
@@ -172,7 +173,8 @@ impl Intake {
         }
     }
 
-    /// Merges entries until the limit of bytes of keys and records have come together. What has expired is deleted.
+    /// Merges entries until the limit of bytes of keys and records have come together. Expired entries become
+    /// deletes.
     fn fill(&mut self, window: &mut Window, now_ms: u64) -> Result<()> {
         let (merge, limit) = (&mut self.merge, self.limit);
         window.clear();
@@ -213,7 +215,7 @@ impl Intake {
     }
 }
 
-/// Memory that compactions use one after the other, and what the next spill takes in, as far as that is here.
+/// Memory that compactions use one after the other, and the intake of the next spill, as far as that is here.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) windows: Windows,
@@ -296,7 +298,7 @@ fn block_of(entries: &[WindowEntry], entry: usize) -> &Arc<ValueBlock> {
 }
 
 impl Gathering {
-    /// Copies the records that move from the record cache, which has most of what was written lately. The others are to
+    /// Copies the records that move from the record cache, which has most records written lately. The others are to
     /// be read in the order in which they lie on the medium, near ones together.
     fn begin(engine: &Engine, kvs: KvsId, mut window: Window) -> Gathering {
         let Window { keys, entries, records, cached } = &mut window;
@@ -343,7 +345,7 @@ impl Gathering {
         Gathering { kvs, window, missing, runs, to_come, under_way: Vec::new() }
     }
 
-    /// Reads what is missing to the end.
+    /// Reads the missing records to the end.
     fn finish(
         &mut self,
         engine: &Engine,
@@ -356,7 +358,7 @@ impl Gathering {
         Ok(())
     }
 
-    /// Takes what has come, after waiting for some of it if the caller `waits`, and asks for more.
+    /// Takes the reads that have come, after waiting for some if the caller `waits`, and asks for more.
     fn go_on(
         &mut self,
         engine: &Engine,
@@ -410,7 +412,7 @@ impl Gathering {
         block_of(&self.window.entries, self.missing[self.runs[read.run].records.start].entry)
     }
 
-    /// Copies what a read has of its run's records to where they go, and verifies them when the run is complete.
+    /// Copies a read's part of its run's records to where they go, and verifies them when the run is complete.
     fn arrived(&mut self, read: &GatherRead, buf: &[u8]) -> Result<()> {
         let GatherRead { run, bytes } = read;
         let run = &mut self.runs[*run];
@@ -478,7 +480,7 @@ fn pieces(
 /// When the record cache lacks more of a thousand records, it has lost much.
 const MISSED_MOST: u64 = 60;
 
-/// How much of what was to be gathered lately was not in the record cache: of a thousand records.
+/// Of a thousand records to be gathered lately, how many were not in the record cache.
 #[derive(Default)]
 pub(crate) struct Missed(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! The memory budget: what is fixed, what caches may take of the rest, and the compaction window that they take when no
+//! The memory budget: its fixed part, the caches' share of the rest, and the compaction window that they take when no
 //! compaction is due.
 
 use std::time::Duration;
@@ -44,15 +44,15 @@ impl Engine {
         let cursors = self.values.windows.held_bytes() + self.values.windows.rows_bytes();
         let history = self.transactions.history_bytes();
         let parts = memtables + self.window_bytes() + log + history + cursors;
-        // Code, stacks, queue pairs, the manifest's state, and what the allocator cannot give back; while
-        // there are compactions also what they build.
+        // Code, stacks, queue pairs, the manifest's state, and memory that the allocator cannot give back; while
+        // there are compactions also their output.
         let budget = self.options.memory_bytes;
         let share = if self.workers() == 0 { 32 } else { 10 };
         let process = budget / share + (budget / 8).min(8 << 20);
         (parts + process, filters + indexes + structures)
     }
 
-    /// What compactions may take beside their output.
+    /// Bytes that compactions may take beside their output.
     pub(crate) fn window_bytes(&self) -> u64 {
         let reads = (READS * self.gather_read_size()) as u64;
         let writes = BEHIND as u64 * self.tuning.frame_bytes;
@@ -99,7 +99,7 @@ impl Engine {
         let trees = || view.trees.values();
         let roots = trees().flat_map(|tree| &tree.root);
         let leaves = trees().flat_map(|tree| tree.leaves.iter().flat_map(|leaf| &leaf.kvsets));
-        // What cannot be read is an error for who needs it.
+        // An unreadable kvset is an error for the reader that needs it.
         let loaded = roots.chain(leaves).any(|kvset| kvset.preload().unwrap_or(true));
         if loaded {
             self.balance_memory();
@@ -107,7 +107,7 @@ impl Engine {
         loaded
     }
 
-    /// Divides what the fixed parts leave of the budget: key pages first, up to nine tenths of it,
+    /// Divides the rest of the budget beside the fixed parts: key pages first, up to nine tenths of it,
     /// then cached records.
     pub(crate) fn balance_memory(&self) {
         let (parts, pinned) = self.fixed_bytes();

@@ -1,4 +1,5 @@
-//! The state of the writers' pace: how long ingests take lately, and what writers owe. `write/throttle.rs` slows them.
+//! The state of the writers' pace: how long ingests take lately, and when the next byte may be written.
+//! `write/throttle.rs` slows them.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(crate) struct Pace {
     pub(crate) log: Drain,
     /// Bytes of the log that are not durable.
     pub(crate) unflushed: AtomicU64,
-    /// By how much the media hold more than the goal for space, in percent of what is live.
+    /// By how much the media hold more than the goal for space, in percent of the live bytes.
     pub(crate) over_goal: AtomicU64,
     /// Writers that wait for space.
     pub(crate) without_space: AtomicU64,

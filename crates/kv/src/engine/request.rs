@@ -4,7 +4,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::types::ids::KvsId;
 
-/// The state of what was asked for.
+/// The state of a request.
 #[derive(Default)]
 pub(crate) struct Manual {
     pub(crate) active: AtomicBool,

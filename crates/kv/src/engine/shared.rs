@@ -62,8 +62,8 @@ pub(crate) struct Engine {
     pub(crate) visible: AtomicSeqno,
     /// Every record up to this seqno is durable.
     pub(crate) durable: AtomicSeqno,
-    /// Held by who flushes the log. Why that failed: then nobody knows what of it is durable, and it is not
-    /// tried again.
+    /// Held by the thread that flushes the log. Why that failed: then nobody knows which records are durable, and
+    /// it is not tried again.
     pub(crate) flushing: Mutex<Option<Arc<KvError>>>,
     /// Guards the names and options of KVSs, and which classes there are.
     pub(crate) naming: Mutex<()>,
@@ -95,7 +95,7 @@ pub(crate) struct Engine {
     pub(crate) opened: Nanos,
 }
 
-/// What opening a KVDB yields, to make an engine of.
+/// Parts that opening a KVDB yields, to make an engine of.
 pub(crate) struct Parts {
     pub(crate) classes: Classes,
     pub(crate) manifest: Manifest,
@@ -176,8 +176,8 @@ impl Engine {
 
     // ---- stopping ----------------------------------------------------------------------------
 
-    /// Refuses writes from now on: what is on the media may not be what the engine believes. What was
-    /// acknowledged before becomes durable all the same, as long as the log can be written.
+    /// Refuses writes from now on: the media may differ from the state that the engine believes. Writes acknowledged
+    /// before become durable all the same, as long as the log can be written.
     pub(crate) fn stop(&self, cause: &KvError) {
         self.classes.keep_all();
         let _ = self.stopped.set(Arc::new(cause.clone()));
@@ -228,7 +228,7 @@ impl Engine {
         result
     }
 
-    /// Commits edits to the manifest. Any failure stops the engine: nobody knows what is there now.
+    /// Commits edits to the manifest. Any failure stops the engine: nobody knows the manifest's content now.
     pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
         self.stop_at_any(self.manifest.commit(edits))
     }

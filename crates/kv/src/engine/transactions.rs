@@ -23,7 +23,7 @@ use crate::types::options::Options;
 /// The history may grow to this part of the memory budget; then the oldest transactions end.
 pub(crate) const HISTORY_PART: u64 = 8;
 
-/// What a transaction sees, until it has ended.
+/// View of a transaction, until it has ended.
 pub(crate) type Sight = Arc<ArcSwapOption<View>>;
 
 /// The transactions of a KVDB that are open.
@@ -83,7 +83,7 @@ impl Transactions {
         }
     }
 
-    /// Ends what has been open for too long.
+    /// Ends transactions that have been open for too long.
     pub(crate) fn end_late(&self, options: &Options) {
         self.end_late_of(&mut self.state.lock(), options);
     }
@@ -103,7 +103,7 @@ impl Transactions {
         }
     }
 
-    /// Forgets what no open transaction needs.
+    /// Forgets the memtables that no open transaction needs.
     fn trim(&self, state: &mut TransactionsState) {
         // Seqnos of beginnings ascend with the ids.
         let oldest = state.open.first_key_value().map_or(Seqno::MAX, |(_, open)| open.seqno);
@@ -112,7 +112,7 @@ impl Transactions {
         self.history_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Begins one, which sees what `snapshot` shows. Returns its id, the seqno of its beginning and its sight.
+    /// Begins one, which sees the content of `snapshot`. Returns its id, the seqno of its beginning and its sight.
     pub(crate) fn begin(
         &self,
         options: &Options,

@@ -27,8 +27,8 @@ impl Window {
         self.entries.clear();
     }
 
-    /// Gives back what windows before this one have taken and this one does not need, if it is much: all that is
-    /// kept is counted once.
+    /// Gives back memory that windows before this one have taken and this one does not need, if it is much: all
+    /// that is kept is counted once.
     pub(crate) fn let_go(&mut self, records: usize, limit: u64) {
         if records > 0 {
             self.keys.shrink_to(2 * self.keys.len());
@@ -55,7 +55,7 @@ impl Window {
         self.keys.len() + records.sum::<usize>()
     }
 
-    /// What it has taken but for records, in bytes.
+    /// DRAM that it has taken but for records, in bytes.
     pub(crate) fn dram(&self) -> usize {
         self.keys.capacity() + self.entries.capacity() * size_of::<WindowEntry>()
     }

@@ -36,7 +36,7 @@ pub(crate) struct Trial(Mutex<Periods>);
 struct Periods {
     /// Whether the present one is with a helper.
     helps: bool,
-    /// When it began, and what was done by then.
+    /// When it began, and the work done by then.
     began: Option<(Nanos, Progress)>,
     /// The progress a second of the last ones without and with a helper.
     known: [Option<Progress>; 2],
@@ -90,7 +90,7 @@ impl Periods {
     }
 }
 
-/// Whether with a helper a tenth more comes of maintenance, and users do not lose what it gains.
+/// Whether with a helper maintenance does a tenth more, and users do not lose that gain.
 fn pays(alone: Progress, helped: Progress) -> bool {
     let of = |it: Progress| u128::from(it.maintained) * u128::from(it.served + 1);
     of(helped) * 10 > of(alone) * 11

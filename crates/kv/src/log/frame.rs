@@ -45,8 +45,8 @@ impl LogFrame {
     }
 }
 
-/// The frame at `offset` of a block, if there is a valid one. What is not valid is read twice: it
-/// may have been damaged on its way.
+/// The frame at `offset` of a block, if there is a valid one. An invalid frame is read twice: it may have been
+/// damaged on its way.
 pub(crate) fn read_frame(
     block: &ValueBlock,
     offset: u64,

@@ -1,7 +1,7 @@
 //! Replay: the log's records that are in no kvset yet, frame by frame, in the order of their seqnos.
 //!
 //! Invariants
-//! 1. What replay hands out is a prefix of what was written: it ends at the first gap.
+//! 1. Replay hands out a prefix of the records written: it ends at the first gap.
 //! 2. A gap that only damage explains is an error, and no end.
 
 use std::collections::BTreeMap;
@@ -34,9 +34,9 @@ impl Log {
     /// Hands the frames whose records are in no kvset yet to `take`, one after the other, until that has
     /// enough. Returns the last seqno.
     ///
-    /// Replay passes over what a crash has torn: it was not durable. A durable record that cannot be read
+    /// Replay passes over frames that a crash has torn: they were not durable. A durable record that cannot be read
     /// is damage: a frame behind the gap says so, because each states how far the log was durable when
-    /// it was written; or because it holds what comes next.
+    /// it was written; or because it holds the next records.
     pub(crate) fn replay(
         &self,
         mut take: impl FnMut(LogFrame) -> Result<ControlFlow<()>>,

@@ -1,8 +1,7 @@
-//! Reads a log segment from its beginning to its end: its frames, and behind them what proves that more
-//! was durable.
+//! Reads a log segment from its beginning to its end: its frames, and behind them the proof that more was durable.
 //!
 //! A segment is read in large windows, each once. Several are in flight ahead of the one that is looked
-//! at; those of a frame stay until it was taken, so that what turns out to be none can be searched.
+//! at; those of a frame stay until it was taken, so that bytes that turn out to be none can be searched.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,8 +60,8 @@ impl<'a> SegmentReader<'a> {
         self.segment
     }
 
-    /// The next frame with its records, if there is a valid one. What is not valid is read twice: it may
-    /// have been damaged on its way.
+    /// The next frame with its records, if there is a valid one. An invalid frame is read twice: it may have been
+    /// damaged on its way.
     pub(crate) fn next_frame(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
         self.offset = self.end;
         self.release(self.offset);
@@ -102,8 +101,8 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// The last record that was in the log for certain, as far as the headers say that lie at
-    /// [`SegmentReader::offset`] and behind it; 0 without any. Replay has come to `last` there: what a
-    /// crash tore would have held the next one, so a frame that holds it lies behind damage.
+    /// [`SegmentReader::offset`] and behind it; 0 without any. Replay has come to `last` there: a frame torn by a
+    /// crash would have held the next one, so a frame that holds it lies behind damage.
     pub(crate) fn held_behind(mut self, last: Seqno) -> Result<Seqno> {
         let lba_size = to_usize(self.segment.media().lba_size.into());
         let (segment, stop) = (self.segment, self.offset);
@@ -116,7 +115,7 @@ impl<'a> SegmentReader<'a> {
                     && let Ok(header) = FrameHeader::decode(lba)
                     && header.block == segment.id
                 {
-                    // One that belongs elsewhere in the segment says what was durable all the same. The
+                    // One that belongs elsewhere in the segment states how far the log was durable all the same. The
                     // torn frame itself may have kept its header.
                     held = held.max(header.durable_seqno);
                     let follows =

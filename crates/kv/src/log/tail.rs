@@ -9,7 +9,7 @@
 //! 2. All records of a batch are in one frame.
 //! 3. A segment is in the manifest before a frame is written to it.
 //! 4. Segments are used in the order of their ids.
-//! 5. Frames are never overwritten: what a torn frame leaves behind is padding for ever.
+//! 5. Frames are never overwritten: the remains of a torn frame are padding for ever.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ struct SealedFrame {
     first_seqno: Seqno,
 }
 
-/// What one flush makes durable.
+/// Frames that one flush makes durable.
 pub(crate) struct Flight {
     frames: Vec<SealedFrame>,
     /// The last seqno in it.
@@ -81,7 +81,7 @@ pub(crate) fn new_segment(
     let bytes = tuning.block_bytes;
     let (place, stream) = (Place::prefer(MediaClass::Staging), Stream::Log);
     let allocation = classes.allocate_about(place, stream, bytes, least, purpose)?;
-    // What is in the log is visible: there is nobody to refuse a frame to.
+    // Records in the log are visible: there is nobody to refuse a frame to.
     allocation.hold()?;
     let id = ids.next();
     let edit = Edit::Block { id, extent: allocation.extent, log: true, bytes: 0, plain_bytes: 0 };
@@ -135,7 +135,7 @@ impl LogTail {
         [&self.segment].into_iter().chain(&self.spare)
     }
 
-    /// Gives back the room of what was not written of them; nothing is written to them any more.
+    /// Gives back the room of their unwritten parts; nothing is written to them any more.
     pub(crate) fn let_go(&self) -> Result<()> {
         self.segment.allocation.let_go(self.position)?;
         self.spare.as_ref().map_or(Ok(()), |spare| spare.allocation.let_go(0))
@@ -157,8 +157,8 @@ impl LogTail {
         begins
     }
 
-    /// Whether a segment is being opened ahead of need. Who needs one now must wait for it: ids
-    /// ascend in the order in which segments are used.
+    /// Whether a segment is being opened ahead of need. A writer that needs one now must wait for it: ids ascend in
+    /// the order in which segments are used.
     pub(crate) fn is_opening(&self) -> bool {
         self.opening
     }

@@ -1,7 +1,7 @@
 //! Small steps that run together: with a flush and a record of the manifest for all of them, because these are
-//! most of what a small step costs. Where there are thousands of KVSs, most have nothing else to do.
+//! most of the cost of a small step. Where there are thousands of KVSs, most have nothing else to do.
 //!
-//! Each of them is of another KVS, so none is in another one's way: what is planned for one holds until all are
+//! Each of them is of another KVS, so none is in another one's way: the plan for one holds until all are
 //! installed.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use crate::types::ids::LeafId;
 
 /// So many steps run together at most: ingest waits for the manifest meanwhile.
 const MOST: usize = 256;
-/// All that spill together have at most this part of what makes a spill due.
+/// All that spill together have at most this part of the bytes that make a spill due.
 const PART: u64 = 4;
 
 impl Engine {

@@ -39,11 +39,11 @@ pub(crate) struct Target {
     pub(crate) bottom: bool,
 }
 
-/// What is to be done.
+/// Task of a compaction.
 pub(crate) struct Compaction {
     pub(crate) kvs: KvsId,
     pub(crate) policy: Policy,
-    /// What is done with values that are written anew.
+    /// Compression of values that are written anew.
     pub(crate) compression: Compression,
     /// Newest first.
     pub(crate) inputs: Vec<Arc<Kvset>>,
@@ -56,7 +56,7 @@ pub(crate) struct Compaction {
     pub(crate) asked: bool,
 }
 
-/// What came of it; written, not yet flushed.
+/// Result of a compaction; written, not yet flushed.
 #[derive(Default)]
 pub(crate) struct Compacted {
     pub(crate) kvsets: Vec<Arc<Kvset>>,
@@ -99,8 +99,9 @@ impl Compaction {
         let Scratch { windows, packer, packed, ahead } = &mut *scratch;
         packer.begin(self.compression);
         let mut output = Output::new(self, (engine, writes), (packer, packed));
-        // What scans have wasted so far can be wasted a little longer. Others pause only while staging bears what does not
-        // spill: else a spill is in the way for four times as long, and reads wait no less for it (docs/compare.md).
+        // A sort can wait: scans have borne the waste so far and can bear it a little longer. Other steps pause
+        // only while staging can hold the data that does not spill: else a spill is in the way for four times as
+        // long, and reads wait no less for it (docs/compare.md).
         let mut way = GivingWay::new(engine, self.sorts() && !self.asked);
         let mut intake = match ahead.take().filter(|it| it.is_of(self.kvs, &self.inputs)) {
             Some(begun) => begun,
@@ -148,12 +149,12 @@ impl Compaction {
         Intake::begin(engine, self.kvs, &inputs, &Rewrite::All, windows).map(Some)
     }
 
-    /// The age of what comes of it.
+    /// The age of its output.
     pub(crate) fn age(&self) -> Seqno {
         self.inputs.iter().map(|kvset| kvset.edit.age).max().unwrap_or_default()
     }
 
-    /// The ids of what it takes the place of.
+    /// The ids of the kvsets that it replaces.
     pub(crate) fn removed(&self) -> impl Iterator<Item = KvsetId> + '_ {
         self.inputs.iter().map(|kvset| kvset.edit.id)
     }
@@ -178,7 +179,7 @@ struct Output<'a> {
     /// The inputs' blocks, by id.
     old_blocks: BTreeMap<BlockId, Arc<ValueBlock>>,
     age: Seqno,
-    /// What the inputs hide in what is older.
+    /// Prefixes under which the inputs hide older keys.
     prefixes: Prefixes,
     done: Compacted,
 }
@@ -319,7 +320,7 @@ impl<'a> Output<'a> {
         })
     }
 
-    /// What the current target's kvset hides.
+    /// Prefixes that the current target's kvset hides.
     fn hides(&mut self) -> Prefixes {
         let targets = &self.compaction.targets;
         let (target, next) = (&targets[self.target], targets.get(self.target + 1));

@@ -1,16 +1,16 @@
 //! The choice of the next step of maintenance: which is worth doing now, and how urgent it is. `steps.rs` does it.
 //!
 //! Three things make a step due. One is a threshold that keeps searches short: kvsets of a root, kvsets
-//! and keys of a leaf. The other is space: when the media hold more than the goal allows for what is
-//! live, the step goes first that saves most bytes for each byte it writes. The third is scans: when they
-//! have read as many bytes in vain, because a leaf's values do not lie in key order, as it would cost to
-//! put them in order, that is done. So it never costs more than has been wasted already. Likewise when walks have
-//! passed over so much that is deleted or has expired.
+//! and keys of a leaf. The other is space: when the media hold more than the goal allows for the live bytes, the
+//! step goes first that saves most bytes for each byte it writes. The third is scans: when they have read as many
+//! bytes in vain, because a leaf's values do not lie in key order, as it would cost to put them in order, that is
+//! done. So it never costs more than has been wasted already. Likewise when walks have passed over so much that is
+//! deleted or has expired.
 //!
-//! Live bytes are exact where keys were merged: each kvset counts the bytes it refers to in each
-//! block. What newer kvsets hide in older ones shows when they are merged; until then it is estimated
-//! from the filters: of some keys of the older kvset, how many are in a newer one? What has expired is
-//! estimated as if expiries were spread evenly.
+//! Live bytes are exact where keys were merged: each kvset counts the bytes it refers to in each block. Garbage
+//! that newer kvsets make in older ones shows when they are merged. Until then it is estimated from the filters: of
+//! some keys of the older kvset, how many are in a newer one? Expired data is estimated as if expiries were spread
+//! evenly.
 
 pub(crate) mod garbage;
 
@@ -43,10 +43,11 @@ pub(crate) struct Thresholds {
     space_percent: u64,
 }
 
-/// A spill is no more urgent, in percent: staging may hold many times what makes one due, and leaves are to be merged.
+/// A spill is no more urgent, in percent: staging may hold many times the bytes that make one due, and leaves are
+/// to be merged.
 const URGENT: u64 = 300;
 
-/// A step that saves less than this share of what it writes is not worth it.
+/// A step that saves less than this share of the bytes that it writes is not worth it.
 const LEAST_GAIN: u64 = 20;
 
 /// A leaf splits into so many at most.
@@ -64,7 +65,7 @@ pub(crate) const PASSED_LEAST: u64 = 1024;
 struct Saving {
     saved: u64,
     cost: u64,
-    /// What it costs besides, later, to collect the garbage that a spill leaves behind.
+    /// Further cost, later, to collect the garbage that a spill leaves behind.
     later: u64,
     job: Job,
 }
@@ -85,7 +86,7 @@ impl Situation<'_> {
         let staging = staging.map_or(0, full);
         let &Tuning { root_kvsets, compact_kvsets, .. } = self.tuning;
         let (spill_bytes, space_percent) = (self.spill_bytes(), self.space_percent);
-        // While nothing more comes, what is old is found sooner and read in order when it is spilled early.
+        // While nothing more comes, old data is found sooner and read in order when it is spilled early.
         let spill_bytes = if self.is_quiet { spill_bytes / 4 } else { spill_bytes };
         let merges_early = false;
         let at =
@@ -109,7 +110,7 @@ impl Situation<'_> {
         Blocks::of(self.view, self.replay_from, self.tuning.allocation_bytes)
     }
 
-    /// What the media hold for the KVSs, and what of it is live.
+    /// Bytes that the media hold for the KVSs, and how many of them are live.
     pub(crate) fn space(&self) -> SpaceUse {
         self.space_of(&self.blocks())
     }
@@ -130,7 +131,7 @@ impl Situation<'_> {
         SpaceUse { used, live }
     }
 
-    /// The steps that are worth doing now: first what exceeds its threshold by most.
+    /// The steps that are worth doing now: first those that exceed their threshold by most.
     pub(crate) fn due(&self) -> Vec<Job> {
         let view = self.view;
         let at = self.thresholds();
@@ -146,7 +147,7 @@ impl Situation<'_> {
             let urgency = (root_bytes * 100 / self.spill_bytes().max(1)).clamp(100, URGENT);
             let urgency = usize::try_from(urgency).unwrap_or(usize::MAX);
             // The fullest first; the others in case it finds no room. When small ones together hold half, they go: else
-            // what they hold would leave ever less to those that are written to most.
+            // their data would leave ever less to those that are written to most.
             let mut trees: Vec<_> = view.trees.values().filter(|it| !it.root.is_empty()).collect();
             let is_small = |tree: &Tree| tree.root_bytes <= self.small_bytes();
             let small = trees.iter().filter(|tree| is_small(tree));
@@ -179,8 +180,9 @@ impl Situation<'_> {
         due.into_iter().map(|(_, job)| job).collect()
     }
 
-    /// Who refers to the oldest log segment that any root does, when all of these take half of what the log lies on:
-    /// a root that is never the fullest may hold a little in each. With the urgency of its spill.
+    /// The tree whose root refers to the oldest log segment that any root does, with the urgency of its spill.
+    /// There is one when all these segments take half of the log's class: a root that is never the fullest may hold
+    /// a little in each.
     fn holds_log(&self) -> Option<(&Tree, usize)> {
         let class = self.room.log_class;
         let mut held: BTreeMap<BlockId, (u64, &Tree)> = BTreeMap::new();
@@ -210,7 +212,7 @@ impl Situation<'_> {
             return Some(Job::Spill { kvs: tree.kvs });
         }
         let policy = &tree.options.policy;
-        // What only prefers to lie elsewhere does not come home by this, and would be moved for ever.
+        // Data that merely prefers to lie elsewhere does not come home by this step, and would be moved for ever.
         let home = Place::only(class);
         let (keys, values) = (policy.old_keys == home, policy.old_values == home);
         let moves = |leaf: &&Leaf| {
@@ -221,7 +223,7 @@ impl Situation<'_> {
         Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks: BTreeSet::new() })
     }
 
-    /// What gives a leaf its shape, with its urgency.
+    /// The job that gives a leaf its shape, with its urgency.
     fn shape(&self, tree: &Tree, n: usize, at: &Thresholds) -> Option<(usize, Job)> {
         let (kvs, leaf) = (tree.kvs, &tree.leaves[n]);
         let now_ms = self.now_ms;
@@ -252,7 +254,7 @@ impl Situation<'_> {
             return Some((urgency, Job::Sort { kvs, leaf: leaf.id }));
         }
         let next = tree.leaves.get(n + 1)?;
-        // Both halves of a split exceed this by far: what was split is not joined at once.
+        // Both halves of a split exceed this by far: the parts are not joined at once.
         if leaf.key_bytes() + next.key_bytes() > large / 4 {
             return None;
         }
@@ -272,8 +274,8 @@ impl Situation<'_> {
     }
 
     /// The small blocks of a leaf, when they are so many that rewriting them as a few is worth it: each is known to
-    /// manifest and kvset, whatever its size, and each spill adds one. What rewriting has left small waits for as
-    /// many more.
+    /// manifest and kvset, whatever its size, and each spill adds one. Blocks that rewriting has left small wait
+    /// for as many more.
     fn crumbs_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<BlockId>> {
         let all: usize = leaf.kvsets.iter().map(|kvset| kvset.blocks.len()).sum();
         let least = CRUMBS.max(2 * leaf.crumbs_left);
@@ -333,7 +335,7 @@ impl Situation<'_> {
         class.free_bytes / 2 > leaf.value_bytes() + class.reserve_bytes
     }
 
-    /// The steps that bring the media closer to `goal` percent of what is live, best first, with
+    /// The steps that bring the media closer to `goal` percent of the live bytes, best first, with
     /// their urgency; none when they are there.
     pub(crate) fn savings(&self, goal: u64) -> Vec<(usize, Job)> {
         let blocks = self.blocks();
@@ -355,7 +357,7 @@ impl Situation<'_> {
             savings.extend(in_leaves.flatten().flatten());
         }
         savings.retain(|saving| saving.saved >= self.least_saving(saving.cost));
-        // What no KVS frees by itself all of them do that hold a part of it.
+        // Space that no KVS frees by itself is freed by all KVSs together that hold a part of it.
         let sum = |of: fn(&Saving) -> u64| shared.iter().map(of).sum::<u64>();
         if sum(|saving| saving.saved) >= self.least_saving(sum(|saving| saving.cost)) {
             savings.append(&mut shared);
@@ -366,7 +368,7 @@ impl Situation<'_> {
     }
 
     /// The most keys that are rewritten as one, in bytes: a kvset of the root that is aged, a leaf that is merged.
-    /// All of them are there twice until that is done, and may have nothing but what is kept for maintenance.
+    /// All of them are there twice until that is done, and may have nothing but the reserve for maintenance.
     fn most_keys(&self, policy: &Policy) -> u64 {
         self.most_at(policy.old_keys, |class| class.reserve_bytes) / 4
     }
@@ -395,12 +397,12 @@ impl Situation<'_> {
         free.saturating_sub(largest + units + 2 * ingested)
     }
 
-    /// What is free at a place, in bytes: in the one of its classes that has more.
+    /// Free bytes of a place: in the one of its classes that has more.
     pub(crate) fn free_bytes_at(&self, place: Place) -> u64 {
         self.most_at(place, |class| class.free_bytes)
     }
 
-    /// What the classes of a place have, that one which has more.
+    /// The largest amount that `of` finds in a class of the place.
     fn most_at(&self, place: Place, of: impl Fn(&ClassRoom) -> u64) -> u64 {
         let preferred = self.room.taking(place.class).unwrap_or(&self.room.capacity);
         let other = place.fallback().and_then(|other| self.room.taking(other));
@@ -411,8 +413,8 @@ impl Situation<'_> {
         (cost / LEAST_GAIN).max(2 * self.tuning.allocation_bytes)
     }
 
-    /// A spill lets go of log segments and of blocks that others share, and of what newer versions hide. With the part
-    /// of it that others have to let go of, too.
+    /// A spill lets go of log segments and of blocks that others share, and of values that newer versions hide.
+    /// With the part of it that others have to let go of, too.
     fn saved_by_spill(&self, tree: &Tree, blocks: &Blocks<'_>) -> Option<(Saving, u64)> {
         if tree.root.is_empty() {
             return None;
@@ -425,14 +427,14 @@ impl Situation<'_> {
         Some((Saving { saved: alone + dead, cost: keys + moved, later, job }, together))
     }
 
-    /// What a leaf may save: by merging its keys, which shows what is garbage; by rewriting the
-    /// values of its poorest blocks.
+    /// Possible savings of a leaf: by merging its keys, which shows the garbage; by rewriting the values of its
+    /// poorest blocks.
     fn saved_in(&self, tree: &Tree, leaf: &Leaf, blocks: &Blocks<'_>) -> [Option<Saving>; 2] {
         let job = |blocks| Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks };
         let keys = leaf.key_bytes();
         let dead = leaf.dead_bytes(self.now_ms);
-        // It frees little itself. What it uncovers counts in full, because blocks spilled lately are mostly garbage
-        // then, and cheap to collect.
+        // It frees little itself. The garbage that it uncovers counts in full, because blocks spilled lately are
+        // mostly garbage then, and cheap to collect.
         let merge = (dead > 0).then(|| Saving {
             saved: dead,
             cost: keys + dead,

@@ -21,9 +21,9 @@ pub(crate) struct GivingWay<'a> {
     began: Nanos,
     reads: u64,
     /// Whether somebody has read during the last piece of work. Then the step has one command under way at a
-    /// time: what is read in between waits for no more than that.
+    /// time: a read in between waits for no more than that.
     has_readers: bool,
-    /// Whether staging takes what writers write and spills are in no hurry, see [`Engine::absorbs_burst`].
+    /// Whether staging takes the writers' data and spills are in no hurry, see [`Engine::absorbs_burst`].
     absorbs_burst: bool,
 }
 
@@ -65,8 +65,8 @@ impl<'a> GivingWay<'a> {
     }
 
     /// How long a step waits for others after a piece of work: for readers three times as long as that took, and for
-    /// writers who wait for the log as long. It waits not at all when writers are about to be slowed for it or wait for
-    /// space, or somebody waits for the step to end; and less for readers when a spill waits for it.
+    /// writers that wait for the log as long. It waits not at all when writers are about to be slowed for it or
+    /// wait for space, or somebody waits for the step to end; and less for readers when a spill waits for it.
     pub(crate) fn pause_after(&self, took: Duration) -> Duration {
         let engine = self.engine;
         let is_awaited = engine.closing.load(Ordering::Acquire)

@@ -32,7 +32,7 @@ use crate::values::cache::record::{Origin, RecordKey, Version};
 use crate::values::writer::BlockWriter;
 use home::{Home, Homes, Places, SharedValues};
 
-/// What an ingest has written, not yet flushed.
+/// Output of an ingest, not yet flushed.
 #[derive(Default)]
 pub(crate) struct Ingested {
     pub(crate) kvsets: Vec<Arc<Kvset>>,
@@ -114,7 +114,7 @@ enum YoungValues<'a> {
 }
 
 impl<'a> RootBuilder<'a> {
-    /// A kvset of the root for what `young` has of a KVS; it hides prefixes in older ones, and its values go
+    /// A kvset of the root for the records of a KVS in `young`; it hides prefixes in older ones, and its values go
     /// to `home`.
     fn new(
         (engine, writes): (&'a Engine, &'a Writes),
@@ -126,7 +126,7 @@ impl<'a> RootBuilder<'a> {
     ) -> RootBuilder<'a> {
         let (age, caches) = (young.last_seqno(), young.serves_readers());
         let policy = &tree.options.policy;
-        // What was accepted finds a place even where its own is full: new writes are refused then.
+        // Accepted writes find a place even where their own is full: new writes are refused then.
         let keys_at = Place::prefer(policy.young_keys.class);
         let values = match home {
             Home::Log => YoungValues::Stay,
@@ -144,7 +144,7 @@ impl<'a> RootBuilder<'a> {
         RootBuilder { kvs, age, engine, keys, home, values, is_full: false, caches, record, now_ms }
     }
 
-    /// Adds what a key maps to; keys ascend. `blocks` are the log's, and those that are shared.
+    /// Adds a key and its value; keys ascend. `blocks` are the log's, and those that are shared.
     fn add(
         &mut self,
         key: &[u8],
@@ -237,7 +237,7 @@ pub(crate) fn free_unread(ingested: &mut Vec<Table>) {
 }
 
 impl Engine {
-    /// Turns the oldest of what is frozen into kvsets; false when there is none.
+    /// Turns the oldest frozen table into kvsets; false when there is none.
     pub(crate) fn ingest_oldest(&self) -> Result<bool> {
         let mut ingested = self.ingesting.lock();
         self.check_wanted(false)?;
@@ -261,7 +261,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Turns what the memtables hold into kvsets now, full or not; false when they are empty.
+    /// Turns the content of the memtables into kvsets now, full or not; false when they are empty.
     pub(crate) fn ingest_all(&self) -> Result<bool> {
         let mut worked = false;
         while self.ingest_with_room()? {
@@ -270,7 +270,7 @@ impl Engine {
         {
             let mut log = self.writer.lock();
             let view = self.view.load();
-            // Another thread may have frozen one meanwhile; then that is what goes next.
+            // Another thread may have frozen one meanwhile; then that one goes next.
             if view.frozen.is_empty() && !view.active.is_empty() {
                 self.rotate(&mut log);
             }
@@ -347,7 +347,7 @@ mod tests {
     use esker_device::{Device, DeviceError, DeviceStats, Geometry, QueuePair};
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Counts how often it is asked what it can hold.
+    /// Counts how often it is asked for its capacity.
     struct Asked {
         inner: Arc<dyn Device>,
         times: AtomicU64,

@@ -1,6 +1,6 @@
 //! Maintenance that somebody asks for: compacting everything, or down to a goal, and emptying the
 //! staging class so that it may be taken away. It takes the lane of maintenance step by step, so that
-//! what is due by itself is done meanwhile, and writers and readers go on.
+//! steps that are due by themselves are done meanwhile, and writers and readers go on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::types::error::{KvError, Result};
 use crate::types::ids::{BlockId, KvsId, Seqno};
 use crate::values::block::ValueBlock;
 
-/// What [`crate::api::kvdb::Kvdb::compact`] is to reach.
+/// Goal of [`crate::api::kvdb::Kvdb::compact`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum CompactRequest {
     /// All data is old, each leaf is merged, its values in key order, no garbage is left, and everything
@@ -42,7 +42,7 @@ pub struct CompactStatus {
     pub active: bool,
     /// Whether the last one was cancelled.
     pub cancelled: bool,
-    /// What the one under way, or else the last one, is to reach, if it is space amplification.
+    /// Goal of the compaction under way, or else of the last one, if it is space amplification.
     pub goal: Option<f64>,
     /// Bytes on the media for each live byte, now. Estimated where keys are not merged yet.
     pub space_amplification: f64,
@@ -64,7 +64,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What a sweep through the leaves is after.
+/// Target of a sweep through the leaves.
 #[derive(Clone, Copy, PartialEq)]
 enum Sweep {
     /// Whatever could be better.
@@ -73,15 +73,15 @@ enum Sweep {
     Leaving(MediaClass),
 }
 
-/// What was there at some time: records up to this one, and blocks up to this id.
+/// Content at some time: records up to this seqno, and blocks up to this id.
 struct Before {
     seqno: Seqno,
     id: BlockId,
 }
 
 impl Before {
-    /// Whether a step that saves space does so with what was there. Such steps come to an end, whatever is written
-    /// meanwhile: what they make of it together with newer records is new, and refers to fewer of those blocks.
+    /// Whether a step that saves space does so with the data that was there. Such steps come to an end, whatever is
+    /// written meanwhile: their output from it and newer records is new, and refers to fewer of those blocks.
     fn concerns(&self, view: &View, job: &Job) -> bool {
         let is_old = |kvset: &Arc<Kvset>| kvset.edit.age <= self.seqno;
         let tree = |kvs| view.tree(kvs).expect("a job names a KVS that exists");
@@ -153,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Does what was asked for, or part of it, if it is cancelled.
+    /// Does the requested work, or part of it, if it is cancelled.
     pub(crate) fn compact(&self, request: CompactRequest) -> Result<CompactStatus> {
         let turn = self.begin()?;
         let done = match request {
@@ -172,15 +172,15 @@ impl Engine {
         Ok(self.compact_status())
     }
 
-    /// Runs one step of what was asked for; the lanes are taken for it alone.
+    /// Runs one step of the requested work; the lanes are taken for it alone.
     fn step_asked<J: IntoIterator<Item = Job>>(&self, choose: impl Fn(&View) -> J) -> Result<bool> {
         let _lanes = (self.compacting.lock(), self.helping.lock());
         self.check_wanted(true)?;
         self.run_first(Worker::First, choose, true)
     }
 
-    /// Saves space of what is there now. What others write meanwhile is left to maintenance: with it there would be
-    /// no end.
+    /// Saves space of the data that is there now. Later writes of others are left to maintenance: with them there
+    /// would be no end.
     fn save_space(&self, goal: u64) -> Result<()> {
         let before = Before { seqno: self.visible.load(), id: BlockId(self.ids.last()) };
         while self.step_asked(|view| {
@@ -190,7 +190,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Goes through all KVSs once. It keeps no tree meanwhile: that would keep what the steps free.
+    /// Goes through all KVSs once. It keeps no tree meanwhile: that would keep the space that the steps free.
     fn sweep(&self, sweep: Sweep) -> Result<()> {
         let kvss: Vec<KvsId> = {
             let view = self.view.load();
@@ -209,7 +209,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ages what is in the root now.
+    /// Ages the data that is in the root now.
     fn sweep_root(&self, kvs: KvsId, sweep: Sweep) -> Result<()> {
         let newest = |view: &View| Some(view.tree(kvs)?.root.first()?.edit.age);
         let Some(through) = newest(&self.view.load()) else {
@@ -252,7 +252,7 @@ impl Engine {
 
     // ---- taking the staging class away ------------------------------------------------------------
 
-    /// Moves everything off the staging class, and ends it. Returns it, what the manifest called it, and
+    /// Moves everything off the staging class, and ends it. Returns it, its name in the manifest, and
     /// the lock under which a new one is added: until then its place is not free.
     pub(crate) fn remove_staging(
         &self,
@@ -277,7 +277,7 @@ impl Engine {
         Ok((staging, known_as, naming))
     }
 
-    /// Refuses when capacity cannot take what is on `staging`.
+    /// Refuses when capacity cannot take the data on `staging`.
     fn check_room_without(&self, staging: &Media) -> Result<()> {
         let view = self.view.load();
         let mut needed = view.young_bytes();
@@ -352,7 +352,7 @@ impl Engine {
     }
 }
 
-/// What would make a leaf better.
+/// The job that would make a leaf better.
 fn sweep_leaf(now: &Situation<'_>, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Option<Job> {
     let job = |blocks| Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks });
     let policy = &tree.options.policy;

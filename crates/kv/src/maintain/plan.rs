@@ -1,4 +1,4 @@
-//! From a [`Job`] to what it reads and writes, and from what was written to edits of the manifest and a new tree.
+//! From a [`Job`] to its inputs and outputs, and from the outputs written to edits of the manifest and a new tree.
 //!
 //! `steps.rs` calls it: it plans before a step, and replaces inputs by outputs after it. Nothing here does I/O.
 
@@ -36,7 +36,7 @@ pub(crate) fn claim(tree: &Tree, compaction: &Compaction) -> Claim {
     Claim { kvs: compaction.kvs, inputs, outputs, moves_bounds }
 }
 
-/// The edits that put what came of a compaction in the place of its inputs.
+/// The edits that put the output of a compaction in the place of its inputs.
 pub(crate) fn edits(tree: &Tree, compaction: &Compaction, done: &Compacted) -> Vec<Edit> {
     let kvs = compaction.kvs;
     let mut edits: Vec<Edit> = new_leaves(tree, compaction)
@@ -78,7 +78,7 @@ pub(crate) fn forget_scans(tree: &mut Tree, compaction: &Compaction) {
         let at = tree.leaf_of(&target.lower);
         let in_vain = &mut tree.leaves[at].in_vain;
         let kept = if compaction.sorts() { 0 } else { in_vain.load(Ordering::Relaxed) / 2 };
-        // A new one: walks that began before go on counting what they find in the old blocks.
+        // A new one: walks that began before go on counting their finds in the old blocks.
         *in_vain = Arc::new(kept.into());
     }
 }
@@ -91,8 +91,8 @@ fn forget_passed(tree: &mut Tree, compaction: &Compaction) {
     }
 }
 
-/// Counts the small blocks that are left where many blocks were rewritten, and those that are left of them by what
-/// comes afterwards.
+/// Counts the small blocks that are left where many blocks were rewritten, and those of them that later steps
+/// leave.
 pub(crate) fn count_crumbs(tree: &mut Tree, compaction: &Compaction, block_bytes: u64) {
     let many = matches!(&compaction.rewrite, Rewrite::In(blocks) if blocks.len() >= CRUMBS);
     for target in &compaction.targets {
@@ -143,7 +143,7 @@ impl Engine {
         self.spilled_of(&now, tree, &left).to_vec()
     }
 
-    /// What a step reads and writes. It keeps no view, because a view keeps memtables.
+    /// Plans the reads and writes of a step. The plan keeps no view, because a view keeps memtables.
     pub(crate) fn plan(&self, view: &View, job: &Job) -> Compaction {
         let now = self.situation(view);
         let kvs = job.kvs();

@@ -1,5 +1,5 @@
-//! A situation: what the choice of the next step depends on, at one moment. With it in hand `due.rs` asks no device, no
-//! clock and no lock, so that a test can make one up.
+//! A situation: the facts on which the choice of the next step depends, at one moment. With it in hand `due.rs`
+//! asks no device, no clock and no lock, so that a test can make one up.
 
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
@@ -10,7 +10,7 @@ use crate::types::class::MediaClass;
 use crate::types::ids::{BlockId, KvsId};
 use crate::types::options::Tuning;
 
-/// What the choice of a step depends on.
+/// Facts on which the choice of a step depends.
 pub(crate) struct Situation<'v> {
     pub(crate) view: &'v View,
     pub(crate) tuning: &'v Tuning,
@@ -23,8 +23,8 @@ pub(crate) struct Situation<'v> {
     pub(crate) space_percent: u64,
     /// Whether writers write little or nothing.
     pub(crate) is_quiet: bool,
-    /// The most that a spill takes in where the record cache has lost much of it, in bytes: what one window holds, so
-    /// that the log is read once.
+    /// The most that a spill takes in where the record cache has lost much of it, in bytes: the content of one
+    /// window, so that the log is read once.
     pub(crate) spill_most: Option<u64>,
     /// The KVS whose root a compaction of all is emptying.
     pub(crate) emptying: Option<KvsId>,
@@ -67,10 +67,10 @@ impl Room {
     }
 }
 
-/// The bound of what is small, in bytes.
+/// The size below which a root or a step is small, in bytes.
 const SMALL_MOST: u64 = 256 << 10;
 
-/// The most that a root holds, or a step has before it, that is small beside what a KVDB has to do, in bytes.
+/// The most that a root holds, or a step has before it, that is small beside the work of a KVDB, in bytes.
 fn small_bytes(spill_bytes: u64) -> u64 {
     (spill_bytes / 64).min(SMALL_MOST)
 }
@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// The steps that are worth doing now: first what exceeds its threshold by most.
+    /// The steps that are worth doing now: first those that exceed their threshold by most.
     pub(crate) fn due(&self, view: &View) -> Vec<Job> {
         let now = self.situation(view);
         // Staging that has room for more is no reason to hold garbage.

@@ -75,7 +75,7 @@ impl Engine {
         self.run_first(Worker::Helper, of_leaves, false)
     }
 
-    /// Lets go of what was gathered for a spill that does not come: it holds on to blocks.
+    /// Lets go of the intake of a spill that does not come: it holds on to blocks.
     fn forget_ahead(&self) {
         let view = self.view.load();
         let ahead = &mut self.workspaces[Worker::First as usize].scratch.lock().ahead;
@@ -110,7 +110,7 @@ impl Engine {
             let job = step.jobs[0].0.clone();
             outcome = self.run(worker, step).map(|()| true);
             self.ran(worker, &outcome)?;
-            // What finds no room may be helped by another step, which makes some.
+            // A step that finds no room may be helped by another step, which makes some.
             let Err(full) = &outcome else { break };
             if !full.lacks_space() {
                 break;
@@ -132,7 +132,8 @@ impl Engine {
         (before, asked): (&Chance, bool),
     ) -> Result<Option<Step<'_>>> {
         let claims = self.claims.lock();
-        // All of it holds for one view: what others publish now is on nodes that are theirs until the lock is free.
+        // All of it holds for one view: changes that others publish now are on nodes that are theirs until the lock
+        // is free.
         let view = &self.view.load_full();
         let mut none = Ok(None);
         let mut jobs = choose(view).into_iter().filter(|job| !tried.contains(job));
@@ -163,7 +164,7 @@ impl Engine {
         none
     }
 
-    /// Ends a step, or a try: what it has freed, or taken in vain, is to be had by whatever is planned next.
+    /// Ends a step, or a try: space that it has freed, or taken in vain, is free for the next plan.
     fn ran(&self, worker: Worker, outcome: &Result<bool>) -> Result<()> {
         self.reclaim(worker)?;
         if matches!(outcome, Ok(true)) {
@@ -236,7 +237,7 @@ impl Engine {
         }
     }
 
-    /// Writes what comes of a job. It is not durable yet, and nobody knows of it.
+    /// Writes the output of a job. It is not durable yet, and nobody knows of it.
     fn compacted(
         &self,
         worker: Worker,
@@ -247,7 +248,7 @@ impl Engine {
         let before = writes.count();
         let compacted = match compaction.run(self, worker, writes) {
             // No room for the values: their keys alone go to the leaves. That takes less, if there are
-            // values, and frees what they hide there.
+            // values, and frees the values that they hide there.
             Err(error)
                 if error.lacks_space()
                     && matches!(job, Job::Spill { .. })
@@ -299,9 +300,9 @@ impl Engine {
         Ok(self.step_for_space()? || self.preload())
     }
 
-    /// The same, of what may make room: key pages that are loaded ahead make none.
+    /// The same, of steps that may make room: key pages that are loaded ahead make none.
     pub(crate) fn step_for_space(&self) -> Result<bool> {
-        // Stopped or not: what was acknowledged is to be durable in time.
+        // Stopped or not: acknowledged writes are to be durable in time.
         self.flush_when_due()?;
         self.check_running()?;
         self.transactions.end_late(&self.options);
@@ -327,7 +328,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// What a step depends on, now.
+    /// The conditions for a step, now.
     pub(crate) fn chance(&self) -> Chance {
         let free = |class| self.classes.taking(class).map_or(0, |media| media.free_bytes_now());
         Chance {
@@ -359,7 +360,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_lacks_room_for_a_memtable_gets_what_has_expired() {
+    fn writer_without_room_for_a_memtable_gets_expired_space() {
         for asks in [|kvs: &Kvs| kvs.put(b"k", b"v"), |kvs: &Kvs| kvs.engine.ingest_all().map(drop)]
         {
             let (db, kvs, clock) = kvdb();

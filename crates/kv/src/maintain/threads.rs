@@ -38,7 +38,7 @@ impl Engine {
                 None => drop(self.pending.wait_for(&mut log, IDLE)),
             }
         }
-        // The last that was acknowledged before it stopped. Who closes it flushes by itself.
+        // The last one acknowledged before the engine stopped. A caller that closes the KVDB flushes by itself.
         let seqno = log.last_seqno();
         if self.stopped().is_some() {
             MutexGuard::unlocked(&mut log, || {
@@ -60,7 +60,7 @@ impl Engine {
 
     pub(crate) fn lane_loop(&self, step: impl Fn(&Engine) -> Result<bool>) {
         loop {
-            // First: who closes or stops the engine sets that, and then makes a new generation.
+            // First: a caller that closes or stops the engine sets that, and then makes a new generation.
             let seen = *self.work.generation.lock();
             if self.closing.load(Ordering::Acquire) || self.stopped().is_some() {
                 break;
@@ -94,7 +94,7 @@ impl Engine {
         self.balance_memory();
         self.transactions.end_late(&self.options);
         let maintained = self.maintain();
-        // What finds no room keeps nobody else waiting.
+        // A step that finds no room keeps nobody else waiting.
         if maintained.as_ref().is_ok_and(|worked| !worked)
             || maintained.as_ref().is_err_and(KvError::lacks_space)
         {

@@ -27,7 +27,7 @@ pub(crate) struct Medium {
     pub(crate) region_lbas: u64,
 }
 
-/// What was found in a region.
+/// Content of a region, as it was found.
 pub(crate) struct Region {
     /// How many valid records it begins with, and the epoch and the state that they yield.
     pub(crate) records: u64,
@@ -107,8 +107,8 @@ impl Medium {
         let Ok(payload) = payload(&header, &bytes) else {
             return Ok(None);
         };
-        // The checksums hold, so these are the bytes that were written: what does not decode now
-        // was written by another version or is our bug, and must not be passed over.
+        // The checksums hold, so these are the bytes that were written: bytes that do not decode now were written
+        // by another version or are our bug, and must not be passed over.
         let edits = Edit::decode_all(payload).map_err(|bad| self.corrupt(lba, bad.0))?;
         Ok(Some((header, edits, next)))
     }
@@ -128,7 +128,7 @@ impl Medium {
         Ok(found)
     }
 
-    /// Adds the next record to what was found in a region; false when there is none. After an error the
+    /// Adds the next record to the content found in a region; false when there is none. After an error the
     /// state may hold a part of it.
     pub(crate) fn advance(&mut self, found: &mut Region) -> Result<bool> {
         let Some((header, edits, next)) = self.record(found.stops, found.end)? else {

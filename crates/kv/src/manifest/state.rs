@@ -1,4 +1,4 @@
-//! The state of a manifest: what the edits of all its records add up to, and the edits that build it anew.
+//! The state of a manifest: the sum of the edits of all its records, and the edits that build it anew.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::types::extent::Extent;
 use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::policy::KvsOptions;
 
-/// What the edits of a manifest add up to.
+/// State that the edits of a manifest add up to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub(crate) uuid: [u8; 16],
@@ -34,7 +34,7 @@ pub(crate) struct BlockState {
     pub(crate) log: bool,
     /// Bytes of records; 0 for a log segment.
     pub(crate) bytes: u64,
-    /// What they would be with no value compressed.
+    /// Size of these records with no value compressed, in bytes.
     pub(crate) plain_bytes: u64,
     /// How many kvsets refer to it.
     pub(crate) references: u64,

@@ -1,4 +1,4 @@
-//! Reads what is left of a damaged manifest.
+//! Reads the remains of a damaged manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::types::error::{KvError, Result};
 use crate::types::ids::{BlockId, Ids, KvsId, KvsetId};
 use crate::types::policy::KvsOptions;
 
-/// What is left of a manifest.
+/// Contents that are left of a manifest.
 #[derive(Default)]
 pub(crate) struct Survey {
     /// The newest state that its records yield.
@@ -39,8 +39,8 @@ impl Survey {
         Ids::may_be_named_after(id, last) && !self.named.contains(&id)
     }
 
-    /// Adds what records say that are whole by themselves. Those before `behind`, an epoch and an index, have
-    /// come to what the state says.
+    /// Adds the edits of records that are whole by themselves. Those before `behind`, an epoch and an index, are in
+    /// the state.
     fn add_records(&mut self, mut medium: Medium, behind: (u64, u64)) {
         let mut records = Vec::new();
         for region in 0..2 {
@@ -79,7 +79,7 @@ impl Survey {
 }
 
 impl Manifest {
-    /// Reads what is left of the manifest on `device`, and writes nothing.
+    /// Reads the remains of the manifest on `device`, and writes nothing.
     ///
     /// # Errors
     /// `Unsupported` when another release wrote it.
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_record_that_cannot_be_applied_is_kept_and_nothing_of_it() {
+    fn survey_keeps_all_before_an_inapplicable_record_and_nothing_of_it() {
         let device = device();
         let manifest = Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
         manifest.commit(vec![kvs(2)]).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_named_once_is_not_named_later() {
+    fn structure_named_once_is_not_named_later() {
         let device = device();
         let extent = Extent { class: MediaClass::Capacity, lba: Lba(8), count: LbaCount(8) };
         let block =

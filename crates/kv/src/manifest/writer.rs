@@ -5,7 +5,7 @@
 //! 2. One record is in flight at a time, and each open begins a new epoch in the other region: a
 //!    record that follows the last valid one can never be mistaken for a newer one.
 //! 3. After a commit that failed there is no other one.
-//! 4. [`State`] is what the edits so far add up to; a snapshot is the state as edits.
+//! 4. [`State`] is the sum of the edits so far; a snapshot is the state as edits.
 //!
 //! A region is left long before it is full, once its records are [`TRAIL`] times its snapshot. So a record is
 //! overwritten soon, and a drive finds few old ones among data that has died ([`crate::placement`]).
@@ -24,11 +24,11 @@ use crate::sync::Mutex;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 
-/// What a manifest file may grow to.
+/// Size to which a manifest file may grow, in bytes.
 pub(crate) const MANIFEST_BYTES: u64 = 2 * REGION_MAX;
 
-/// A snapshot is followed by so many times its size of records at most, which is what snapshots add to what is
-/// written: an eighth.
+/// A snapshot is followed by so many times its size of records at most, which is the share that snapshots add to
+/// the bytes written: an eighth.
 const TRAIL: u64 = 8;
 /// Small snapshots are followed by so many bytes.
 const TRAIL_LEAST: u64 = 256 << 10;
@@ -195,7 +195,7 @@ impl Writer {
         let Some(before) = before else {
             return Ok(());
         };
-        // What did not become durable has not happened.
+        // Edits that did not become durable have not happened.
         self.snapshot().inspect_err(|_| self.state = before)
     }
 

@@ -1,11 +1,11 @@
-//! A media class: one device, the space on it, and what each stream has carried.
+//! A media class: one device, the space on it, and the traffic of each stream.
 //!
 //! Invariants
 //! 1. An extent belongs to one [`Allocation`], or to the free space, or to `freed`.
-//! 2. Free space is what the manifest's live structures do not use: nothing about it is stored.
-//! 3. An extent goes from `freed` to free space only after its discard, and it got there only when
-//!    nothing durable refers to it any more. What is smaller than a unit is discarded with its unit, once all of that
-//!    is free: a discard takes longer than a write of so little.
+//! 2. Free space is all space that the manifest's live structures do not use: nothing about it is stored.
+//! 3. An extent goes from `freed` to free space only after its discard, and it got there only when nothing durable
+//!    refers to it any more. An extent smaller than a unit is discarded with its unit, once all of that is free: a
+//!    discard takes longer than a write of so little.
 
 use std::sync::Arc;
 
@@ -38,18 +38,18 @@ pub(crate) struct Media {
     pub(crate) transfer: Transfer,
     /// How many placement ids the device offers.
     pub(crate) placement_handles: u16,
-    /// What is at least as large is allocated in such units; what is smaller in pages.
+    /// Unit in which extents at least as large are allocated; smaller ones are allocated in pages.
     unit: LbaCount,
     page: LbaCount,
-    /// What users need to go on: a frame, and what aligns it.
+    /// Space that users need to go on: a frame, and its alignment.
     least: LbaCount,
     space: Mutex<Space>,
     freed: Mutex<Vec<Extent>>,
-    /// Where writes of steps are under way: what is freed of it is not free before they have ended.
+    /// Where writes of steps are under way: extents freed of it are not free before they have ended.
     written_now: Mutex<Vec<Extent>>,
-    /// Held by who discards.
+    /// Held by the thread that discards.
     reclaiming: Mutex<()>,
-    /// Set when nobody knows any more what the manifest refers to: nothing is freed from then on.
+    /// Set when the structures to which the manifest refers are no longer known: nothing is freed from then on.
     pub(crate) keeps_all: AtomicBool,
     /// Buffers of reads that are done, for reads to come.
     buffers: Mutex<Vec<AlignedBuf>>,
@@ -58,9 +58,9 @@ pub(crate) struct Media {
 
 /// Reads up to this size use pooled buffers, where one command takes them.
 const SMALL_READ: usize = 16 << 10;
-/// The space of the class header: one LBA, and what aligns the rest to 4 KiB.
+/// The space of the class header: one LBA, and the padding that aligns the rest to 4 KiB.
 const HEADER_BYTES: u32 = 4096;
-/// What is smaller than a unit is allocated in pieces of this size: a kvset of a few keys takes few.
+/// Size of the pieces in which less than a unit is allocated, in bytes: a kvset of a few keys takes few.
 const PAGE_BYTES: u64 = 4096;
 /// Commands in flight on each port of a class.
 const PORT_DEPTH: usize = 16;
@@ -207,14 +207,14 @@ impl Media {
         Ok(Allocation { media: self.clone(), extent, stream })
     }
 
-    /// Discards what was freed and makes it available again. Returns how many bytes. What another thread
-    /// discards is available, too, when this returns.
+    /// Discards freed extents and makes them available again. Returns how many bytes. Extents that another thread
+    /// discards are available, too, when this returns.
     pub(crate) fn reclaim(&self) -> Result<u64> {
         let _one = self.reclaiming.lock();
         let mut port = self.ports.port()?;
         let freed = {
             let mut freed = self.freed.lock();
-            // Under the lock: what a failed commit lets go of comes when all is kept already.
+            // Under the lock: extents that a failed commit lets go of come when all is kept already.
             if self.keeps_all.load(Ordering::Acquire) {
                 return Ok(0);
             }
@@ -264,7 +264,7 @@ impl Media {
         })
     }
 
-    /// The same, without what could be made available by discarding it.
+    /// The same, without space that a discard could make available.
     pub(crate) fn has_room_now(&self) -> bool {
         let fits = |space: &Space| space.available() >= space.reserve_lbas + self.least.0;
         fits(&self.space.lock()) || fits(&self.measured())
@@ -276,12 +276,12 @@ impl Media {
         LbaCount(space.capacity_lbas - space.free_lbas).bytes(self.lba_size)
     }
 
-    /// Bytes that are free now, what is kept for maintenance included.
+    /// Bytes that are free now, the reserve for maintenance included.
     pub(crate) fn free_bytes(&self) -> u64 {
         LbaCount(self.space.lock().available()).bytes(self.lba_size)
     }
 
-    /// The same, of what the device can hold now.
+    /// The same, of the space that the device can hold now.
     pub(crate) fn free_bytes_now(&self) -> u64 {
         LbaCount(self.measured().available()).bytes(self.lba_size)
     }
@@ -299,18 +299,18 @@ impl Media {
         Ok(port.flush()?)
     }
 
-    /// What it can hold, in bytes, as far as that was known when space was taken last.
+    /// Bytes that it can hold, as far as that was known when space was taken last.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.capacity_of(&self.space.lock())
     }
 
     fn capacity_of(&self, space: &Space) -> u64 {
-        // A file system may have no room left for what is taken and was not written yet.
+        // A file system may have no room left for extents that are taken and were not written yet.
         let taken = space.capacity_lbas - space.free_lbas;
         LbaCount(space.usable_lbas.max(taken)).bytes(self.lba_size)
     }
 
-    /// The same, but for what is kept for maintenance.
+    /// The same, but for the reserve for maintenance.
     pub(crate) fn room_bytes(&self) -> u64 {
         let space = self.space.lock();
         self.capacity_of(&space) - LbaCount(space.reserve_lbas).bytes(self.lba_size)
@@ -368,12 +368,12 @@ fn usable_lbas(device: &dyn Device) -> u64 {
 pub(crate) struct Allocation {
     pub(crate) media: Arc<Media>,
     pub(crate) extent: Extent,
-    /// What it was taken for.
+    /// Stream for which it was taken.
     pub(crate) stream: Stream,
 }
 
 impl Allocation {
-    /// Takes the room now that writing will need: a file has what its file system still has then.
+    /// Takes the room now that writing will need: a file has as much as its file system still has then.
     pub(crate) fn hold(&self) -> Result<()> {
         let Extent { class, lba, count } = self.extent;
         match self.where_shared(Op::WriteZeroes { lba, count }) {
@@ -384,7 +384,7 @@ impl Allocation {
         }
     }
 
-    /// Gives back what [`Allocation::hold`] took and nothing was written to, from `offset` on.
+    /// Gives back the room that [`Allocation::hold`] took and nothing was written to, from `offset` on.
     pub(crate) fn let_go(&self, offset: u64) -> Result<()> {
         let Extent { lba, count, .. } = self.extent;
         let used = LbaCount::holding(offset, self.media.lba_size).min(count);
@@ -394,7 +394,7 @@ impl Allocation {
         self.where_shared(Op::Discard { lba: lba + used, count: LbaCount(count.0 - used.0) })
     }
 
-    /// Runs what is of use where the room of a device is not its own.
+    /// Runs an operation that is of use where the room of a device is not its own.
     fn where_shared(&self, op: Op) -> Result<()> {
         if self.media.device().usable_bytes().is_some() {
             self.media.ports.port()?.run(op)?;
@@ -469,7 +469,7 @@ impl Allocation {
         (lba, to_usize(skip), to_usize(bytes))
     }
 
-    /// Gives back what lies behind the first `bytes` bytes, which was never written.
+    /// Gives back the space behind the first `bytes` bytes, which was never written.
     pub(crate) fn truncate(&mut self, bytes: u64) {
         let media = &self.media;
         let keep = media.rounded(bytes);

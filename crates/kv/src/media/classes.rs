@@ -13,14 +13,14 @@ use crate::types::error::{KvError, Result};
 use crate::types::policy::Place;
 use crate::types::stream::Stream;
 
-/// What may be cut in pieces leaves its class before it is cut in more than so many.
+/// Most pieces into which divisible data is cut before it leaves its class.
 pub(crate) const PIECES: u64 = 8;
 
 /// The classes of a KVDB: capacity always, staging perhaps, and perhaps later.
 pub(crate) struct Classes {
     pub(crate) capacity: Arc<Media>,
     staging: ArcSwapOption<Media>,
-    /// Whether staging lies on what capacity lies on: then it absorbs no burst.
+    /// Whether staging lies on the same medium as capacity: then it absorbs no burst.
     is_beside: AtomicBool,
     /// Set while the staging class is being emptied: it takes nothing new.
     leaving: AtomicBool,
@@ -45,13 +45,13 @@ impl Classes {
         self.staging.store(Some(media));
     }
 
-    /// Ends the staging class. Who has begun to read from it may go on.
+    /// Ends the staging class. Readers that have begun to read from it may go on.
     pub(crate) fn remove_staging(&self) {
         self.removed.lock().extend(self.staging().iter().map(Arc::downgrade));
         self.staging.store(None);
     }
 
-    /// Whether somebody still reads what the device held for a staging class that was removed.
+    /// Whether somebody still reads the device of a staging class that was removed.
     pub(crate) fn is_still_read(&self, device: &Arc<dyn Device>) -> bool {
         let removed = self.removed.lock();
         let mut held = removed.iter().filter_map(Weak::upgrade);
@@ -82,7 +82,7 @@ impl Classes {
         self.staging.load().as_ref().unwrap_or(&self.capacity).capacity_bytes()
     }
 
-    /// The room of the staging class, used or not, but for what is kept for maintenance, in bytes; 0 while there is
+    /// The room of the staging class, used or not, but for the reserve for maintenance, in bytes; 0 while there is
     /// none that takes new data, and where it is no device of its own.
     pub(crate) fn staging_room(&self) -> u64 {
         if self.leaving.load(Ordering::Acquire) || self.is_beside.load(Ordering::Relaxed) {
@@ -121,8 +121,8 @@ impl Classes {
     }
 
     /// Like [`Classes::allocate`] for something that may be cut in pieces: less than `bytes`, but
-    /// not less than `least`, when there is no piece of that size. A class is not left because what is free
-    /// there lies in pieces, unless these are crumbs.
+    /// not less than `least`, when there is no piece of that size. A class is not left because its free space lies
+    /// in pieces, unless these are crumbs.
     pub(crate) fn allocate_about(
         &self,
         place: Place,
@@ -147,7 +147,7 @@ impl Classes {
     }
 
     /// Frees nothing from now on. A commit that failed may have happened all the same, and then
-    /// the manifest refers to what the engine has dropped.
+    /// the manifest refers to structures that the engine has dropped.
     pub(crate) fn keep_all(&self) {
         self.all().iter().for_each(|media| media.keeps_all.store(true, Ordering::Release));
     }

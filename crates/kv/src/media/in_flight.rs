@@ -61,7 +61,7 @@ impl InFlight {
         &self.media
     }
 
-    /// What the buffers take that it keeps for reads to come.
+    /// Bytes of the buffers that it keeps for reads to come.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spare_bytes
     }
@@ -82,7 +82,7 @@ impl InFlight {
         self.start_op(Op::Read { lba, buf })
     }
 
-    /// A buffer of the capacity of another one: what is put into it does not depend on which one came back first.
+    /// A buffer of the capacity of another one: its content does not depend on which one came back first.
     pub(crate) fn buffer_like(&mut self, other: &AlignedBuf) -> AlignedBuf {
         let capacity = other.capacity();
         self.pooled(capacity, |buf| buf.capacity() == capacity)
@@ -113,7 +113,7 @@ impl InFlight {
         Ok(tag)
     }
 
-    /// Waits for any command, and takes what came of it. None is under way: `None`.
+    /// Waits for any command, and takes its result. None is under way: `None`.
     ///
     /// # Errors
     /// When the queue pair is broken.
@@ -137,7 +137,7 @@ impl InFlight {
         Ok(())
     }
 
-    /// Waits for a read, and gives the buffer with what it has read.
+    /// Waits for a read, and gives the buffer with the bytes that it has read.
     ///
     /// # Errors
     /// The device's.
@@ -157,7 +157,7 @@ impl InFlight {
         }
     }
 
-    /// The buffer with what a read has read, if it has come.
+    /// The buffer with the bytes of a read, if it has come.
     ///
     /// # Errors
     /// The device's.

@@ -1,5 +1,5 @@
-//! A device for as long as a KVDB is open. Handles of a KVDB outlive it. What they hold of the device, queue pairs
-//! with reads in flight among it, is taken from them when the KVDB closes: the next to open the device can lock it.
+//! A device for as long as a KVDB is open. Handles of a KVDB outlive it. Their hold on the device, queue pairs with
+//! reads in flight among it, is taken from them when the KVDB closes: the next to open the device can lock it.
 //!
 //! Invariants
 //! 1. After [`Lease::end`] neither the lease nor any queue pair that came of it holds anything of the device.
@@ -53,7 +53,7 @@ impl Lease {
         self.busy.ns()
     }
 
-    /// Lets go of the device, as soon as what is in flight has ended.
+    /// Lets go of the device, as soon as the commands in flight have ended.
     pub(crate) fn end(&self) {
         let mut device = self.device.write();
         if let Ok(leased) = &*device {
@@ -70,7 +70,7 @@ impl Lease {
         }
     }
 
-    /// What the device says, or nothing when it is gone.
+    /// Returns the device's answer, or a default when the device is gone.
     fn ask<R: Default>(&self, ask: impl FnOnce(&dyn Device) -> R) -> R {
         self.device.read().as_ref().map_or_else(|_| R::default(), |device| ask(&**device))
     }

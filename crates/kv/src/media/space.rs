@@ -1,9 +1,9 @@
-//! The free space of a device: which LBAs nobody has, and who may take them.
+//! The free space of a device: which LBAs are free, and for which purposes they may be taken.
 
 use std::collections::BTreeMap;
 
 /// Log segments of the smallest size for which space is kept. A KVDB that is killed again before there
-/// is room for what it replayed has taken one in vain.
+/// is room for the replayed records has taken one in vain.
 const OPENINGS: u64 = 8;
 
 /// The space of a device.
@@ -18,7 +18,7 @@ pub(crate) struct Space {
     block_lbas: u64,
     /// Kept for maintenance, and a quarter of it for deletes, so that they can make room.
     pub(crate) reserve_lbas: u64,
-    /// What is smaller takes what gaps there are.
+    /// Smaller extents take any gaps there are.
     unit_lbas: u64,
 }
 
@@ -43,12 +43,12 @@ impl Space {
         self.free_lbas.saturating_sub(self.capacity_lbas - self.usable_lbas)
     }
 
-    /// A run of `wanted` LBAs. Where new records are to lie in it, `again` are left for what becomes of them.
+    /// A run of `wanted` LBAs. Where new records are to lie in it, `again` are left for the kvset that they become.
     pub(crate) fn take(&mut self, wanted: u64, again: u64, purpose: Purpose) -> Option<u64> {
         let kept = match purpose {
             Purpose::User => self.reserve_lbas + again,
             Purpose::Delete => self.reserve_lbas / 4 * 3 + again,
-            // Not even that may take what a full KVDB needs to be opened: a log segment.
+            // Not even that may take the space that a full KVDB needs to be opened: a log segment.
             Purpose::Maintenance => (OPENINGS * self.unit_lbas).min(self.reserve_lbas / 4),
             Purpose::Opening => 0,
         };
@@ -114,7 +114,7 @@ impl Space {
     }
 }
 
-/// Who asks for space.
+/// Purpose of a request for space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// New data: refused when only the reserve is left.

@@ -1,12 +1,12 @@
-//! Reads and writes of any size, cut to what a device takes in one command.
+//! Reads and writes of any size, cut to the size that a device takes in one command.
 //!
 //! A local device takes anything in one command; one behind a network may take 64 KiB. Everything
-//! that the engine moves goes through here, but for single LBAs and what gathering values cuts
-//! itself (`maintain/compact.rs`).
+//! that the engine moves goes through here, but for single LBAs and the pieces that gathering values cuts itself
+//! (`maintain/compact.rs`).
 //!
 //! Invariants
 //! 1. No command exceeds the device's `max_transfer_size`.
-//! 2. What fits one command is one command, in the caller's own buffer.
+//! 2. A transfer that fits one command is one command, in the caller's own buffer.
 //! 3. The pieces of a transfer have no order: to the medium it is one that may tear anywhere.
 
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// What a device of this geometry takes.
+    /// Limits of transfers for a device of this geometry.
     pub(crate) fn of(geometry: &Geometry) -> Transfer {
         Transfer {
             lba_size: to_usize(geometry.lba_size.into()),
@@ -82,7 +82,7 @@ impl Transfer {
     /// Writes `buf` from `lba` on, every piece to the same stream, and gives the buffer back.
     ///
     /// # Errors
-    /// The device's; what of the buffer is on the medium then is not known.
+    /// The device's; the part of the buffer on the medium is unknown then.
     pub(crate) fn write(
         self,
         port: &mut Port,
@@ -132,7 +132,7 @@ mod tests {
     use esker_device::{Device, MemoryDevice};
 
     #[test]
-    fn what_exceeds_a_command_is_written_and_read_in_pieces() {
+    fn large_transfers_are_written_and_read_in_pieces() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("m", 1 << 20, 512));
         let mut port = Port::open(&*device, 4).unwrap();
         let transfer = Transfer::of(&Geometry { max_transfer_size: 1536, ..device.geometry() });

@@ -3,7 +3,7 @@
 //! a kvset of a few keys for each of hundreds of KVSs would wait for a command each time else.
 //!
 //! Invariants
-//! 1. What was gathered goes to extents that the step holds. It lets go of none of them before they are written, or
+//! 1. Gathered writes go to extents that the step holds. It lets go of none of them before they are written, or
 //!    forgotten ([`Writes::forget`]): others may write there afterwards.
 //! 2. A write that is under way may go to an extent that the step has let go of, because the step failed: the class
 //!    gives the extent to nobody before the write has ended ([`Media::writes`]).

@@ -145,14 +145,14 @@ pub(crate) struct Record<'a> {
     pub(crate) change: Change<'a>,
 }
 
-/// What a record does to its key.
+/// Effect of a record on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change<'a> {
     Put(&'a [u8]),
     Delete,
     /// Every older record of a key that begins with the record's is deleted.
     DeletePrefix,
-    /// What the next record puts expires then. This one has no key.
+    /// Expiry of the next record's put. This record has no key.
     Expire(Expiry),
 }
 

@@ -1,8 +1,8 @@
-//! Compressed values: what a record holds in place of its value when its flags name a codec.
+//! Compressed values: the bytes that a record holds in place of its value when its flags name a codec.
 //!
 //! | size | name | meaning |
 //! | --- | --- | --- |
-//! | `varint` | plain_size | bytes of the value, more than all of what is here |
+//! | `varint` | plain_size | bytes of the value, more than all bytes here |
 //! | the rest | | by codec |
 //!
 //! | codec | then |
@@ -74,7 +74,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// What goes in front of the encoding of a value of `size` bytes.
+/// Bytes in front of the encoding of a value of `size` bytes.
 pub(crate) fn head(size: usize) -> Vec<u8> {
     let mut e = Encoder::default();
     e.varint(size as u64);

@@ -18,7 +18,7 @@
 //! | 0 | | tombstone |
 //! | 1 | `varint` block, `varint` offset, `varint` value_size | a record in block number `block` of the kvset's block table, at this byte offset |
 //! | 2 to 18 | tag − 2 bytes | the value itself |
-//! | 19 | `varint` expiry, then a tag from 1 to 18 and what follows it | the value expires, in milliseconds since 1970-01-01 UTC |
+//! | 19 | `varint` expiry, then a tag from 1 to 18 and the bytes that follow it | the value expires, in milliseconds since 1970-01-01 UTC |
 
 use std::ops::Range;
 
@@ -45,7 +45,7 @@ const _: () = assert!(
     "a page holds two entries with the longest keys"
 );
 
-/// What a key maps to.
+/// Value of a key, inline or stored elsewhere, or its tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
     /// The key was deleted; older kvsets may still have it.
@@ -225,7 +225,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         Page(bytes)
     }
 
-    /// What keeps its bytes.
+    /// The owner of its bytes.
     pub(crate) fn keeper(&self) -> &B {
         &self.0
     }
@@ -253,7 +253,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         self.u16_at(16)
     }
 
-    /// What all keys of the page begin with.
+    /// Prefix that all keys of the page share.
     pub(crate) fn prefix(&self) -> &[u8] {
         let start = HEADER_SIZE + 2 * self.count();
         &self.raw()[start..start + self.u16_at(18)]
@@ -272,7 +272,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         Ok((suffix, self.try_tail(at + d.offset())?))
     }
 
-    /// What the key maps to whose suffix ends at `at`.
+    /// The entry of the key whose suffix ends at `at`.
     fn try_tail(&self, at: usize) -> Result<Entry<'_>, Malformed> {
         let mut d = Decoder::new(&self.raw()[at..]);
         let narrow = |n: u64| u32::try_from(n).map_err(|_| Malformed(format!("{n} in an entry")));
@@ -298,7 +298,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         })
     }
 
-    /// The key's suffix after [`Page::prefix`], and what the key maps to.
+    /// The key's suffix after [`Page::prefix`], and the key's entry.
     ///
     /// # Panics
     /// If `slot` is not below the count.
@@ -308,12 +308,12 @@ impl<B: AsRef<[u8]>> Page<B> {
         (&self.raw()[suffix], entry)
     }
 
-    /// What the key maps to whose suffix ends at `at`, as [`Page::suffix_at`] says.
+    /// The entry of the key whose suffix ends at `at`, as [`Page::suffix_at`] says.
     pub(crate) fn entry_at(&self, at: usize) -> Entry<'_> {
         self.try_tail(at).expect("verified when the page was read")
     }
 
-    /// The suffix alone: what a search looks at.
+    /// The suffix alone: a search looks at no more.
     pub(crate) fn suffix(&self, slot: usize) -> &[u8] {
         &self.raw()[self.suffix_at(slot)]
     }

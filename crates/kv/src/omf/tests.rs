@@ -1,7 +1,7 @@
-//! The format is what it is: every structure against a dump of its bytes, against every damage,
+//! The format does not change: every structure against a dump of its bytes, against every damage,
 //! and against bytes that were never one of ours.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`golden`] | annotated dumps in `testdata/`; `ESKER_UPDATE_GOLDEN=1` writes them anew |
 //! | [`damage`] | flipped bits, truncations, random bytes, mutations with mended checksums |
@@ -44,7 +44,7 @@ const UUID: [u8; 16] = *b"0123456789abcdef";
 const EXPIRY: Expiry = Expiry(1_767_225_600_000);
 const KVSET: KvsetId = KvsetId(9);
 const PAGE_INDEX: u32 = 3;
-/// What frames and manifest records are padded to here.
+/// Alignment to which frames and manifest records are padded here, in bytes.
 const LBA_SIZE: usize = 512;
 
 fn class_header() -> ClassHeader {
@@ -239,8 +239,8 @@ fn golden_text(name: &str, dump: &str) -> String {
     })
 }
 
-/// What the bytes of a structure say, as text, or why they are not that structure. Everything that
-/// a reader would look at is looked at.
+/// Decoder of a structure's bytes: to text, or to the reason why they are not that structure. Everything that a
+/// reader would look at is looked at.
 type Decode = fn(&[u8]) -> Result<String, Malformed>;
 
 fn decode_class(bytes: &[u8]) -> Result<String, Malformed> {
@@ -317,7 +317,7 @@ fn records_that_are_not_of_the_log_or_no_values_are_refused_there() {
 }
 
 #[test]
-fn what_is_encoded_is_decoded() {
+fn encoded_structures_are_decoded() {
     assert_eq!(ClassHeader::decode(&class_header().encode()), Ok(class_header()));
     for (kind, records) in [(FrameKind::Log, log_records()), (FrameKind::Aged, aged_records())] {
         let bytes = frame_of(kind, &records);

@@ -22,14 +22,14 @@ use crate::values::block::{ValueBlock, Values, Wanted};
 use crate::values::budget::Counted;
 use crate::values::cache::record::RecordKey;
 
-/// A walk over one KVS as it was when the cursor was made; what expires later is still there.
+/// A walk over one KVS as it was when the cursor was made; a value that expires later is still there.
 ///
 /// A cursor stands between two keys. [`Cursor::next`] steps over the key behind that point and
 /// returns it, [`Cursor::prev`] the key before it; after `next`, `prev` returns the same key. It walks
 /// over all keys, or [within a prefix](Cursor::within), with values or [without](Cursor::keys_only).
 ///
-/// While it lives, a cursor keeps what it may read from being freed, in DRAM and on the media. When the KVDB is closed
-/// it answers `Closed`.
+/// While it lives, a cursor keeps the data that it may read from being freed, in DRAM and on the media. When the
+/// KVDB is closed it answers `Closed`.
 pub struct Cursor {
     engine: Arc<Engine>,
     kvs: KvsId,
@@ -199,8 +199,8 @@ impl Rows {
 }
 
 impl Cursor {
-    /// A cursor over what `view` holds up to a seqno and has not expired at a time in milliseconds,
-    /// under what is in `own`: the writes of a transaction.
+    /// A cursor over the records of `view` up to a seqno that have not expired at a time in milliseconds, under
+    /// those in `own`: the writes of a transaction.
     pub(crate) fn new(
         engine: &Arc<Engine>,
         view: &View,
@@ -446,7 +446,7 @@ impl Cursor {
                 if self.forward { self.merge.next() } else { self.merge.prev() }
             };
             if step.is_err() && !self.rows.rows.is_empty() {
-                // These rows are good. Who goes on behind them meets the error again.
+                // These rows are good. A reader that goes on behind them meets the error again.
                 stands = false;
                 break;
             }
@@ -466,7 +466,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Counts what it has ahead of need, and keeps no more than so many bytes of key pages.
+    /// Counts the bytes that it has ahead of need, and keeps no more than so many bytes of key pages.
     fn count_held(&mut self, pages_most: u64) {
         let rows = self.rows.dram_bytes() / UNCOUNTED * UNCOUNTED;
         let bytes = rows as u64 + self.merge.keep_ahead(pages_most);
@@ -476,7 +476,7 @@ impl Cursor {
         }
     }
 
-    /// Counts what was read in vain because values of a leaf do not lie in key order: a walk would come
+    /// Counts the bytes read in vain because values of a leaf do not lie in key order: a walk would come
     /// to one block of it then, and here came to others, too.
     fn count_in_vain(&mut self) {
         let first_reads = self.ahead.take_first_reads();
@@ -502,7 +502,7 @@ impl Drop for Cursor {
 }
 
 /// How many rows to get at a time for a walk that has come to `taken`: those that are expected, at once.
-/// Where nothing is: one for who wants one, then so many that a drive has something to do, then in
+/// Where nothing is: one for a caller that wants one, then so many that a drive has something to do, then in
 /// proportion, so that little is read in vain.
 fn rows_ahead(taken: usize, expected: usize) -> usize {
     match taken {

@@ -1,5 +1,5 @@
-//! Point reads: what a key maps to in a view, from the newest source to the oldest. Memtables first, then what was
-//! replayed, the record cache, the root and the leaf.
+//! Point reads: the value of a key in a view, from the newest source to the oldest. Memtables first, then replayed
+//! records, the record cache, the root and the leaf.
 //!
 //! [`Kvs::get`](crate::api::kvs::Kvs::get), snapshots and transactions call it.
 
@@ -57,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// Like [`Engine::find`], for many keys: what is on the media is read several at a time.
+    /// Like [`Engine::find`], for many keys: records on the media are read several at a time.
     pub(crate) fn find_many<K: AsRef<[u8]>>(
         &self,
         view: &View,
@@ -81,7 +81,7 @@ impl Engine {
         self.if_open(read).map(|()| values)
     }
 
-    /// Looks for a key at `moment`, newest first: in the memtables, in what was replayed, among the cached
+    /// Looks for a key at `moment`, newest first: in the memtables, in replayed records, among the cached
     /// records, in the root and in the leaf.
     pub(crate) fn locate<'v>(
         &self,

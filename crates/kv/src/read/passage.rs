@@ -1,7 +1,7 @@
 //! A passage: how a walk gets from one row to the next over keys that are deleted or have expired.
 //!
-//! It goes key by key, and tells others of what it has found ([`DeadRanges`](crate::tree::dead_ranges::DeadRanges)); or
-//! over a range of keys at once, where others have.
+//! It goes key by key, and tells others of the ranges it has found
+//! ([`DeadRanges`](crate::tree::dead_ranges::DeadRanges)); or over a range of keys at once, where others have.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl<'e> Passage<'e> {
         Ok(true)
     }
 
-    /// Sends a scout from a key, if what is put from now on can be known.
+    /// Sends a scout from a key, if later puts can be known.
     fn begin(&mut self, from: &[u8], merge: &Merge<AnySource>) {
         let PassageOf { engine, kvs, forward, own, .. } = self.walk;
         let begin = |without_writer| engine.dead_ranges.scout(kvs, from, forward, without_writer);
@@ -155,7 +155,7 @@ impl<'e> Passage<'e> {
         self.scout = scout.filter(|_| is_there);
     }
 
-    /// Adds what was found, up to the bound of a range if there is one.
+    /// Adds the range that was found, up to the bound of a range if there is one.
     fn tell(&mut self, merge: &Merge<AnySource>, range: Option<&[u8]>) {
         let Some(scout) = &self.scout else { return };
         if self.keys == 0 {

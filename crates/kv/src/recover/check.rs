@@ -23,7 +23,7 @@ use crate::values::ahead::{ReadAhead, Way};
 use crate::values::block::{ValueBlock, Values, Wanted};
 use crate::values::cache::record::RecordKey;
 
-/// What a check has read, and what it found wrong.
+/// Amounts that a check has read, and the faults that it found.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CheckReport {
     /// KVSs.
@@ -50,7 +50,7 @@ pub(crate) fn check(devices: &Devices) -> Result<Option<CheckReport>> {
     let options = Options::default();
     let classes = devices.classes(&options);
     let mut report = CheckReport { kvss: state.kvss.len() as u64, ..CheckReport::default() };
-    // No page stays in DRAM: what is checked is what the media hold.
+    // No page stays in DRAM: the check is of the media's content.
     let pages = Arc::new(PageCache::new(0));
     let mut damaged = Vec::new();
     let mut note = |error: KvError| match error {
@@ -95,7 +95,7 @@ impl CheckReport {
     }
 
     /// Every key ascends, is in the filter and within the node's bounds, every value is there and is the
-    /// key's own, and what the manifest counts is right. `ends` is told how far each block is referred to.
+    /// key's own, and the manifest's counts are right. `ends` is told how far each block is referred to.
     fn check_kvset(
         &mut self,
         kvset: &Kvset,
@@ -235,14 +235,14 @@ mod tests {
         devices
     }
 
-    /// What a check finds when the manifest says this.
+    /// Returns the findings of a check when the manifest says this.
     fn findings(devices: &Devices, state: &State) -> Vec<String> {
         let manifest = memory("other");
         Manifest::create(manifest.clone(), state.uuid, state.edits()).unwrap();
         check(&Devices { manifest, ..devices.clone() }).unwrap().unwrap().findings
     }
 
-    /// What a manifest says that the media do not bear out is found, although every checksum holds.
+    /// A statement of the manifest that the media do not bear out is found, although every checksum holds.
     #[test]
     fn each_false_statement_of_the_manifest_is_found() {
         let devices = devices(8);

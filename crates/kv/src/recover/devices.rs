@@ -1,4 +1,4 @@
-//! The devices that a KVDB is opened on, and what is left of them for repair.
+//! The devices that a KVDB is opened on, and those that are left for repair.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Devices {
     }
 }
 
-/// What is left of the devices of a KVDB.
+/// Devices that are left of a KVDB.
 #[derive(Clone, Default)]
 pub struct Remains {
     /// The manifest's, if it is there.

@@ -1,13 +1,13 @@
-//! Opening a KVDB: from the manifest to trees, and from the log to what they lack.
+//! Opening a KVDB: from the manifest to trees, and from the log to the records that they lack.
 //!
-//! Replay takes frames in the order of their seqnos and stops at the first gap, so what it yields
-//! is a prefix of what was written, across all KVSs. What it yields is sorted and shown; maintenance ingests
-//! it. The log goes on in a fresh segment: a frame behind the gap is never looked at again.
+//! Replay takes frames in the order of their seqnos and stops at the first gap, so it yields a prefix of the
+//! records written, across all KVSs. These are sorted and shown; maintenance ingests them. The log goes on in a
+//! fresh segment: a frame behind the gap is never looked at again.
 //!
 //! Invariants
 //! 1. The whole log is verified before anything is written.
 //! 2. Records are taken in rounds as large as two memtables, and a few frames on top of it: one round, if the
-//!    budget is what it was. All but the last round are ingested at once, in order; the manifest knows how far
+//!    budget is as it was. All but the last round are ingested at once, in order; the manifest knows how far
 //!    that came. Values that stay in the log are not kept in DRAM.
 
 use std::collections::BTreeMap;
@@ -79,8 +79,8 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
     let last_seqno = round.read(&log, true)?;
     // All is sound as far as it was read: from here on the KVDB is written to.
     let manifest = found.begin()?;
-    // What was replayed and the kvsets hold what they need of the blocks; the rest is free once the log
-    // begins behind it.
+    // The replayed records and the kvsets hold the blocks that they need; the rest is free once the log begins
+    // behind it.
     let ids = Ids::reopen(state.last_id);
     let (next, edit) = match new_segment(&classes, &ids, &tuning, Purpose::User, 0) {
         // A full KVDB opens all the same, with as small a segment as there is.
@@ -108,13 +108,13 @@ fn check_again(last: Seqno, wanted: Seqno, next: &ValueBlock) -> Result<()> {
     Err(next.media().corrupt("log", next.extent().lba, detail))
 }
 
-/// What was replayed from more segments is ingested at once: opened again and again, and killed before
-/// maintenance has come to it, a KVDB would have a segment more each time.
+/// Records replayed from more segments are ingested at once: opened again and again, and killed before maintenance
+/// has come to it, a KVDB would have a segment more each time.
 const LEFT_SEGMENTS: usize = 8;
 
 impl Engine {
-    /// Takes over what the log holds up to `last_seqno`, of which `round` is the beginning; it goes on in
-    /// `next`. It is left to maintenance to make kvsets, but for what is too much for that.
+    /// Takes over the log's records up to `last_seqno`, of which `round` is the beginning; it goes on in
+    /// `next`. Maintenance makes kvsets of them later, unless they are too many for that.
     fn take_over(
         &self,
         log: &Log,
@@ -144,13 +144,13 @@ impl Engine {
         newest.hold(&log.segments);
         self.show_replayed(round.parts, next);
         if log.segments.len() <= LEFT_SEGMENTS || !self.ingest_replayed()? {
-            // It counts as durable, and who was killed may have written it without a flush.
+            // It counts as durable, and a killed process may not have flushed it.
             self.classes.flush()?;
         }
         Ok(())
     }
 
-    /// Shows what was replayed, the oldest part first; once all of it is ingested, replay begins in `next`.
+    /// Shows the replayed records, the oldest part first; once all of it is ingested, replay begins in `next`.
     fn show_replayed(&self, parts: Vec<Replayed>, next: &Arc<ValueBlock>) {
         let mut frozen = Vec::new();
         let mut log_first = next.clone();
@@ -176,7 +176,7 @@ impl Engine {
     }
 }
 
-/// What a KVDB shows that was just opened, but for its log.
+/// View of a KVDB that was just opened, but for its log.
 fn view_of(tuning: &Tuning, trees: Vec<Tree>) -> View {
     let active = Arc::new(Memtable::new(tuning.memtable_bytes));
     View::new(active, trees)
@@ -213,7 +213,7 @@ pub(crate) fn create(
     found(&devices.classes(options), &devices.manifest, uuid, edits.collect())
 }
 
-/// Makes a KVDB of what lies on the classes, which is durable: their headers, and the manifest after them.
+/// Makes a KVDB of the data on the classes, which is durable: their headers, and the manifest after them.
 pub(crate) fn found(
     classes: &Classes,
     manifest: &Arc<dyn Device>,

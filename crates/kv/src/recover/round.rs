@@ -11,7 +11,7 @@ use crate::tree::replayed::Replayed;
 use crate::types::error::{KvError, Result};
 use crate::types::ids::Seqno;
 
-/// What a thread has come to.
+/// Waits for a thread, and returns its result or resumes its panic.
 pub(crate) fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
@@ -23,12 +23,12 @@ pub(crate) fn no_thread(error: io::Error) -> KvError {
 /// Frames that were read and not taken yet.
 pub(crate) const FRAMES: usize = 4;
 
-/// What is ingested at a time when a KVDB is opened.
+/// Records that are ingested at a time when a KVDB is opened.
 pub(crate) struct Round {
     pub(crate) needs_values: bool,
-    /// The records, the oldest first, in parts of about a quarter of what it may be, of which kvsets are made.
+    /// The records, the oldest first, in parts of about a quarter of its limit, of which kvsets are made.
     pub(crate) parts: Vec<Replayed>,
-    /// Bytes that it may be: at least what it has of DRAM, and at least what it stands for of the log.
+    /// Bytes that it may be: at least its DRAM, and at least its part of the log.
     pub(crate) limit: u64,
     /// Whether it has all that is left of the log.
     pub(crate) is_last: bool,
@@ -40,11 +40,11 @@ impl Round {
     }
 
     /// Takes frames of a log as long as there is room, and goes on `to_the_end` to verify the others, or not.
-    /// Returns the last seqno. A thread reads what this one takes.
+    /// Returns the last seqno. A thread reads the frames that this one takes.
     pub(crate) fn read(&mut self, log: &Log, to_the_end: bool) -> Result<Seqno> {
         let (frames, come) = mpsc::sync_channel(FRAMES);
         let (log, limit) = (log.clone(), self.limit);
-        // It decides where the round ends, so that what it reads does not depend on how fast this one is.
+        // It decides where the round ends, so that its reads do not depend on how fast this one is.
         let reader = move || {
             let (mut bytes, mut is_last) = (0, true);
             let read = log.replay(|frame| {

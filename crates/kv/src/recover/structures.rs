@@ -1,4 +1,4 @@
-//! Opening what a manifest names: it claims the space of blocks, and opens kvsets and trees.
+//! Opening the structures that a manifest names: it claims the space of blocks, and opens kvsets and trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::types::limits::VALUE_MAX;
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
-/// What the manifest names, opened.
+/// Structures that the manifest names, opened.
 pub(crate) struct Opened {
     pub(crate) trees: Vec<Tree>,
     pub(crate) blocks: BTreeMap<BlockId, Arc<ValueBlock>>,
@@ -106,7 +106,7 @@ pub(crate) fn open_structures(
     for edit in state.kvsets.values() {
         let extents = edit.extents.iter().map(|&extent| claim(Stream::of_keys(edit.leaf), extent));
         let own = edit.blocks.iter().map(|(id, _)| blocks.get(id).cloned());
-        // What was said of a block is said of what needs it.
+        // A finding about a block covers the kvsets that need it.
         let Some(own) = own.collect::<Option<Vec<Arc<ValueBlock>>>>() else { continue };
         for (block, (id, live)) in own.iter().zip(&edit.blocks) {
             if *live > block.allocation.bytes() {

@@ -52,7 +52,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// The scheduler chooses who is next.
+    /// The scheduler chooses the next thread.
     pub(crate) fn unlock_fair(this: Self) {
         drop(this);
     }
@@ -83,7 +83,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 #[derive(Default)]
 pub(crate) struct Condvar(scheduled::Condvar);
 
-/// What a wait returns.
+/// Result of a wait.
 pub(crate) struct Waited;
 
 impl Condvar {
@@ -147,7 +147,7 @@ impl<P: Clone> ArcSwapAny<P> {
 
     pub(crate) fn store(&self, pointer: P) {
         let old = std::mem::replace(&mut *self.0.lock().expect(POISONED), pointer);
-        drop(old); // what it frees may take locks
+        drop(old); // its destructor may take locks
     }
 }
 

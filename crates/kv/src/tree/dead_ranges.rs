@@ -1,7 +1,8 @@
-//! Ranges of keys in which walks have found nothing but what is deleted or has expired, so that those to come pass over
-//! each with one seek. They are of what readers see, wherever it lies, so maintenance changes nothing of them.
+//! Ranges of keys in which walks have found only deleted or expired keys, so that those to come pass over
+//! each with one seek. They are of keys as readers see them, wherever these lie, so maintenance changes nothing of
+//! them.
 //!
-//! A walk that comes to what is deleted sends a scout, and adds what it has passed when it comes to a row.
+//! A walk that comes to deleted keys sends a scout, and adds the range that it has passed when it comes to a row.
 //!
 //! Invariants
 //! 1. Of a KVS, ranges are apart. A reader as of the range's seqno and time, or later, finds no key in it: a put
@@ -55,7 +56,7 @@ struct ScoutState {
     put: Option<Vec<u8>>,
 }
 
-/// A walk through what is deleted, as long as it has come to no row.
+/// A walk through deleted keys, as long as it has come to no row.
 pub(crate) struct Scout<'d> {
     ranges: &'d DeadRanges,
     id: u64,
@@ -97,7 +98,7 @@ impl DeadRanges {
         self.known.lock().bytes as u64
     }
 
-    /// The bounds of the range that holds `key`, for who reads as of a seqno and a time.
+    /// The bounds of the range that holds `key`, for a reader as of a seqno and a time.
     pub(crate) fn around(
         &self,
         kvs: KvsId,
@@ -167,8 +168,8 @@ impl ScoutState {
 }
 
 impl Scout<'_> {
-    /// Adds what the walk has found since it began, but for what was put meanwhile. Few keys are added only where
-    /// they are `between` ranges.
+    /// Adds the ranges that the walk has found since it began, but for keys put meanwhile. Few keys are added only
+    /// where they are `between` ranges.
     pub(crate) fn add(&self, found: &DeadPart<'_>, between: bool) {
         let mut known = self.ranges.known.lock();
         let DeadPart { kvs, mut lower, mut end, seqno, time_ms, keys } = *found;
@@ -340,7 +341,7 @@ mod tests {
 
     #[test]
     fn ranges_hold_no_key_that_is_put_whatever_comes() {
-        // Two letters a key; what is dead for a reader as of now is whatever was not put last.
+        // Two letters a key; a key is dead for a reader as of now unless its last change was a put.
         for seed in 0..200 {
             let (ranges, mut rng) = (DeadRanges::new(2 << 10, 1), Rng::new(seed));
             let mut alive = BTreeSet::new();

@@ -18,9 +18,9 @@
 //! `h × M2 mod 2^64`, each from the top down.
 //!
 //! Invariants
-//! 1. No false negatives: what was added is found.
+//! 1. No false negatives: an added key is found.
 //! 2. A block lies in one cache line where the filter has a page or more, because the buffer is aligned and the
-//!    header is a block long. A smaller one takes what it has, because there may be thousands.
+//!    header is a block long. A smaller one takes the buffer as it is, because there may be thousands.
 
 use std::ops::{Deref, DerefMut};
 
@@ -212,8 +212,8 @@ impl LiveFilter {
         word.load(Ordering::Relaxed) & bits == bits
     }
 
-    /// The word of a hash and its bits there: the word by the upper half of the hash, the bits by what
-    /// multiplication makes of it.
+    /// The word of a hash and its bits there: the word by the upper half of the hash, the bits by its product with
+    /// a multiplier.
     fn place(&self, hash: u64) -> (&AtomicU64, u64) {
         let index = (u128::from(hash) * self.words.len() as u128) >> 64;
         let fields = hash.wrapping_mul(MULTIPLIERS[0]);

@@ -6,7 +6,7 @@ use crate::omf::page::Stored;
 use crate::types::expiry::Expiry;
 use crate::values::block::ValueBlock;
 
-/// What a key maps to in a source.
+/// Value of a key in a source, in DRAM or stored, or its tombstone.
 #[derive(Clone, Copy)]
 pub(crate) enum Item<'a> {
     Tombstone,

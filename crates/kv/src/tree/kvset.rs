@@ -40,20 +40,20 @@ pub(crate) struct Kvset {
     keys: KeyExtents,
     filter: Filter,
     index: PageIndex,
-    /// What it hides in older kvsets: its own entries are all newer.
+    /// Prefixes that it hides in older kvsets: its own entries are all newer.
     pub(crate) prefixes: Prefixes,
     expiries: Expiries,
     pages: Arc<PageTable>,
 }
 
-/// What an entry of a page has besides its key, in bytes, roughly.
+/// Bytes of an entry of a page besides its key, roughly.
 const ENTRY_BYTES: u64 = 16;
 /// So many keys say how many of a kvset are hidden, to a few percent.
 const SAMPLES: usize = 512;
 /// Up to this many pages are looked at key by key.
 const FEW_PAGES: usize = 16;
 
-/// What a search found.
+/// Result of a search: a value, inline or stored, or a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Tombstone,
@@ -90,7 +90,7 @@ impl From<Entry<'_>> for Found {
 /// A search looks at `heads` until they are equal: numbers side by side instead of keys here and there.
 struct PageIndex {
     keys: KeyList,
-    /// What all keys begin with, in bytes.
+    /// Length of the prefix that all keys share, in bytes.
     prefix_size: usize,
     /// The eight bytes behind that, of the first key of each page, in an order that is that of the keys.
     heads: Vec<u64>,
@@ -243,13 +243,13 @@ impl Kvset {
         Ok(page)
     }
 
-    /// A page that a walk comes to after the one next to it, with what `ahead` has read already. It stays
+    /// A page that a walk comes to after the one next to it, with the bytes that `ahead` has read already. It stays
     /// in DRAM where there is room: walks are no reason for others to leave.
     fn page_in_row(&self, index: u32, ahead: &mut PagesAhead, forward: bool) -> Result<SharedPage> {
         let offset = u64::from(index) * PAGE_SIZE as u64;
         let raw = ahead.read(&self.keys, offset, forward);
         let Ok(page) = raw.and_then(|raw| self.verify_page(raw, index)) else {
-            // What was to be taken along may be what failed.
+            // The read-ahead may be the part that failed.
             *ahead = PagesAhead::default();
             return self.page(index);
         };
@@ -257,7 +257,7 @@ impl Kvset {
         Ok(page)
     }
 
-    /// What `key`, whose hash is `hash`, maps to as far as this kvset knows.
+    /// The value or tombstone of `key`, whose hash is `hash`, as far as this kvset knows.
     pub(crate) fn get(&self, key: &[u8], hash: u64) -> Result<Option<Found>> {
         let found = self.search(key, hash)?;
         if found.is_none() && !self.prefixes.is_empty() && self.prefixes.cover(key).is_some() {
@@ -322,7 +322,7 @@ impl Kvset {
         self.key_bytes() + self.value_bytes()
     }
 
-    /// The same of a few entries, for which even a page is large: what they would take among others. It is what a
+    /// The same of a few entries, for which even a page is large: their share of a page among others. So much a
     /// spill has to do for them.
     pub(crate) fn weight(&self) -> u64 {
         let keys = match self.edit.pages {
@@ -398,7 +398,7 @@ impl Kvset {
             size_of_val(&edit.extents[..]) as u64 + size_of_val(&edit.blocks[..]) as u64
         };
         let held = size_of_val(&self.blocks[..]) + size_of_val(&self.keys.extents[..]);
-        // What it is and what the manifest knows of it, and the allocations of both.
+        // Its own structure and the manifest's knowledge of it, and the allocations of both.
         let own = (size_of::<Kvset>() + size_of::<KvsetEdit>() + size_of::<PageTable>()) as u64;
         Pinned {
             filters: self.filter.as_bytes().len() as u64,

@@ -1,4 +1,4 @@
-//! The youngest data: an ordered map in DRAM from (KVS, key, seqno) to what was written, and another
+//! The youngest data: an ordered map in DRAM from (KVS, key, seqno) to the change written, and another
 //! one of prefixes that were deleted.
 //!
 //! Invariants
@@ -56,7 +56,7 @@ pub(crate) struct Memtable {
 /// smallest.
 const FILTER_PART: usize = 256;
 /// Keys and values go to chunks of this size, which a memtable's successor uses again: to map as much anew and to
-/// touch it costs who writes as much as to fill it.
+/// touch it costs a writer as much as to fill it.
 const CHUNK_BYTES: usize = 256 << 10;
 
 impl Memtable {
@@ -71,7 +71,7 @@ impl Memtable {
         Memtable::of(size, ChunkSource::Slab(slab))
     }
 
-    /// An empty one that is to hold about `size` bytes, with what memtables before it no longer need.
+    /// An empty one that is to hold about `size` bytes, with memory that earlier memtables no longer need.
     pub(crate) fn successor(&self, size: u64) -> Memtable {
         Memtable::of(to_usize(size), self.map.source().clone())
     }
@@ -87,8 +87,8 @@ impl Memtable {
         }
     }
 
-    /// Adds what a record of the log does, which is at `address`.
-    /// Called in seqno order; `expiry` is what the last call returned for this frame or batch.
+    /// Adds the change of a record of the log, which is at `address`.
+    /// Called in seqno order; `expiry` is the last call's result for this frame or batch.
     pub(crate) fn apply(
         &self,
         record: &Record<'_>,
@@ -109,7 +109,7 @@ impl Memtable {
 
     /// Adds a version of a key. Called in seqno order.
     pub(crate) fn insert(&self, kvs: KvsId, key: &[u8], seqno: Seqno, written: Written<'_>) {
-        // Before the map: who finds the key there may find it here.
+        // Before the map: a reader that finds the key there may find it here.
         self.filter.add(key_hash(key));
         self.map.insert(&Position { kvs, key, seqno }, written);
         self.last_seqno.store(seqno);
@@ -211,7 +211,7 @@ impl Memtable {
         cover
     }
 
-    /// What an entry is to a reader at `seqno`: deleted, when a prefix of it was deleted later.
+    /// Returns the entry as a reader at `seqno` sees it: deleted, when a prefix of it was deleted later.
     fn seen<'e>(&self, entry: &ListEntry<'e>, seqno: Seqno) -> Written<'e> {
         match self.cover(entry.kvs(), entry.key(), seqno) {
             Some(cover) if cover.seqno > entry.seqno() => {
@@ -278,7 +278,7 @@ impl Memtable {
     }
 
     /// The first key of `kvs` in `keys` onwards that has a version up to `seqno`: `read` gets the
-    /// key and that version. Raises `newer` to [what is newer](newer_than) of the keys on the way.
+    /// key and that version. Raises `newer` to [the seqno of newer deletes](newer_than) of the keys on the way.
     pub(crate) fn next<R>(
         &self,
         kvs: KvsId,
@@ -346,7 +346,7 @@ impl Memtable {
         prefixes
     }
 
-    /// Hands every key's newest version to `each`, in order: KVS, key, what was written. Keys that
+    /// Hands every key's newest version to `each`, in order: KVS, key, change. Keys that
     /// are covered by a newer prefix are left out: [`Memtable::prefixes`] says that they are deleted.
     pub(crate) fn each_newest<E>(
         &self,

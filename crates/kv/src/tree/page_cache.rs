@@ -82,8 +82,8 @@ impl SharedPage {
         })
     }
 
-    /// Asks for the memory that a search looks at first: header and slots, and the entries at the eighths
-    /// of the page. What is looked at later lies together.
+    /// Asks for the memory that a search looks at first: header and slots, and the entries at the eighths of the
+    /// page. Memory that it looks at later lies together.
     fn prefetch(&self) {
         const LINE: usize = 64;
         let raw = self.raw();
@@ -235,7 +235,7 @@ impl PageTable {
         self.with(index, SharedPage::clone)
     }
 
-    /// What `read` makes of the page, if it is in DRAM. The page stays there meanwhile.
+    /// Result of `read` on the page, if it is in DRAM. The page stays there meanwhile.
     pub(crate) fn with<R>(&self, index: u32, read: impl FnOnce(&SharedPage) -> R) -> Option<R> {
         let slot = &self.slots[index as usize];
         let page = slot.page.read();

@@ -5,7 +5,7 @@
 pub(crate) struct Pinned {
     pub(crate) filters: u64,
     pub(crate) indexes: u64,
-    /// Kvsets, trees and leaves themselves, with what the manifest knows of each.
+    /// Kvsets, trees and leaves themselves, with the manifest's knowledge of each.
     pub(crate) structures: u64,
 }
 
@@ -19,5 +19,5 @@ impl Pinned {
     }
 }
 
-/// What an allocation takes beside what was asked for, in bytes, roughly.
+/// Overhead of an allocation beside the size asked for, in bytes, roughly.
 pub(crate) const ALLOCATION: u64 = 24;

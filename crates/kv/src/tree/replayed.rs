@@ -30,7 +30,7 @@ const RUN: usize = 32 << 10;
 pub(crate) struct Replayed {
     /// Whether ingest may write values elsewhere.
     needs_values: bool,
-    /// Where the records lie, and what is held besides.
+    /// Where the records lie, and the DRAM held besides.
     segments: Vec<Arc<ValueBlock>>,
     /// Puts and deletes of each KVS; once they are sorted, the newest of each key.
     kvss: BTreeMap<KvsId, Versions>,
@@ -44,7 +44,7 @@ pub(crate) struct Replayed {
 
 /// Versions of the keys of a KVS.
 struct Versions {
-    /// What all the keys begin with.
+    /// Prefix that all the keys share.
     common: Vec<u8>,
     versions: Vec<ReplayedVersion>,
     /// Where each run ends that is sorted, the longest first.
@@ -56,7 +56,7 @@ struct Versions {
 /// A version of a key.
 #[derive(Clone, Copy)]
 struct ReplayedVersion {
-    /// The key's first bytes behind what all begin with.
+    /// The key's first bytes behind the shared prefix.
     head: u64,
     seqno: Seqno,
     expiry: Expiry,
@@ -96,7 +96,7 @@ impl Replayed {
         self.bytes
     }
 
-    /// How much a frame is, in bytes: at least what it takes of DRAM, and at least what it is of the log.
+    /// How much a frame is, in bytes: at least its DRAM, and at least its part of the log.
     pub(crate) fn bytes_of(header: &FrameHeader) -> u64 {
         // To merge runs takes half as much again.
         let version = size_of::<ReplayedVersion>() as u64 * 3 / 2;
@@ -207,12 +207,12 @@ impl Replayed {
         self.kept.key(&self.kvss[&kvs].versions[at])
     }
 
-    /// What it maps to.
+    /// The value or tombstone of a version.
     pub(crate) fn item(&self, kvs: KvsId, at: usize) -> Item<'_> {
         self.item_of(&self.kvss[&kvs].versions[at])
     }
 
-    /// What `key` maps to; nothing, too, where it was deleted with a prefix.
+    /// The value or tombstone of `key`; a tombstone, too, where it was deleted with a prefix.
     pub(crate) fn get(&self, kvs: KvsId, key: &[u8]) -> Option<Item<'_>> {
         let of_kvs = self.kvss.get(&kvs);
         let found = of_kvs.and_then(|of_kvs| {
@@ -228,7 +228,7 @@ impl Replayed {
         self.prefixes.hides()
     }
 
-    /// The bytes of the prefix that was deleted with what is older of `key`.
+    /// The bytes of the deleted prefix that covers older versions of `key`.
     pub(crate) fn cover(&self, kvs: KvsId, key: &[u8]) -> Option<usize> {
         self.prefixes.cover(kvs, key, Seqno::MAX).map(|cover| cover.size)
     }
@@ -270,7 +270,7 @@ impl Versions {
         Versions { common, versions, runs, common_in_runs: 0 }
     }
 
-    /// Notes what a key begins with.
+    /// Notes the beginning of a key.
     fn begin_with(&mut self, key: &[u8]) {
         if !key.starts_with(&self.common) {
             let same = self.common.iter().zip(key).take_while(|(a, b)| a == b).count();
@@ -283,10 +283,10 @@ impl Versions {
         self.runs.last().copied().unwrap_or(0)
     }
 
-    /// Sorts what was added since it was called last, and merges runs of the same length.
+    /// Sorts the versions added since it was called last, and merges runs of the same length.
     fn sort_run(&mut self, kept: &Kept) {
         let (from, end) = (self.sorted(), self.versions.len());
-        // With other heads, what is in order stays so.
+        // With other heads, versions in order stay so.
         let heads_from = if self.common_in_runs == self.common.len() { from } else { 0 };
         self.common_in_runs = self.common.len();
         for version in &mut self.versions[heads_from..] {

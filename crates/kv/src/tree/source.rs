@@ -1,4 +1,4 @@
-//! Sorted sources of entries and how they merge: what cursors and compactions read from.
+//! Sorted sources of entries, from which cursors and compactions read, and how they merge.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::types::prefixes::behind;
 pub(crate) trait Source {
     /// The key it is on; `None` when it is nowhere.
     fn key(&self) -> Option<&[u8]>;
-    /// What that key maps to. Called only when it is somewhere.
+    /// The value or tombstone of that key. Called only when the source is somewhere.
     fn item(&self) -> Item<'_>;
     /// Goes to the first key within `from` onwards.
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()>;
@@ -31,9 +31,9 @@ pub(crate) trait Source {
     fn prev(&mut self) -> Result<()>;
 
     /// Says that `seek(from)` comes soon, with nothing but [`Source::approach`] before it: whoever seeks in
-    /// several sources says so to all of them first, so that what all of them wait for comes at once.
+    /// several sources says so to all of them first, so that all their reads come at once.
     fn aim(&mut self, _from: Bound<&[u8]>) {}
-    /// Called once what was asked for in [`Source::aim`] may be there.
+    /// Called once the reads of [`Source::aim`] may have come.
     fn approach(&mut self) {}
 
     /// Whether it hides any prefix in older sources; the oldest has nothing to hide.
@@ -120,7 +120,7 @@ pub(crate) struct MemtableSource {
     newer: Seqno,
 }
 
-/// What a [`MemtableSource`] is on.
+/// Kind of the entry that a [`MemtableSource`] is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Nothing,
@@ -200,7 +200,7 @@ impl Source for MemtableSource {
     }
 }
 
-/// One KVS in what was replayed. Everybody sees all of it.
+/// One KVS in a replayed table. Everybody sees all of it.
 pub(crate) struct ReplayedSource {
     table: Arc<Replayed>,
     kvs: KvsId,
@@ -305,7 +305,7 @@ impl Merge<AnySource> {
         })
     }
 
-    /// Lets go of key pages that were read ahead of need if they take more than `most` bytes. Returns what is left.
+    /// Lets go of key pages that were read ahead of need if they take more than `most` bytes. Returns the bytes left.
     pub(crate) fn keep_ahead(&mut self, most: u64) -> u64 {
         let bytes = self.kvsets().map(|kvset| kvset.ahead_bytes()).sum();
         if bytes <= most {
@@ -329,7 +329,7 @@ impl Merge<AnySource> {
     }
 
     /// Looks again in the youngest memtable from `from` on, which is where it was sought last or behind that, in the current
-    /// direction. It comes to the same key; what was put meanwhile counts as newer.
+    /// direction. It comes to the same key; keys put meanwhile count as newer.
     pub(crate) fn look_again(&mut self, from: Bound<&[u8]>) {
         if let Some(AnySource::Memtable(source)) = self.sources.first_mut() {
             source.newer = Seqno::ZERO;
@@ -369,8 +369,8 @@ impl<S: Source> Merge<S> {
         Merge { sources, at, second, tied: false, forward: true, hides, aimed: false }
     }
 
-    /// Goes on to the next key that no prefix of a newer source hides. What is hidden is passed over as
-    /// a whole: most of it is never looked at.
+    /// Goes on to the next key that no prefix of a newer source hides. Hidden keys are passed over as a whole: most
+    /// of them are never looked at.
     fn skip_hidden(&mut self) -> Result<()> {
         while self.hides
             && let Some((newer, prefix)) = self.hidden()

@@ -1,12 +1,12 @@
-//! The tree of each KVS, and the view: what a reader looks at.
+//! The tree of each KVS, and the view that a reader looks at.
 //!
 //! A view is immutable. Rotation and maintenance publish a new one; whoever holds the old one goes
-//! on reading it, and what only the old one refers to is freed when it is let go of.
+//! on reading it, and structures to which only the old one refers are freed when it is let go of.
 //!
 //! Invariants
 //! 1. For a key, everything in `active` is newer than in `frozen`, that than in the root, that
-//!    than in the leaf. Of what is frozen, and among the kvsets of a node, the first is the newest; what was
-//!    replayed is older than any memtable.
+//!    than in the leaf. Of the frozen tables, and among the kvsets of a node, the first is the newest; a replayed
+//!    table is older than any memtable.
 //! 2. The first leaf's lower bound is empty; the bounds ascend. A leaf's kvsets hold only keys of
 //!    its range.
 
@@ -31,7 +31,7 @@ pub(crate) struct Leaf {
     pub(crate) lower: Arc<[u8]>,
     /// Newest first.
     pub(crate) kvsets: Vec<Arc<Kvset>>,
-    /// What newer kvsets hide in older ones, once it was looked at.
+    /// Bytes that newer kvsets hide in older ones, once estimated.
     pub(crate) hidden: Hidden,
     /// Bytes that scans have read in vain since its values were last put in key order.
     pub(crate) in_vain: Arc<AtomicU64>,
@@ -96,11 +96,11 @@ pub(crate) struct Tree {
     pub(crate) refers: bool,
     /// Deletes up to this age may be gone, with all that they hid.
     forgotten: Seqno,
-    /// What the root hides, in itself and in the leaves.
+    /// Bytes that the root hides in itself and in the leaves, once estimated.
     pub(crate) hidden: Hidden,
     /// For each class, whether something lies elsewhere that must not; known once asked for.
     strays: OnceLock<[bool; 2]>,
-    /// What it takes of DRAM whatever the budget; known once asked for.
+    /// DRAM that it takes whatever the budget; known once asked for.
     pinned: OnceLock<Pinned>,
 }
 
@@ -135,7 +135,7 @@ impl Tree {
         }
     }
 
-    /// What it takes of DRAM whatever the budget.
+    /// DRAM that it takes whatever the budget.
     pub(crate) fn pinned(&self) -> Pinned {
         *self.pinned.get_or_init(|| {
             let name = self.name.len() as u64;
@@ -249,7 +249,7 @@ impl Tree {
     }
 }
 
-/// What a reader looks at.
+/// Structures that a reader looks at.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) active: Arc<Memtable>,
@@ -333,7 +333,7 @@ impl View {
         self.root_bytes -= former.map_or(0, |tree| tree.root_bytes);
     }
 
-    /// What all trees take of DRAM whatever the budget.
+    /// DRAM that all trees take whatever the budget.
     pub(crate) fn pinned(&self) -> Pinned {
         self.trees.values().map(|tree| tree.pinned()).fold(Pinned::default(), Pinned::plus)
     }
@@ -363,7 +363,7 @@ impl View {
         std::iter::once(&self.active).chain(frozen)
     }
 
-    /// What was replayed and is in no kvset yet, newest first. Every memtable is newer.
+    /// Records that were replayed and are in no kvset yet, newest first. Every memtable is newer.
     pub(crate) fn replayed(&self) -> impl Iterator<Item = &Arc<Replayed>> {
         self.frozen.iter().filter_map(|frozen| match &frozen.table {
             Table::Memtable(_) => None,
@@ -382,13 +382,13 @@ impl View {
         self.log_blocks().any(|block| block.media().class == class)
     }
 
-    /// DRAM of what is in no kvset yet, in bytes.
+    /// DRAM of records that are in no kvset yet, in bytes.
     pub(crate) fn young_bytes(&self) -> u64 {
         let frozen = self.frozen.iter().map(|frozen| frozen.table.bytes());
         self.active.bytes() + frozen.sum::<u64>()
     }
 
-    /// The same, and what is kept for the next memtables.
+    /// The same, and the memory kept for the next memtables.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         self.young_bytes() + self.active.kept_bytes()
     }

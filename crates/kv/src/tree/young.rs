@@ -1,4 +1,4 @@
-//! Young records: what a memtable, or what replay yields, has to say to the ingest that makes kvsets of the root of it.
+//! Young records: those of a memtable, or of a replayed table, for the ingest that makes kvsets of the root of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The engine's errors: what happened, to what, and what to do.
+//! The engine's errors: the event, its object, and the remedy.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub enum KvError {
     /// A device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A medium returned something else than what was written.
+    /// A medium returned other bytes than were written.
     #[error("{device}: {what} at LBA {} is damaged: {detail}{}", lba.0, SALVAGE_ADVICE)]
     Corrupt {
         /// The structure.
@@ -33,7 +33,7 @@ pub enum KvError {
         device: String,
         /// Where it begins.
         lba: Lba,
-        /// What was expected and what was found.
+        /// The expected content and the content found.
         detail: String,
     },
     /// A medium was written by a release with another format.
@@ -130,7 +130,7 @@ pub enum KvError {
         "the KVDB is being compacted, or a class removed: wait until that has ended, or cancel it"
     )]
     Busy,
-    /// A device that was taken away is asked for again, and somebody still reads what it held.
+    /// A device that was taken away is asked for again, and somebody still reads its data.
     #[error(
         "{0}: snapshots, transactions or cursors that were begun before it was removed still read from it: \
          end them first"
@@ -144,7 +144,7 @@ pub enum KvError {
     NotAKvdb {
         /// The directory.
         path: PathBuf,
-        /// What is missing or wrong.
+        /// The missing or wrong part.
         why: String,
     },
     /// A place that should be free is not.
@@ -152,7 +152,7 @@ pub enum KvError {
     Exists {
         /// The file, device or directory.
         path: PathBuf,
-        /// What is there, and what to do.
+        /// The obstacle, and the remedy.
         why: String,
     },
     /// An option has a value that cannot work.
@@ -163,7 +163,7 @@ pub enum KvError {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What a caller can do about it.
+        /// The remedy for callers.
         kind: ErrorKind,
         /// The system's words.
         message: String,
@@ -179,7 +179,7 @@ pub enum KvError {
     /// The KVDB was opened to be read.
     #[error("the KVDB was opened to be read only: open it without `read_only` to write")]
     ReadOnly,
-    /// Someone else has written what a transaction wanted to write, since it began.
+    /// Someone else has written a key that a transaction wanted to write, since it began.
     #[error(
         "the key '{}' of the KVS '{kvs}' was written since the transaction began: begin it again",
         key.escape_ascii()
@@ -221,7 +221,7 @@ impl KvError {
         }
     }
 
-    /// The same for what only deletes: to be told to delete is of no use to it.
+    /// The same for a write that only deletes: to be told to delete is of no use to it.
     pub(crate) fn of_deletes(self) -> KvError {
         match self {
             KvError::NoSpace { class, .. } => KvError::NoSpaceToDelete { class },
@@ -229,7 +229,7 @@ impl KvError {
         }
     }
 
-    /// What a caller can do about it.
+    /// Returns the kind of the error: the remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

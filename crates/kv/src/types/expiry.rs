@@ -1,8 +1,8 @@
 //! When a value stops being there: time to live.
 //!
-//! A KVS may have a time to live ([`KvsOptions::ttl_ms`](crate::KvsOptions)). What is put into it gets
-//! the moment at which it expires, by the wall clock, and keeps it for life: in the log, in the
-//! memtable, in key pages. Readers compare it with the moment they look at.
+//! A KVS may have a time to live ([`KvsOptions::ttl_ms`](crate::KvsOptions)). A value put into it gets the moment
+//! at which it expires, by the wall clock, and keeps it for life: in the log, in the memtable, in key pages.
+//! Readers compare it with the moment they look at.
 
 use esker_base::Clock;
 
@@ -16,7 +16,7 @@ pub(crate) struct Expiry(pub(crate) u64);
 impl Expiry {
     pub(crate) const NEVER: Expiry = Expiry(u64::MAX);
 
-    /// That of what is put at `now_ms` with a time to live, if it has one.
+    /// That of a value put at `now_ms` with a time to live, if it has one.
     pub(crate) fn of_put(now_ms: u64, ttl_ms: Option<u64>) -> Expiry {
         ttl_ms.map_or(Expiry::NEVER, |ttl_ms| Expiry(now_ms.saturating_add(ttl_ms)))
     }
@@ -92,7 +92,7 @@ impl WallClock {
     }
 }
 
-/// What a reader sees: records up to a seqno that have not expired.
+/// State that a reader sees: records up to a seqno that have not expired.
 #[derive(Clone, Copy)]
 pub(crate) struct Moment<'e> {
     pub(crate) seqno: Seqno,

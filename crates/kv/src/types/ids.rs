@@ -52,8 +52,8 @@ id! {
 }
 
 id! {
-    /// Sequence number of a record: the order of all changes of a KVDB. It is also the age of what holds records,
-    /// which is that of the newest of them.
+    /// Sequence number of a record: the order of all changes of a KVDB. It is also the age of a structure that
+    /// holds records: that of the newest of them.
     Seqno(u64)
 }
 
@@ -74,7 +74,7 @@ impl Seqno {
     }
 }
 
-/// A sequence number that threads share: whoever loads it sees what was done before it was stored.
+/// A sequence number that threads share: a thread that loads it sees all that was done before it was stored.
 pub(crate) struct AtomicSeqno(AtomicU64);
 
 impl AtomicSeqno {
@@ -101,7 +101,7 @@ pub(crate) struct RecordAddress {
 }
 
 impl RecordAddress {
-    /// The address of what is in no block. No block has the id 0.
+    /// The address of a record that is in no block. No block has the id 0.
     pub(crate) const NOWHERE: RecordAddress = RecordAddress { block: BlockId(0), offset: 0 };
 }
 
@@ -150,8 +150,9 @@ impl Ids {
         Ids(AtomicU64::new(last))
     }
 
-    /// Goes on in a KVDB whose manifest names ids up to `last`. Who had it open before may have given out more,
-    /// for what it did not come to name, and which lies on the media still: none of these is given out again.
+    /// Goes on in a KVDB whose manifest names ids up to `last`. An earlier process may have given out more, for
+    /// structures that it did not come to name and that still lie on the media. None of these ids is given out
+    /// again.
     pub(crate) fn reopen(last: u64) -> Ids {
         Ids::after(last + UNNAMED)
     }

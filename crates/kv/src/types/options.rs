@@ -5,7 +5,7 @@ use esker_base::Clock;
 
 use crate::types::error::{KvError, Result};
 
-/// Who runs maintenance (ingest, spill, compaction) and the timed flush of the log.
+/// Runner of maintenance (ingest, spill, compaction) and the timed flush of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintenance {
     /// The KVDB's own threads.
@@ -27,19 +27,19 @@ pub struct Options {
     /// At most this many bytes of acknowledged writes are not yet durable. 0 makes every write
     /// durable before it returns. Default 8 MiB.
     pub durability_bytes: u64,
-    /// A transaction that is open for longer ends by itself, in milliseconds: what it reads, and what
-    /// others have written since it began, is kept as long as it lives. Default 300,000 (5 minutes). It ends
-    /// before that when what others have written, in memtables that are kept to find conflicts, takes more
-    /// than an eighth of `memory_bytes`.
+    /// A transaction that is open for longer ends by itself, in milliseconds: the data that it reads, and the
+    /// writes of others since it began, are kept as long as it lives. Default 300,000 (5 minutes). It ends before
+    /// that when the writes of others, in memtables that are kept to find conflicts, take more than an eighth of
+    /// `memory_bytes`.
     pub transaction_ms: u64,
     /// Maintenance lets the media hold at most this many bytes for each live byte, where it is
-    /// given time for it: at least 1.02. What is lower costs more writes. Default 1.25.
+    /// given time for it: at least 1.02. Lower values cost more writes. Default 1.25.
     pub space_amplification: f64,
-    /// Nothing is written to any device, and several may have the KVDB open so at a time, as long as
-    /// nobody has it open to write. What is in the log and in no kvset yet is kept in memory: up to half
-    /// of the budget, else opening fails and says so. Writes and maintenance are refused. Default: no.
+    /// Nothing is written to any device. Several processes may open the KVDB so at once, as long as nobody has it
+    /// open to write. Records of the log that are in no kvset yet are kept in memory: up to half of the budget,
+    /// else opening fails and says so. Writes and maintenance are refused. Default: no.
     pub read_only: bool,
-    /// Who runs maintenance. Default: threads.
+    /// The runner of maintenance. Default: threads.
     pub maintenance: Maintenance,
     /// The engine's time. Default: real.
     pub clock: Clock,
@@ -96,7 +96,7 @@ const DURABILITY_BYTES: u64 = 8 << 20;
 /// Below this budget the parts would be too small to work.
 pub(crate) const MEMORY_MIN: u64 = 16 << 20;
 
-/// What each KVS has of the budget at least, in bytes.
+/// Bytes that each KVS has of the budget at least.
 const KVS_BYTES: u64 = 32 << 10;
 /// So many KVSs are there for any budget.
 const KVSS_LEAST: u64 = 512;
@@ -127,8 +127,8 @@ impl Tuning {
 }
 
 impl Tuning {
-    /// Bytes in the roots at which the fullest one spills: so that with as much again, while it does, the log takes half
-    /// of what it lies on at most.
+    /// Bytes in the roots at which the fullest one spills: so that with as much again, while it does, the log takes
+    /// half of its class at most.
     pub(crate) fn spill_bytes_on(&self, log_capacity_bytes: u64) -> u64 {
         self.spill_bytes.min(log_capacity_bytes / 4)
     }
@@ -181,8 +181,8 @@ impl Options {
         self.tuning.unwrap_or_else(|| Tuning::for_budget(self.memory_bytes))
     }
 
-    /// How many bytes of acknowledged writes may not be durable: what the user allows, and no more
-    /// than suits the budget, because they are in DRAM.
+    /// How many bytes of acknowledged writes may not be durable: as many as the user allows, and no more than suits
+    /// the budget, because they are in DRAM.
     pub(crate) fn durability_limit(&self) -> u64 {
         self.durability_bytes.min(self.memory_bytes / 16)
     }
@@ -208,7 +208,7 @@ impl Options {
         )))
     }
 
-    /// Refuses what cannot work for a new KVDB.
+    /// Refuses options that cannot work for a new KVDB.
     pub(crate) fn check_to_create(&self) -> Result<()> {
         if self.read_only { Err(KvError::ReadOnly) } else { self.check() }
     }
@@ -218,7 +218,7 @@ impl Options {
         percent(self.space_amplification).expect("checked when it was opened")
     }
 
-    /// Refuses what cannot work.
+    /// Refuses options that cannot work.
     pub(crate) fn check(&self) -> Result<()> {
         if self.memory_bytes < MEMORY_MIN && self.tuning.is_none() {
             return Err(KvError::Options(format!(

@@ -1,4 +1,4 @@
-//! Where the data of a KVS goes, and what else may be changed of a KVS while it is open.
+//! Where the data of a KVS goes, and the other options of a KVS that may be changed while it is open.
 //!
 //! A [`Policy`] is a table of four [`Place`]s: young and old data, keys and values. Policies are
 //! written as text, too: see [`Policy`]'s `FromStr`.
@@ -16,9 +16,9 @@ use crate::types::compression::Compression;
 pub struct Place {
     /// The class that is preferred.
     pub class: MediaClass,
-    /// Whether what has no room there goes to the other class. If not, writes are refused while the
-    /// class is full; what was accepted before, and finds no room when its memtable is ingested,
-    /// is on the other class until there is.
+    /// Whether data that has no room there goes to the other class. If not, writes are refused while the
+    /// class is full; data that was accepted before, and finds no room when its memtable is ingested, is on the
+    /// other class until there is.
     pub spills: bool,
 }
 
@@ -35,7 +35,7 @@ impl Place {
         Place { class, spills: false }
     }
 
-    /// The class that takes what this place's own has no room for.
+    /// The class that takes data for which this place's own has no room.
     #[must_use]
     pub fn fallback(self) -> Option<MediaClass> {
         self.spills.then(|| self.class.other())
@@ -77,7 +77,7 @@ impl fmt::Display for Place {
 /// All KVSs share the durability log, which is on staging when there is a staging class, and young
 /// values are in the log's segments: so they are written once. A KVS that prefers capacity for
 /// young values has them written there when its memtable is ingested, from DRAM, in key order: once
-/// more, for a staging class that holds no more than what is not ingested yet. So are those of a KVS
+/// more, for a staging class that holds no more than the records not ingested yet. So are those of a KVS
 /// that has a small part of the log, in the class that it prefers for them.
 ///
 /// Where there is no staging class, everything is on capacity, whatever the policy prefers.
@@ -88,7 +88,7 @@ impl fmt::Display for Place {
 /// use esker_kv::{MediaClass, Place, Policy};
 ///
 /// assert_eq!("staging-only".parse(), Ok(Policy::STAGING_ONLY));
-/// // Without a template, what is not named is as in staging-max-capacity.
+/// // Without a template, places not named are as in staging-max-capacity.
 /// let policy: Policy = "old-keys=capacity,young=staging/none".parse().unwrap();
 /// assert_eq!(policy.old_keys, Place::prefer(MediaClass::Capacity));
 /// assert_eq!(policy.young_values, Place::only(MediaClass::Staging));
@@ -112,7 +112,7 @@ const CAPACITY: Place = Place::prefer(MediaClass::Capacity);
 
 impl Policy {
     /// Keys and young values on staging, old values on capacity: searches never wait for slow
-    /// media. Also what `auto` means: without a staging class it is the same as
+    /// media. Also the meaning of `auto`: without a staging class it is the same as
     /// [`Policy::CAPACITY_ONLY`], and one that is added later is used from then on.
     pub const STAGING_MAX_CAPACITY: Policy = Policy {
         young_keys: STAGING,
@@ -125,7 +125,7 @@ impl Policy {
         Policy { old_keys: CAPACITY, ..Policy::STAGING_MAX_CAPACITY };
     /// Everything on staging while it has room.
     pub const STAGING_ONLY: Policy = Policy { old_values: STAGING, ..Policy::STAGING_MAX_CAPACITY };
-    /// Everything on capacity, but for what is in the shared log and not ingested yet.
+    /// Everything on capacity, but for records in the shared log that are not ingested yet.
     pub const CAPACITY_ONLY: Policy = Policy {
         young_keys: CAPACITY,
         young_values: CAPACITY,
@@ -133,8 +133,7 @@ impl Policy {
         old_values: CAPACITY,
     };
 
-    /// The templates by their names. The first of several names of one template is what it is
-    /// called.
+    /// The templates by their names. The first of several names of one template is the one shown.
     pub const TEMPLATES: [(&'static str, Policy); 5] = [
         ("staging-max-capacity", Policy::STAGING_MAX_CAPACITY),
         ("staging-min-capacity", Policy::STAGING_MIN_CAPACITY),
@@ -239,7 +238,7 @@ pub struct KvsOptions {
     /// How its values are compressed. Default: not at all.
     pub compression: Compression,
     /// A value expires this many milliseconds after its put, 1 at least: then it is as if it were deleted.
-    /// `None`: never. A change holds for what is put from then on.
+    /// `None`: never. A change holds for values put from then on.
     pub ttl_ms: Option<u64>,
 }
 
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_says_what_to_write() {
+    fn error_of_an_invalid_policy_says_how_to_write_one() {
         for (text, says) in [
             ("fastest", "staging-max-capacity"),
             ("", "staging-max-capacity"),

@@ -1,4 +1,4 @@
-//! Prefixes that were deleted: what a kvset hides in all that is older than it.
+//! Prefixes that were deleted: a kvset hides them in all that is older than it.
 //!
 //! Made by ingest (`tree/memtable.rs`) and compaction, kept in a kvset's meta, asked by every search that
 //! passes the kvset and by the merges of cursors and compactions.
@@ -42,7 +42,7 @@ impl Prefixes {
         }
     }
 
-    /// What any of `sets` covers.
+    /// The keys that any of `sets` covers.
     pub(crate) fn union<'a>(sets: impl Iterator<Item = &'a Prefixes>) -> Prefixes {
         let mut all: Vec<&[u8]> = sets.flat_map(Prefixes::iter).collect();
         all.sort_unstable();

@@ -1,8 +1,8 @@
-//! Streams: what a byte on a medium is for, and the placement id that its writes carry.
+//! Streams: the purpose of a byte on a medium, and the placement id that its writes carry.
 //!
-//! A drive with data placement (NVMe TP4146) keeps what is written with different ids in different
+//! A drive with data placement (NVMe TP4146) keeps data written with different ids in different
 //! reclaim units, which it erases as a whole. One whose data is all dead is erased without copying
-//! anything: what dies together has to be written together. When a byte dies depends on its
+//! anything: data that dies together has to be written together. When a byte dies depends on its
 //! stream:
 //!
 //! | stream | dies |
@@ -21,7 +21,7 @@
 //!    write to that space carries its id.
 //! 2. Both classes and the manifest follow one table: on devices that are parts of one drive, a
 //!    stream is the same id everywhere.
-//! 3. Id 0, where a drive also puts what is written without one, has what lives longest.
+//! 3. Id 0, where a drive also puts data written without one, has the data that lives longest.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ use serde::Serialize;
 
 use crate::types::ids::LeafId;
 
-/// What a byte on a medium is for.
+/// Purpose of a byte on a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
@@ -69,7 +69,7 @@ impl Stream {
     /// ([`Geometry::placement_handles`](esker_device::Geometry)): `None` when it offers none, and
     /// else below `handles`.
     ///
-    /// More than five are not used. Streams are what the engine knows of lifetimes: all KVSs share
+    /// More than five are not used. Streams express the engine's knowledge of lifetimes: all KVSs share
     /// the log, and how often the data of one will be overwritten is not known when it is written,
     /// while every handle in use keeps a reclaim unit half full.
     #[must_use]

@@ -31,8 +31,8 @@ pub(crate) struct ReadAhead {
     joined: Vec<u8>,
     /// The blocks of old values that the walk has come to.
     met: BTreeSet<BlockId>,
-    /// What was read on coming to each, since [`ReadAhead::take_first_reads`]: the block, and bytes that
-    /// are not of the record that was wanted.
+    /// The first read of each, since [`ReadAhead::take_first_reads`]: the block, and the bytes that are not of the
+    /// record that was wanted.
     first_reads: Vec<(BlockId, u64)>,
     forward: bool,
     /// Bytes of the values that the walk has read.
@@ -67,8 +67,7 @@ impl Way {
     pub(crate) const FORWARD: Way = Way { forward: true, ends: false };
 }
 
-/// What the first read of a block of old values takes along: a drive answers it about as fast as
-/// one of 4 KiB.
+/// Bytes that the first read of a block of old values takes: a drive answers it about as fast as one of 4 KiB.
 pub(crate) const FIRST_WINDOW: u64 = 8 << 10;
 /// Blocks in which a cursor can be at a time.
 const RUNS: usize = 128;
@@ -121,7 +120,7 @@ impl ReadAhead {
             self.clear();
         }
         let budget = values.windows.of_one(self.held.as_ref().map_or(0, Counted::part));
-        // What cannot be read may be what was to be taken along.
+        // A read may fail because of the bytes that it was to take along.
         let loaded = self.load(&missing, Some(way), budget);
         loaded.or_else(|_| self.load(&missing, None, budget))?;
         if !way.ends && budget >= AHEAD_LEAST {
@@ -130,7 +129,7 @@ impl ReadAhead {
         for (at, one) in missing.iter().enumerate() {
             let taken = self.take(values, one, &mut each);
             if taken.is_err() {
-                // What was read ahead may be what failed, or is not sound.
+                // Bytes read ahead may be the ones that failed, or are not sound.
                 self.clear();
                 self.load(&missing[at..], None, budget)?;
                 self.take(values, one, &mut each)?;
@@ -149,8 +148,8 @@ impl ReadAhead {
         self.runs.iter().rposition(|it| it.block.id == id && it.run.covers(start, end))
     }
 
-    /// Reads windows, all at once, so that every record is in one: beyond them in the direction of the
-    /// walk, or not. What cannot be read leaves none.
+    /// Reads windows, all at once, so that every record is in one: beyond them in the direction of the walk, or
+    /// not. A window that cannot be read is left out.
     fn load(&mut self, missing: &[Wanted<'_>], way: Option<Way>, budget: u64) -> Result<()> {
         let mut pieces = Vec::new();
         let mut filled = Vec::new();
@@ -159,7 +158,7 @@ impl ReadAhead {
             if self.position(&piece).is_some() {
                 continue;
             }
-            // The log's values lie in the order of their writing: what is next to one is not next.
+            // The log's values lie in the order of their writing: the neighbour of one is not the next.
             let way = way.filter(|_| !one.block.is_log());
             let run = self.run_of(one.block, way.is_some());
             // Where the walk comes to it, a part may be there, or on the way.
@@ -209,7 +208,7 @@ impl ReadAhead {
         })
     }
 
-    /// What each block may take: half is for what was read, half for what is read ahead.
+    /// Bytes that each block may take: half is for bytes already read, half for those read ahead.
     fn share(&self, budget: u64) -> u64 {
         let lasting = self.runs.iter().filter(|it| it.lasts).count() as u64;
         budget / 2 / lasting.max(1)
@@ -231,7 +230,7 @@ impl ReadAhead {
         Piece { block, start: from, size: to_usize(to - from) }
     }
 
-    /// Notes how far the walk comes with these records in each block, and begins to read what is behind.
+    /// Notes how far the walk comes with these records in each block, and begins to read the bytes behind.
     fn go_ahead(&mut self, values: &Values, missing: &[Wanted<'_>], forward: bool, budget: u64) {
         for one in missing {
             let of_block = |it: &&mut BlockRun| it.lasts && it.block.id == one.block.id;
@@ -250,7 +249,7 @@ impl ReadAhead {
             {
                 let all = &values.windows.walks;
                 self.long.get_or_insert_with(|| Counted::in_sum(all)).set(1);
-                // What cannot be read ahead is read when it is needed, and an error is one then.
+                // Bytes whose read-ahead fails are read when they are needed, and an error is one then.
                 let _ = it.run.go_ahead(allocation, reads, (at, forward), ahead);
             }
         }
@@ -268,15 +267,15 @@ impl ReadAhead {
         let reads = under_way(&mut self.in_flight, one.block.media());
         let BlockRun { run, idle, .. } = &mut self.runs[run];
         *idle = 0;
-        // What a long walk reads is not what is read again before other records are.
+        // Records that a long walk reads are not read again before other records are.
         let source = if self.walked > LONG_WALK { Origin::LongWalk } else { Origin::Medium };
         self.walked += piece.size as u64;
         let record = run.get((piece.start, piece.end()), reads, &mut self.joined)?;
         values.take(one, record, source, each)
     }
 
-    /// Lets go of what the walk has left behind, and of the blocks that it has not come to for long, the
-    /// sooner the more there are. Returns the bytes of what is left.
+    /// Lets go of windows that the walk has left behind, and of the blocks that it has not come to for long, the
+    /// sooner the more there are. Returns the bytes of those that are left.
     fn leave(&mut self, forward: bool, budget: u64) -> u64 {
         let in_flight = &mut self.in_flight;
         for it in &mut self.runs {
@@ -341,8 +340,8 @@ pub(crate) fn reads_of<'f>(
     under_way(in_flight, media)
 }
 
-/// What lies from a record of old values to the last one of its block that is wanted with it, as far as
-/// there is little in between and one transfer takes it.
+/// Range from a record of old values to the last one of its block that is wanted with it, as far as there is little
+/// in between and one transfer takes it.
 fn span<'a>(record: Piece<'a>, wanted: &[Wanted<'_>], forward: bool) -> Piece<'a> {
     let Piece { block, start, .. } = record;
     let (mut from, mut to) = (start, record.end());

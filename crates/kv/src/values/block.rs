@@ -30,7 +30,7 @@ pub(crate) struct ValueBlock {
     pub(crate) allocation: Allocation,
     /// Bytes of records in it; 0 for a log segment.
     pub(crate) bytes: u64,
-    /// What they would be with no value compressed.
+    /// Size of these records with no value compressed.
     pub(crate) plain_bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl ValueBlock {
         &self.allocation.extent
     }
 
-    /// What `live` bytes of its records would be with no value compressed, if they are like all.
+    /// Size of `live` bytes of its records with no value compressed, if they are like all.
     pub(crate) fn plain_part(&self, live: u64) -> u64 {
         if self.plain_bytes == self.bytes {
             return live;
@@ -294,7 +294,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// What it is to the cache.
+    /// Its version for the cache.
     fn version(&self) -> Version {
         let address = RecordAddress { block: self.block.id, offset: self.stored.offset };
         Version { address, age: self.age, expires: !self.stored.expiry.is_never() }

@@ -1,4 +1,4 @@
-//! The memory that cursors may take for what they read ahead of need, divided among all of them.
+//! The memory that cursors may take for reads ahead of need, divided among all of them.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl WindowBudget {
         WindowBudget { bytes, walks: Arc::default(), held: Arc::default(), rows: Arc::default() }
     }
 
-    /// What the windows of all cursors take between two reads, in bytes.
+    /// Bytes that the windows of all cursors take between two reads.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -33,8 +33,8 @@ impl WindowBudget {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// The bytes that a cursor with `own` bytes may take: half of what others leave, so that there is some for those to
-    /// come.
+    /// The bytes that a cursor with `own` bytes may take: half of the rest that others leave, so that there is some
+    /// for those to come.
     pub(crate) fn of_one(&self, own: u64) -> u64 {
         let others = (self.held_bytes() + self.rows_bytes()).saturating_sub(own);
         let share = self.bytes / self.walks.load(Ordering::Relaxed).max(1);
@@ -62,7 +62,7 @@ impl Counted {
         if part == self.part {
             return;
         }
-        // One addition, of what may be less than nothing.
+        // One addition, of an amount that may be less than nothing.
         self.sum.fetch_add(part.wrapping_sub(self.part), Ordering::Relaxed);
         self.part = part;
     }

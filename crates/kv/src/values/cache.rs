@@ -3,34 +3,34 @@
 //!
 //! A record is found by KVS and key. A get asks for it before it searches any kvset
 //! ([`RecordCache::newest`]); whoever knows the address of a record already asks by that
-//! ([`RecordCache::with`]): what is at an address never changes. Filled when values are read and when
+//! ([`RecordCache::with`]): the record at an address never changes. Filled when values are read and when
 //! they are ingested, and told by maintenance when a record moves.
 //!
 //! Records lie in segments of a fixed size ([`segment`]); eviction is S3-FIFO over whole segments
-//! ([`shard`]), found by their hash ([`index`]), with the keys of what left the small queue
-//! remembered for a while ([`ghost`]).
+//! ([`shard`]), found by their hash ([`index`]), with the keys of records that left the small queue remembered for
+//! a while ([`ghost`]).
 //!
 //! # Why a record found by its key is the right one
 //!
 //! The *age* of a kvset is the seqno of the newest record it was made of, and that of a tree the age
 //! of the newest kvset that was ever added to it. Memtables are ingested whole and in their order, so
-//! all that a tree of age `a` knows of its keys is what was written up to `a`, and every tree of that
+//! all that a tree of age `a` knows of its keys was written up to `a`, and every tree of that
 //! age knows the same, whatever maintenance has made of its kvsets: merged (the result has the age of
 //! the newest input), split, joined, sorted. A cached record carries an age as of which it is the
 //! newest version of its key. To a reader whose memtables say nothing of the key, and whose tree has
 //! - that age, it is the value;
 //! - an older age, it may be too new, and is not taken;
-//! - a newer age `b`, it is the value unless something up to `b` hides it. What does is in a kvset that
-//!   is newer than the record's age, which the filters and prefixes of those tell without I/O; or it
-//!   was a delete that compaction has dropped, with all that it hid, and then the tree remembers the
-//!   age up to which it has forgotten deletes ([`crate::tree::view::Tree::is_newest`]).
+//! - a newer age `b`, it is the value unless something up to `b` hides it. That version or delete is in a kvset
+//!   that is newer than the record's age, which the filters and prefixes of those tell without I/O; or it was a
+//!   delete that compaction has dropped, with all that it hid, and then the tree remembers the age up to which it
+//!   has forgotten deletes ([`crate::tree::view::Tree::is_newest`]).
 //!
-//! So publishing a view need not invalidate anything, and does not race with who fills the cache.
-//! Ids of KVSs are never given out again. Whether a record has expired is for its reader to say, who
-//! has no expiry here: such records are found by their address alone.
+//! So publishing a view need not invalidate anything, and does not race with threads that fill the cache.
+//! Ids of KVSs are never given out again. Whether a record has expired is for its reader to say, which has no
+//! expiry here: such records are found by their address alone.
 //!
 //! Invariants
-//! 1. What is found at an address is exactly what was inserted for it.
+//! 1. A record found at an address is exactly the one inserted for it.
 //! 2. There is one record of a key at most, and none takes the place of one with a newer age.
 //! 3. A record is the newest version of its key up to its age.
 //! 4. Segments, index and ghost together never take more than the capacity, whatever it is set to.
@@ -67,7 +67,7 @@ impl RecordCache {
         RecordCache { shards: std::array::from_fn(|_| shard()) }
     }
 
-    /// Changes the capacity. A smaller one evicts and frees what is too much before it returns, a few segments
+    /// Changes the capacity. A smaller one evicts and frees the excess before it returns, a few segments
     /// of a shard at a time: others come in between.
     pub(crate) fn set_capacity(&self, capacity: u64) {
         for shard in &self.shards {
@@ -76,7 +76,7 @@ impl RecordCache {
         }
     }
 
-    /// Copies the value of `key` in a tree of this age to `out`, in place of what was there; false, and
+    /// Copies the value of `key` in a tree of this age to `out`, in place of its content; false, and
     /// `out` is unchanged, when it is not cached or not known to be the newest. `is_newest` says whether
     /// the newest one as of another age is the newest in the tree; it holds up one shard.
     pub(crate) fn newest(
@@ -91,7 +91,7 @@ impl RecordCache {
         value.map(|value| copy(value, out)).is_some()
     }
 
-    /// Copies the record with this hash at `address` to `out`, in place of what was there; false, and
+    /// Copies the record with this hash at `address` to `out`, in place of its content; false, and
     /// `out` is unchanged, when it is not cached. The reader knows it to be the newest of its key as of
     /// `age`.
     pub(crate) fn get(

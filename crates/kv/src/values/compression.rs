@@ -1,11 +1,11 @@
-//! Compression of values: which of them, with what, and back.
+//! Compression of values: which of them, with which codec, and back.
 //!
 //! Values are compressed when they are written in key order for the first time (`maintain/compact.rs`), by
 //! one [`Packer`], because then nobody waits for it; each alone, so that a value is still one
 //! device read. Records lie side by side, so every byte saved is a byte of the medium saved.
 //!
 //! Invariants
-//! 1. What is packed says itself how ([`Packed`]): the setting of a KVS concerns what is to come.
+//! 1. A packed value says itself how ([`Packed`]): the setting of a KVS concerns values to come.
 //! 2. A value stays as it is unless compression saves more than an eighth of it.
 //! 3. Of values that do not compress, one in sixty-five is tried ([`TRIAL`], [`STRETCH`]).
 //! 4. Unpacking takes no more memory than a value may have, whatever the bytes say.
@@ -20,9 +20,9 @@ use crate::omf::packed::{Codec, Packed, head};
 use crate::omf::{Malformed, expect};
 use crate::types::compression::Compression;
 
-/// Smaller values are not tried: what could be saved is no more than a few bytes.
+/// Smaller values are not tried: no more than a few bytes could be saved.
 const SIZE_MIN: usize = 64;
-/// So many values in a row are tried, and what came of them is done with those that follow.
+/// So many values in a row are tried, and the codec that they choose is used for those that follow.
 const TRIAL: u32 = 8;
 /// How many values follow before the next trial.
 const STRETCH: u32 = 512;
@@ -51,7 +51,7 @@ pub(crate) struct Packer {
     choice: Choice,
 }
 
-/// What is done with the values at hand.
+/// Encoding that is chosen for the values at hand.
 #[derive(Default)]
 struct Choice {
     setting: Compression,
@@ -71,7 +71,7 @@ impl Choice {
         if self.left > 0 { self.chosen.as_slice() } else { candidates(self.setting) }
     }
 
-    /// Notes what became of a value: its size, and its size by each of [`Choice::codecs`].
+    /// Notes the outcome for a value: its size, and its size by each of [`Choice::codecs`].
     fn note(&mut self, plain: usize, packed: &[usize]) {
         if self.left > 0 {
             self.left -= 1;
@@ -167,7 +167,7 @@ pub(crate) struct Unpacker {
 const CONTEXTS: usize = 16;
 
 impl Unpacker {
-    /// Writes the value to `out`, in place of what was there.
+    /// Writes the value to `out`, in place of its content.
     pub(crate) fn unpack(&self, packed: Packed<'_>, out: &mut Vec<u8>) -> Result<(), Malformed> {
         out.clear();
         if packed.codec == Codec::None {
@@ -221,7 +221,7 @@ mod tests {
         value
     }
 
-    /// What a packer of this setting makes of values: how each is encoded.
+    /// The codecs that a packer of this setting chooses for values.
     fn codecs(setting: Compression, values: &[Vec<u8>]) -> Vec<Codec> {
         let (mut packer, unpacker, mut back) = (Packer::default(), Unpacker::default(), vec![1]);
         packer.begin(setting);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compress_is_hardly_ever_tried() {
+    fn incompressible_values_are_hardly_ever_tried() {
         let mut rng = Rng::new(3);
         let mut packer = Packer::default();
         packer.begin(Compression::Auto);

@@ -58,7 +58,7 @@ impl FrameBuilder {
         at
     }
 
-    /// Fills in the header and the padding: what is to be written at `offset` of the block.
+    /// Fills in the header and the padding of the frame that is to be written at `offset` of the block.
     pub(crate) fn seal(
         mut self,
         kind: FrameKind,

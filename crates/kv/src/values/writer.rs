@@ -1,5 +1,5 @@
 //! The writer of value blocks: encoded records, in key order, to frames of new blocks. Ingest, compaction and repair
-//! write with it; what it has written is durable after the next flush.
+//! write with it; its writes are durable after the next flush.
 
 use std::sync::Arc;
 

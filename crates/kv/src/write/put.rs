@@ -31,7 +31,7 @@ pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
     }
 }
 
-/// A record and, before it, when what it puts expires.
+/// A record and, before it, the expiry of its put.
 pub(crate) fn with_expiry<'r>(
     record: Record<'r>,
     expiry: Expiry,
@@ -41,7 +41,7 @@ pub(crate) fn with_expiry<'r>(
     expires.then_some(stamp).into_iter().chain([record])
 }
 
-/// What both take in the log, in bytes.
+/// Bytes that both take in the log.
 pub(crate) fn size_with_expiry(record: Record<'_>, expiry: Expiry) -> usize {
     with_expiry(record, expiry).map(|record| record.size()).sum()
 }
@@ -51,7 +51,7 @@ pub(crate) fn size_with_expiry(record: Record<'_>, expiry: Expiry) -> usize {
 struct Wait {
     /// How many steps had been done when it looked for room.
     steps: u64,
-    /// Whether it has made kvsets of what is in memory.
+    /// Whether it has made kvsets of the memtables.
     has_ingested: bool,
     /// When it began.
     began: Option<Nanos>,
@@ -107,7 +107,7 @@ impl Engine {
         let unflushed = log.unflushed_bytes();
         self.pace.unflushed.store(unflushed, Ordering::Relaxed);
         self.unlock_writer(log);
-        // Whoever waits with a view keeps what it refers to.
+        // A waiter with a view keeps all that it refers to.
         drop(view);
         self.counters.user_bytes.add(user_bytes as u64);
         self.await_durability(seqno, unflushed)?;
@@ -268,7 +268,7 @@ impl Engine {
         wait: &mut Wait,
     ) -> Result<MutexGuard<'e, LogTail>> {
         self.check_running()?;
-        // What another step lacks is not what is lacking here.
+        // Space that another step lacks is not the space lacking here.
         let moved = |result: Result<bool>| match result {
             Err(error) if error.lacks_space() => Ok(false),
             result => result,
@@ -288,7 +288,7 @@ impl Engine {
         if patient && moves { Ok(log) } else { Err(full) }
     }
 
-    /// What the threads would have done meanwhile.
+    /// Does the work that the threads would have done meanwhile.
     fn catch_up(&self) -> Result<()> {
         self.ingest_or_make_room()?;
         let lags = |view: &View| {
@@ -300,13 +300,13 @@ impl Engine {
     }
 }
 
-/// What space a write may use.
+/// The space that a write may use.
 pub(crate) fn purpose(deletes_only: bool) -> Purpose {
     if deletes_only { Purpose::Delete } else { Purpose::User }
 }
 
 impl Engine {
-    /// When what is put now into a KVS with these options expires.
+    /// The moment when a value put now into a KVS with these options expires.
     pub(crate) fn expiry_of_put(&self, options: &KvsOptions) -> Expiry {
         match options.ttl_ms {
             None => Expiry::NEVER,

@@ -35,7 +35,7 @@ fn pace(length: u64, from: u64, full: u64, drain_ns: u64) -> u64 {
 }
 
 impl Engine {
-    /// What a memtable may grow to while the one before is being ingested, in bytes.
+    /// Size to which a memtable may grow while the one before is being ingested, in bytes.
     pub(crate) fn memtable_most(&self) -> u64 {
         self.tuning.memtable_bytes + self.tuning.memtable_bytes / 4
     }

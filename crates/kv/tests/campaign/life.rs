@@ -1,5 +1,5 @@
-//! The lives of a KVDB: it is opened on devices that write down what happens to them and may fail, used,
-//! and closed or crashed; every life begins with what the one before has left.
+//! The lives of a KVDB: it is opened on devices that record their commands and may fail, used,
+//! and closed or crashed; every life begins with the remains of the one before.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ const MANIFEST: usize = 0;
 const CAPACITY: usize = 1;
 const STAGING: usize = 2;
 
-/// What the lives of one case have in common.
+/// Settings that the lives of one case have in common.
 struct Shape {
     options: Options,
     sizes: Sizes,
@@ -44,7 +44,7 @@ enum Look {
     All(Plan),
 }
 
-/// What a life leaves behind.
+/// State that a life leaves behind.
 struct Remains {
     devices: Devices,
     /// Whether there is a KVDB at all.
@@ -52,7 +52,7 @@ struct Remains {
     kvss: Vec<(u32, String)>,
 }
 
-/// What was so after an operation of a life: what a crash must leave, and may.
+/// State after an operation of a life: the least that a crash must leave, and the most that it may.
 struct Entry {
     created: bool,
     kvss: Vec<(u32, String)>,
@@ -183,7 +183,7 @@ fn birth(devices: Devices, rng: Rng, tally: Tally) -> (Remains, Legacy) {
     (remains, Legacy { rng, oracle: Oracle::default(), next_number: 0, tally })
 }
 
-/// One life of a KVDB that holds the last moment of the oracle. What it leaves, and how many commands
+/// Lives one life of a KVDB that holds the last moment of the oracle. Returns its remains, and how many commands
 /// failed.
 fn live(
     shape: &Shape,
@@ -240,7 +240,7 @@ fn any_fault(rng: &mut Rng) -> Fault {
         _ => Effect::Fail,
     };
     let repeat = if rng.chance(1, 3) { Repeat::FromThenOn } else { Repeat::Once };
-    // What is read damaged again and again cannot be told from what a crash has torn.
+    // Data that is read damaged again and again cannot be told from data that a crash has torn.
     let repeat = if matches!(effect, Effect::Corrupt { .. }) { Repeat::Once } else { repeat };
     Fault { target, nth: rng.below(within), repeat, effect }
 }
@@ -257,7 +257,7 @@ struct Life<'s> {
 }
 
 impl<'s> Life<'s> {
-    /// Attaches the devices of what remains to a new recorder, under a plan without faults.
+    /// Attaches the remaining devices to a new recorder, under a plan without faults.
     fn begin(shape: &'s Shape, remains: &Remains, legacy: &Legacy) -> (Life<'s>, Devices) {
         let (recorder, plan, hook) = (CrashRecorder::new(), FaultPlan::new(), Hook::default());
         let attach = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
@@ -282,8 +282,8 @@ impl<'s> Life<'s> {
         self.recorder.mark(self.ledger.len() as u64 - 1);
     }
 
-    /// Notes what is so after an operation. One that failed has no mark of its own: a crash from then on
-    /// may leave what was before.
+    /// Notes the state after an operation. One that failed has no mark of its own: a crash from then on
+    /// may leave the state before.
     fn note_end(&mut self, entry: Entry, happened: bool) {
         if happened {
             self.note(entry);
@@ -357,7 +357,7 @@ impl<'s> Life<'s> {
                 self.check_readable(&world);
             }
             let kvss = world.intended.clone().unwrap_or_else(|| world.kvss());
-            // What a device did not do in time is not promised.
+            // Writes that a device did not do in time are not promised.
             let before = self.ledger.last().map_or(0, |entry| entry.least);
             let least = if result.is_ok() { world.promised() } else { before };
             let most = world.oracle.last();
@@ -391,7 +391,7 @@ impl<'s> Life<'s> {
         }
     }
 
-    /// After a failure what was acknowledged can be read as soon as the devices can.
+    /// After a failure acknowledged writes can be read as soon as the devices can.
     fn check_readable(&self, world: &World) {
         self.plan.heal();
         let kvss = world.kvss();
@@ -405,7 +405,7 @@ impl<'s> Life<'s> {
         state.unwrap_or_else(|wrong| panic!("acknowledged writes are not readable: {wrong}"));
     }
 
-    /// The process is gone, and with it what only it knew. What its end writes is written down, too.
+    /// Ends the process, and with it the state that only it knew. Commands of its end are written down, too.
     fn forget(&self, world: World) -> Legacy {
         self.plan.heal();
         let (db, legacy) = world.end();
@@ -433,8 +433,7 @@ impl<'s> Life<'s> {
         }
     }
 
-    /// Checks some of the images that a crash of this life may have left. Returns one, and what it
-    /// holds.
+    /// Checks some of the images that a crash of this life may have left. Returns one, and its content.
     fn look_at_images(&self, legacy: &mut Legacy) -> Option<(Image, Entry)> {
         let history = self.recorder.history();
         let seed = legacy.rng.below(1 << 32);
@@ -463,7 +462,7 @@ impl<'s> Life<'s> {
         left
     }
 
-    /// Opens an image and finds what it holds among what it may hold.
+    /// Opens an image and finds its content among those it may hold.
     fn check(&self, image: &Image, legacy: &mut Legacy) -> Entry {
         legacy.tally.images += 1;
         let at = usize::try_from(*image.marks().last().unwrap_or(&0)).unwrap();

@@ -1,5 +1,5 @@
-//! What can be done to an open KVDB, each operation beside the oracle. A new feature of the engine is a
-//! function here and a line in the table.
+//! Operations on an open KVDB, each beside the oracle. A new feature of the engine is a function here and a line in
+//! the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::world::{Open, Sight, Slot, Walk, World};
 type Done = Result<(), KvError>;
 type Operation = fn(&mut World) -> Done;
 
-/// How often, out of the sum of all, and what.
+/// How often, out of the sum of all, and the operation.
 pub(crate) const TABLE: &[(u64, &str, Operation)] = &[
     (340, "put", World::put),
     (80, "delete", World::delete),
@@ -112,8 +112,8 @@ impl World {
         Ok(())
     }
 
-    /// Opens a cursor, over a KVS now, a snapshot or a transaction, and steps one that is open: what was
-    /// written since is not in it.
+    /// Opens a cursor, over a KVS now, a snapshot or a transaction, and steps one that is open: records written
+    /// since are not in it.
     fn walk(&mut self) -> Done {
         if self.walks.len() < 3 {
             let walk = self.new_walk()?;

@@ -1,4 +1,4 @@
-//! What a campaign has done, to be printed at its end.
+//! Tally of a campaign, to be printed at its end.
 
 use std::fmt;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds what an open KVDB has done, which is about to end.
+    /// Adds the work of an open KVDB that is about to end.
     pub(crate) fn add(&mut self, stats: &Stats) {
         let done = &stats.maintenance;
         self.log_flushes += done.log_flushes;
@@ -46,7 +46,7 @@ impl Tally {
         self.expired += stats.transactions.expired;
     }
 
-    /// The figures, with what took `span`.
+    /// The figures, for a campaign that took `span`.
     pub(crate) fn report(&self, names: &[&str], span: Duration) -> String {
         let mut text = format!("{self}\n{:.2} hours\noperations:", span.as_secs_f64() / 3600.0);
         for (name, count) in names.iter().zip(&self.operations) {

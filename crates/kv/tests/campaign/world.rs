@@ -1,4 +1,4 @@
-//! An open KVDB beside the oracle that knows what it should hold, and what it has promised.
+//! An open KVDB beside the oracle that knows the content it should hold, and the writes it has promised.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ pub(crate) struct Slot {
     pub(crate) kvs: Kvs,
 }
 
-/// What an observer sees: a moment, and the KVSs there were.
+/// View of an observer: a moment, and the KVSs there were.
 #[derive(Clone)]
 pub(crate) struct Sight {
     pub(crate) moment: usize,
     pub(crate) slots: Vec<Slot>,
 }
 
-/// An open transaction, and what the oracle knows of it.
+/// An open transaction, and the oracle's knowledge of it.
 pub(crate) struct Open {
     pub(crate) transaction: Transaction,
     pub(crate) sight: Sight,
@@ -76,7 +76,7 @@ pub(crate) struct World {
     pub(crate) intended: Option<Vec<(u32, String)>>,
 }
 
-/// What goes from one life of a KVDB to the next.
+/// State that goes from one life of a KVDB to the next.
 pub(crate) struct Legacy {
     pub(crate) rng: Rng,
     pub(crate) oracle: Oracle,
@@ -208,7 +208,8 @@ impl World {
         self.promised = self.oracle.last();
     }
 
-    /// What is older than the window is promised, and what is not among the last bytes that may be lost.
+    /// Promises the writes that are older than the window, and those that are not among the last bytes that may be
+    /// lost.
     fn settle_promises(&mut self) {
         let now = self.clock().now();
         let window = Duration::from_millis(self.options.durability_ms);
@@ -229,7 +230,7 @@ impl World {
         self.promised
     }
 
-    /// Ends what refers to the KVDB: what is left to carry on with.
+    /// Ends all that refers to the KVDB: returns the rest to carry on with.
     pub(crate) fn end(mut self) -> (Kvdb, Legacy) {
         self.walks.clear();
         self.open.clear();

@@ -1,4 +1,4 @@
-//! A queue pair that refuses commands, for devices of which the test says what they take.
+//! A queue pair that refuses commands, for devices of which the test says which commands they take.
 
 use std::collections::VecDeque;
 use std::time::Duration;

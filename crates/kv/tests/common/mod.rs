@@ -1,4 +1,4 @@
-//! What the engine's tests share.
+//! Helpers that the engine's tests share.
 #![allow(dead_code)] // each test binary uses its part
 
 pub(crate) mod checked;

@@ -1,6 +1,6 @@
-//! What a KVDB should hold: every version of every key, in the order in which they were written.
+//! Content that a KVDB should hold: every version of every key, in the order in which they were written.
 //!
-//! A *moment* is one atomic write: moment *n* is what the KVDB holds after the first *n* writes, across
+//! A *moment* is one atomic write: moment *n* is the content of the KVDB after the first *n* writes, across
 //! all KVSs. A snapshot is a moment; a crash leads back to one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +103,7 @@ impl Oracle {
         format!("nearest is moment {nearest} with {}", differ(nearest))
     }
 
-    /// Forgets what was written after `moment`.
+    /// Forgets the writes after `moment`.
     pub(crate) fn go_back(&mut self, moment: usize) {
         for key in self.moments.drain(moment..).flatten() {
             let versions = self.versions.get_mut(&key).expect("it was written");

@@ -51,15 +51,15 @@ impl Media {
         Devices { manifest: next(), capacity: next(), staging: Some(next()) }
     }
 
-    /// What devices hold now.
+    /// The content that devices hold now.
     pub(crate) fn of(devices: &Devices) -> Media {
         let all = [&devices.manifest, &devices.capacity, devices.staging.as_ref().unwrap()];
         Media(all.map(|device| bytes_of(&**device).to_vec()).to_vec())
     }
 }
 
-/// Builds it. Returns what the media hold when the process is gone, and what the KVDB held before its
-/// last flush and after it: damage of what the last flush wrote looks torn.
+/// Builds it. Returns the media as they are when the process is gone, and the KVDB's content before its last flush
+/// and after it: damage of the last flush's bytes looks torn.
 pub(crate) fn build() -> (Media, Content, Content) {
     let devices = Media::blank().devices();
     let mut rng = Rng::new(1);

@@ -1,7 +1,7 @@
-//! A scripted workload that keeps track of what the engine has promised after each operation.
+//! A scripted workload that keeps track of the engine's promises after each operation.
 //!
-//! State *n* is what the KVDB holds after the first *n* writes. A crash may leave any state from
-//! the promised one on: a prefix of what was written, across all KVSs. States are told apart by a
+//! State *n* is the content of the KVDB after the first *n* writes. A crash may leave any state from
+//! the promised one on: a prefix of the writes, across all KVSs. States are told apart by a
 //! fingerprint of all their entries.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(crate) const NAMES: [&str; 2] = ["a", "b"];
 pub(crate) const TTL_MS: u64 = 3_600_000;
 type Entry = (usize, Vec<u8>);
 
-/// What is written to a KVS.
+/// A write to a KVS.
 enum Write {
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
@@ -241,7 +241,7 @@ impl Script {
     }
 }
 
-/// Creates the script's KVSs. What is put into the second one expires, but not while a script runs.
+/// Creates the script's KVSs. Values put into the second one expire, but not while a script runs.
 pub(crate) fn create_kvss(db: &Kvdb) -> Result<[Kvs; 2], KvError> {
     let both = KvsOptions {
         compression: Compression::Auto,

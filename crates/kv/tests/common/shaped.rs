@@ -1,5 +1,5 @@
 //! A device in memory with a geometry of the test's choice. It holds its user to that geometry,
-//! and writes down what it was given to do.
+//! and records its commands.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct Taken {
     pub(crate) lba: Lba,
     /// How many bytes it covers.
     pub(crate) bytes: u64,
-    /// The first bytes of what it writes.
+    /// The first bytes that it writes.
     pub(crate) head: Vec<u8>,
     pub(crate) placement: Option<PlacementId>,
 }
@@ -81,7 +81,7 @@ impl Device for ShapedDevice {
     }
 }
 
-/// Notes what a command is to do, if it keeps to the geometry.
+/// Notes a command, if it keeps to the geometry.
 fn check(name: &str, geometry: &Geometry, record: &Record, op: &Op) -> Result<(), DeviceError> {
     op.check(name, geometry)?;
     let (lba, bytes) = op.range(geometry.lba_size);

@@ -10,7 +10,7 @@ use esker_kv::{Batch, Compression, Devices, Kvdb, KvsOptions, Options, Policy};
 
 use crate::common::{test_options, tiny_tuning};
 
-/// What a KVDB shows at one moment, by KVS and key.
+/// Content that a KVDB shows at one moment, by KVS and key.
 pub(crate) type Content = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
 /// How long values live in the KVS that has a time to live.
@@ -20,7 +20,7 @@ const WRITE_MS: u64 = 10;
 /// When a part of them is gone, while the others are still there.
 pub(crate) const LATER_MS: u64 = 9_000;
 
-/// What an image is to show.
+/// Content and layout that an image is to show.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     /// Bytes per LBA of all devices.
@@ -66,17 +66,17 @@ pub(crate) fn kvss() -> Vec<(&'static str, KvsOptions)> {
     ]
 }
 
-/// The KVDB under construction, and what it is to show.
+/// The KVDB under construction, and the content that it is to show.
 struct Building {
     db: Kvdb,
     clock: Clock,
     rng: Rng,
     content: Content,
-    /// When what expires was put, in milliseconds.
+    /// When the expiring values were put, in milliseconds.
     put_ms: BTreeMap<Vec<u8>, u64>,
 }
 
-/// Builds it. Returns its devices, what it shows when it is opened, and what it shows at [`LATER_MS`].
+/// Builds it. Returns its devices, its content when it is opened, and its content at [`LATER_MS`].
 pub(crate) fn build(shape: &Shape) -> (Devices, Content, Content) {
     let device = |name: &str, bytes: u64| -> Arc<dyn Device> {
         Arc::new(MemoryDevice::new(name, bytes, shape.lba_size))

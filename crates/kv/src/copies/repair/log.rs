@@ -21,7 +21,7 @@ use crate::values::compression::Unpacker;
 #[derive(Default)]
 pub(super) struct LogFrames(pub(super) Vec<(Arc<ValueBlock>, FrameHeader)>);
 
-/// Looks for frames of `block` in each of its LBAs, and tells `failed` what cannot be read.
+/// Looks for frames of `block` in each of its LBAs, and tells `failed` of each read error.
 fn frames_of(
     block: &ValueBlock,
     mut each: impl FnMut(FrameHeader),
@@ -42,8 +42,8 @@ fn frames_of(
     }
 }
 
-/// The records of a frame as they lie on the medium. What cannot be read is zeroes, which are no records:
-/// whoever looked for the frame has told.
+/// The records of a frame as they lie on the medium. Bytes that cannot be read are zeroes, which are no records:
+/// the search for the frame has reported them.
 pub(super) fn payload(block: &ValueBlock, header: &FrameHeader) -> Vec<u8> {
     let (lba, ..) = block.allocation.span(header.offset, 1);
     let size = HEADER_SIZE as u64 + u64::from(header.payload_size);
@@ -65,7 +65,7 @@ pub(super) struct Framed<'a> {
     pub(super) stored_size: usize,
 }
 
-/// Hands out the records of a frame, as far as they are whole. Returns what is wrong with the others.
+/// Hands out the records of a frame, as far as they are whole. Returns the fault of the others.
 pub(super) fn records(
     block: &ValueBlock,
     header: &FrameHeader,
@@ -132,7 +132,7 @@ impl LogFrames {
         frames_of(segment, each, |error| salvage.finding(error));
     }
 
-    /// Puts them in order, and leaves out what a crash has undone: where a later segment begins at or
+    /// Puts them in order, and leaves out records that a crash has undone: where a later segment begins at or
     /// before a record, that record was not durable, and its seqno was given out again.
     pub(super) fn settle(&mut self) {
         self.0.sort_by_key(|(segment, header)| (segment.id, header.first_seqno));
@@ -153,7 +153,7 @@ impl LogFrames {
         self.0 = kept;
     }
 
-    /// The same where several KVDBs may have logged, of which none undoes what another one did.
+    /// The same where several KVDBs may have logged, of which none undoes another one's work.
     pub(super) fn settle_each_origin(&mut self) {
         let mut origins: BTreeMap<u64, LogFrames> = BTreeMap::new();
         for frame in std::mem::take(&mut self.0) {
@@ -165,13 +165,13 @@ impl LogFrames {
         }
     }
 
-    /// Puts and deletes what the records behind `ingested` say, in the order of their seqnos, and
+    /// Applies the puts and deletes of the records behind `ingested`, in the order of their seqnos, and
     /// names the records that are missing in between, if somebody knows where the log begins. If not, parts
     /// of it may be gone because they were ingested. The frames are settled.
     ///
-    /// A frame that none proves to have been durable counts as [`recover`](crate::recover) counts it:
-    /// whole and without a gap before it, or not at all. What was durable is no gap, found or not; nor is
-    /// anything one where nobody knows what was ingested.
+    /// A frame that none proves to have been durable counts as [`recover`](crate::recover) counts it: whole and
+    /// without a gap before it, or not at all. A frame that was durable is no gap, found or not. Where nobody knows
+    /// which frames were ingested, nothing is a gap.
     pub(super) fn replay(
         self,
         salvage: &mut Salvage<'_>,

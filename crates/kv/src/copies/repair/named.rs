@@ -1,4 +1,4 @@
-//! What a manifest names: kvsets with their values, and the log.
+//! Structures that a manifest names: kvsets with their values, and the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::values::cache::record::RecordKey;
 
 type OpenBlocks = BTreeMap<BlockId, Arc<ValueBlock>>;
 
-/// Salvages what `state` names: leaves, root, log, each from its oldest structure on.
+/// Salvages the structures that `state` names: leaves, root, log, each from its oldest structure on.
 pub(super) fn salvage(
     salvage: &mut Salvage<'_>,
     state: &State,
@@ -118,7 +118,7 @@ impl<'a> Walk<'a> {
         let kvs = self.edit.kvs;
         let (lower, upper) = self.bounds;
         match self.prefixes() {
-            // They hide what is older, here and nowhere else, and none of the kvset's own keys.
+            // They hide older keys, here and nowhere else, and none of the kvset's own keys.
             Ok(prefixes) => {
                 for prefix in prefixes.iter() {
                     salvage.delete_prefix(kvs, prefix, lower, upper)?;
@@ -134,7 +134,7 @@ impl<'a> Walk<'a> {
         let mut gap = false;
         let mut key = Vec::new();
         for index in 0..self.edit.pages {
-            // What is not valid is read twice: it may have been damaged on its way.
+            // An invalid page is read twice: it may have been damaged on its way.
             let page = match self.page(index).or_else(|_| self.page(index)) {
                 Ok(page) => page,
                 Err(error) => {
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
     }
 
     fn prefixes(&self) -> Result<Prefixes> {
-        // What is not valid is read twice, as pages are.
+        // Invalid prefixes are read twice, as pages are.
         self.try_prefixes().or_else(|_| self.try_prefixes())
     }
 
@@ -210,7 +210,7 @@ impl<'a> Walk<'a> {
         });
         match read {
             Ok(()) => Ok(value),
-            // What is read ahead may fail for a neighbour's sake, or on its way.
+            // A read-ahead may fail because of a neighbouring record, or on its way.
             Err(KvError::Device(_) | KvError::Corrupt { .. }) => {
                 self.values.read(&one, &mut value)?;
                 Ok(value)

@@ -1,4 +1,4 @@
-//! What a repair reports, and the ranges of keys in it.
+//! Report of a repair, and the ranges of keys in it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use serde::Serialize;
 use crate::media::class::Media;
 use crate::types::class::MediaClass;
 
-/// What was left of the manifest.
+/// State in which the manifest was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ManifestState {
     /// It could be read as an open would read it.
     Whole,
-    /// Changes after its newest sound part are lost; what they made was searched for on the media.
+    /// Changes after its newest sound part are lost; the structures that they made were searched for on the media.
     Damaged,
-    /// None of it could be used: the order of what was found is by ids, names are invented.
+    /// None of it could be used: the structures found are ordered by ids, names are invented.
     Lost,
 }
 
-/// What a repair has salvaged, and what it has not.
+/// Account of a repair: the data that it has salvaged, and the data that it has not.
 #[derive(Clone, Debug, Serialize)]
 pub struct RepairReport {
-    /// What was left of the manifest.
+    /// State in which the manifest was found.
     pub manifest: ManifestState,
     /// The KVSs of the new KVDB.
     pub kvss: Vec<KvsRepair>,
     /// One line for each structure that is damaged, with device and address.
     pub findings: Vec<String>,
-    /// What cannot be known of the result, in sentences.
+    /// Facts about the result that cannot be known, in sentences.
     pub caveats: Vec<String>,
 }
 
-/// What became of one KVS.
+/// Outcome for one KVS.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct KvsRepair {
     /// Its name.

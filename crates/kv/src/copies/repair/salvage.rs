@@ -1,4 +1,4 @@
-//! Writes what was salvaged to the new KVDB, and keeps account of it.
+//! Writes salvaged data to the new KVDB, and keeps account of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +18,10 @@ use crate::write::put::{size_with_expiry, with_expiry};
 /// A batch is written when it holds so many bytes of records, if the new KVDB takes such batches.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// The new KVDB and the account. Whatever is put later hides what was put before.
+/// The new KVDB and the account. Later puts hide earlier ones.
 pub(crate) struct Salvage<'a> {
     into: &'a Kvdb,
-    /// Records to be written together, as the log has them: an expiry stays what it was.
+    /// Records to be written together, as the log has them: an expiry stays as it was.
     batch: Vec<u8>,
     batch_max: usize,
     kvss: BTreeMap<KvsId, SalvagedKvs>,
@@ -40,7 +40,7 @@ type Bound = Option<Vec<u8>>;
 struct SalvagedKvs {
     kvs: Kvs,
     lost: BTreeSet<Vec<u8>>,
-    /// What they come behind, and before what.
+    /// The keys that bound each range: it lies behind the one and before the other.
     lost_ranges: Distinct<(Bound, Bound)>,
     /// By the hash of the key.
     uncertain: BTreeSet<u64>,
@@ -60,7 +60,7 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Makes a KVS for what the damaged KVDB has under this id.
+    /// Makes a KVS for the damaged KVDB's KVS of this id.
     pub(super) fn create(&mut self, id: KvsId, name: &str, options: KvsOptions) -> Result<()> {
         // A name may have been given to a new KVS after the old one was dropped, and be too long for more.
         let names = [name.to_owned(), format!("{name}.{id}"), format!("kvs-{id}")];
@@ -96,7 +96,7 @@ impl<'a> Salvage<'a> {
         Ok(self.kvss.get_mut(&id))
     }
 
-    /// Does what a record of the damaged KVDB did; what it puts has the same expiry.
+    /// Repeats the change of a record of the damaged KVDB; a put has the same expiry.
     pub(super) fn apply(&mut self, record: &Record<'_>, expiry: Expiry) -> Result<()> {
         let Some(target) = self.target(record.kvs)? else { return Ok(()) };
         match record.change {
@@ -204,7 +204,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// What the key has in the new KVDB so far.
+    /// Returns the value that the key has in the new KVDB so far.
     pub(super) fn so_far(&mut self, kvs: KvsId, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.write()?;
         match self.target(kvs)? {
@@ -213,7 +213,7 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// A line of the report. What it advises is being done.
+    /// Adds a line to the report, without advice to repair: the repair is being done.
     pub(super) fn finding(&mut self, finding: String) {
         self.findings.add(finding.replace(SALVAGE_ADVICE, ""));
     }
@@ -238,7 +238,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Makes everything durable and counts what is there.
+    /// Makes everything durable and counts the keys.
     pub(super) fn finish(mut self, manifest: ManifestState) -> Result<RepairReport> {
         self.write()?;
         self.into.sync()?;
@@ -284,7 +284,7 @@ impl<T> Default for Distinct<T> {
     }
 }
 
-/// What cannot be known of a result.
+/// Facts about a result that cannot be known.
 fn caveats(
     manifest: ManifestState,
     kvss: &[KvsRepair],
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_twice_is_told_once_in_the_order_of_finding() {
+    fn repeated_findings_are_told_once_in_order() {
         let mut found = Distinct::default();
         [3, 1, 3, 2, 1, 0].into_iter().for_each(|item| found.add(item));
         assert_eq!(found.in_order(), [3, 1, 2, 0]);

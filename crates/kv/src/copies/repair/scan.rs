@@ -1,4 +1,4 @@
-//! What lies on a medium, whoever named it: frames, key pages, and which KVS a kvset belongs to.
+//! Structures that lie on a medium, named or not: frames, key pages, and which KVS a kvset belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::values::block::ValueBlock;
 /// Bytes read at a time.
 pub(super) const PIECE: u64 = 1 << 20;
 
-/// What was found.
+/// Structures that a scan has found.
 pub(crate) struct Scanned {
     pub(super) media: Vec<Arc<Media>>,
     /// The frames of each block, by its id and where it begins.
@@ -69,8 +69,8 @@ impl Scanned {
         found
     }
 
-    /// Lets go of what another KVDB has left, where class headers say whose the media are and there are ids as
-    /// their KVDB gives them out. Those of a copy do not follow from its uuid.
+    /// Lets go of structures that another KVDB has left, where class headers say whose the media are and there are
+    /// ids as their KVDB gives them out. Those of a copy do not follow from its uuid.
     fn keep_own(&mut self) {
         let headers = self.media.iter().filter_map(|media| media.header().ok());
         let origins = headers.map(|header| Ids::origin_of(Ids::begin(header.uuid)));
@@ -86,8 +86,9 @@ impl Scanned {
         }
     }
 
-    /// What proves that the manifest had later records: a log segment is in it before it is written, and a
-    /// kvset is overwritten or discarded only when another record has let go of it, mostly for a new one.
+    /// Returns the proof that the manifest had later records, if there is one. A log segment is in the manifest
+    /// before it is written. A kvset is overwritten or discarded only when another record has let go of it, mostly
+    /// for a new one.
     pub(super) fn newer_than(&self, survey: &Survey) -> Option<String> {
         let state = survey.state.as_ref()?;
         let end = format!("the manifest ends at structure {}", state.last_id);
@@ -180,7 +181,7 @@ impl Scanned {
     }
 }
 
-/// Reads `size` bytes of a class from `lba` on. What cannot be read at once may be read in part: the rest
+/// Reads `size` bytes of a class from `lba` on. A range that cannot be read at once may be read in part: the rest
 /// is zeroes, and `failed` is told.
 pub(super) fn read_parts(
     media: &Media,

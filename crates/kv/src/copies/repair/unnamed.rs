@@ -1,15 +1,15 @@
-//! What no manifest names any more, in the order in which it was most likely written.
+//! Structures that no manifest names any more, in the order in which they were most likely written.
 //!
 //! Ids are given out in the order of time, and the log has seqnos. A version of a key that aging wrote has
-//! lost its seqno, but its record is a copy, but for what compression does: where the log still holds the
+//! lost its seqno, but its record is a copy, but for its compression: where the log still holds the
 //! same record, the seqno is known again. Where it does not, a log segment that was begun after the version
 //! was written is newer. For the rest the log is believed, because space that is free again mostly reads as
 //! zeroes, and the key is counted as uncertain. A deleted prefix of the log stands for each key it covers; a
 //! version that may be newer, because the prefix is in an older segment, comes back and is uncertain.
-//! A value that was older than the manifest's sound part already, and is in use by what is younger, is found by
+//! A value that was older than the manifest's sound part already, and is in use by younger structures, is found by
 //! its key page: key, offset and size.
-//! A kvset that may have been named late, after others with higher ids, may as well be what a step left that was
-//! interrupted. It speaks for keys of which nothing else is known, and so do values that only it refers to.
+//! A kvset that may have been named late, after others with higher ids, may as well be left over from an
+//! interrupted step. It speaks for keys of which nothing else is known, and so do values that only it refers to.
 //! Prefixes in kvsets are passed over, because only the manifest knew in which leaf they hide anything.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ use crate::types::expiry::Expiry;
 use crate::types::ids::{BlockId, KvsId, KvsetId, Seqno};
 use crate::values::block::ValueBlock;
 
-/// Salvages what the survey's state does not name.
+/// Salvages the structures that the survey's state does not name.
 pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanned) -> Result<()> {
     let state = survey.state.as_ref();
     let known = state.map_or(0, |state| state.last_id);
@@ -42,11 +42,11 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanne
     for (block, kind, headers) in found.blocks() {
         match kind {
             FrameKind::Log if block.id >= log_first => {
-                // What was there before may have had the same id.
+                // An earlier block at this place may have had the same id.
                 let log = headers.into_iter().filter(|header| header.kind == FrameKind::Log);
                 let log: Vec<FrameHeader> = log.collect();
                 frames.0.extend(log.iter().map(|header| (block.clone(), *header)));
-                // What is in kvsets is not replayed: lost ones may refer to it as to any older value.
+                // Records that are in kvsets are not replayed: lost kvsets may refer to them as to any older value.
                 let old = log.into_iter().filter(|header| header.first_seqno <= ingested);
                 older.push((block, old.collect()));
             }
@@ -81,7 +81,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanne
     let log = LogVersions::of(&frames, ingested)?;
     let mut order = Order { log, references, after_log: false };
     order.all(salvage, &written, found)?;
-    // What was ingested after that, only the lost part of the manifest knew.
+    // Only the lost part of the manifest knew which later records were ingested.
     frames.replay(salvage, ingested, false)?;
     if !order.log.prefixes.is_empty() {
         order.after_log = true;
@@ -112,8 +112,8 @@ fn read_page(media: &Media, at: Lba, kvset: KvsetId, index: u32) -> Option<Page<
     Page::verify(bytes[..PAGE_SIZE].to_vec(), kvset, index).ok()
 }
 
-/// Hands out what a page says by itself: short values, and deletes. Where a longer value is, only the manifest
-/// knew; its record says by itself whose it is.
+/// Hands out the records that a page holds itself: short values, and deletes. Where a longer value is, only the
+/// manifest knew; its record says by itself whose it is.
 fn keys<'a>(
     salvage: &mut Salvage<'a>,
     found: &Scanned,
@@ -156,7 +156,7 @@ fn hash(kvs: KvsId, key: &[u8]) -> u64 {
     crate::types::key::key_hash(key) ^ u64::from(kvs.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// What identifies a record that was moved: a checksum of its key and of what it does to it.
+/// Identity of a record that was moved: a checksum of its key and of its change to the key.
 fn fingerprint(record: &Record<'_>) -> u32 {
     let mut plain = vec![0; record.size()];
     record.encode_to(&mut plain);
@@ -223,8 +223,8 @@ impl LogVersions {
     }
 }
 
-/// What pages say of values that are elsewhere: by the hash of a key, the offset of its record and the size
-/// of its value on the medium, when it expires.
+/// Values elsewhere that pages refer to: by the hash of a key, the offset of its record and the size of its value
+/// on the medium, the moment when it expires.
 #[derive(Default)]
 struct References {
     values: BTreeMap<(u64, u64, usize), Expiry>,
@@ -263,7 +263,7 @@ impl References {
         self.values.get(&at).copied()
     }
 
-    /// Puts what lost structures refer to in a block that is older than the state, where nothing else is
+    /// Puts the records that lost structures refer to in a block that is older than the state, where nothing else is
     /// known of the key.
     fn fill_in(
         &self,
@@ -281,7 +281,7 @@ impl References {
     }
 }
 
-/// Decides which versions stay, by what the log holds.
+/// Decides which versions stay, by the log's records.
 struct Order {
     log: LogVersions,
     references: References,
@@ -347,7 +347,7 @@ impl Order {
         let in_log = self.log.of_key(hash(kvs, key));
         let last = in_log.last().map(|version| (version.seqno, version.segment));
         let covered_by = self.log.covered_by(kvs, key);
-        // The log has this version as well, or what it has last was written after this: it decides.
+        // The log has this version as well, or its last version was written after this: it decides.
         let decides = last.max(covered_by).is_some_and(|(_, segment)| segment.0 > id) || {
             let fingerprint = fingerprint(record);
             in_log.iter().any(|version| version.fingerprint == fingerprint)

@@ -50,7 +50,7 @@ fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
 }
 
 #[test]
-fn what_found_no_room_holds_on_to_no_block() {
+fn compaction_without_room_holds_on_to_no_block() {
     let (db, kvs, _) = kvdb();
     (0..100u32).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 4000]).unwrap());
     db.ingest().unwrap();

@@ -10,8 +10,7 @@ use crate::types::key::key_hash;
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
 
-/// What the media hold, and what of it is needed, in bytes. Log segments that replay may need are
-/// needed.
+/// Bytes that the media hold, and how many of them are needed. Log segments that replay may need are needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpaceUse {
     pub(crate) used: u64,
@@ -19,23 +18,23 @@ pub(crate) struct SpaceUse {
 }
 
 impl SpaceUse {
-    /// Bytes used for each 100 that are live, rounded up: what is over a goal by little is over it.
+    /// Bytes used for each 100 that are live, rounded up, so that any excess over a goal counts.
     pub(crate) fn percent(self) -> u64 {
         (self.used * 100).div_ceil(self.live.max(1))
     }
 }
 
-/// What letting go of blocks frees, in bytes.
+/// Bytes that letting go of blocks frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Freed {
-    /// What is referred to in them, and has to be moved.
+    /// Bytes that are referred to in the blocks, and have to be moved.
     pub(crate) moved: u64,
     pub(crate) alone: u64,
-    /// The part of what goes when all others let go of it, too.
+    /// The part of the bytes that go when all others let go of them, too.
     pub(crate) together: u64,
 }
 
-/// Which blocks there are, and what refers to them.
+/// The blocks there are, and the references to them.
 pub(crate) struct Blocks<'v> {
     blocks: BTreeMap<BlockId, (&'v Arc<ValueBlock>, u64)>,
     /// Segments from this one on take all they have: replay may need them.
@@ -76,7 +75,7 @@ impl<'v> Blocks<'v> {
     }
 
     /// The garbage of blocks that goes when a root no longer refers to them. It goes with the last KVS that lets go
-    /// of a block: with the one that holds most of what lives there, or else each frees its part.
+    /// of a block: with the one that holds most of the live bytes there, or else each frees its part.
     pub(crate) fn freed_by(&self, root: &[Arc<Kvset>]) -> Freed {
         let mut own: BTreeMap<BlockId, (&ValueBlock, u64)> = BTreeMap::new();
         for (block, bytes) in root.iter().flat_map(|kvset| &kvset.blocks) {
@@ -95,8 +94,8 @@ impl<'v> Blocks<'v> {
         freed
     }
 
-    /// What it costs to collect `dead` bytes in `leaves` that are not known to be garbage yet, once they are: they lie
-    /// among as much that is needed as all the garbage does.
+    /// Cost, in bytes, to collect `dead` bytes in `leaves` that are not known to be garbage yet, once they are:
+    /// they lie among needed bytes in the same proportion as all the garbage.
     pub(crate) fn to_collect(&self, dead: u64, leaves: &[Leaf]) -> u64 {
         let (mut keys, mut alive, mut garbage) = (0, 0, dead);
         for leaf in leaves {
@@ -122,13 +121,13 @@ impl<'v> Blocks<'v> {
     }
 }
 
-/// What `kvsets`, newest first, hide in each other, in bytes.
+/// Bytes that `kvsets`, newest first, hide in each other.
 fn hidden_in(kvsets: &[Arc<Kvset>]) -> u64 {
     let older = kvsets.iter().enumerate().skip(1);
     older.map(|(n, kvset)| hidden_by(&kvsets[..n], kvset)).sum()
 }
 
-/// What `newer` kvsets hide in an older one, in bytes.
+/// Bytes that `newer` kvsets hide in an older one.
 fn hidden_by(newer: &[Arc<Kvset>], older: &Kvset) -> u64 {
     let (mut looked, mut hidden) = (0, 0);
     let counted = older.sample(|key| {
@@ -136,17 +135,17 @@ fn hidden_by(newer: &[Arc<Kvset>], older: &Kvset) -> u64 {
         looked += 1;
         hidden += u64::from(newer.iter().any(|kvset| kvset.may_hide(key, hash)));
     });
-    // What cannot be read is found when it is merged, and said there.
+    // Unreadable data is found, and reported, when it is merged.
     counted.map_or(0, |()| share(older.bytes(), hidden, looked))
 }
 
-/// `part` of `of` parts of a whole; what indexes say may be anything.
+/// `part` of `of` parts of a whole; the numbers of indexes may be anything.
 pub(crate) fn share(whole: u64, part: u64, of: u64) -> u64 {
     let share = u128::from(whole) * u128::from(part) / u128::from(of.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// What a root hides in itself and in the leaves, in bytes: by its keys, because the leaves have more.
+/// Bytes that a root hides in itself and in the leaves: by its keys, because the leaves have more.
 fn hidden_under(tree: &Tree) -> u64 {
     let mut hidden = hidden_in(&tree.root) + hidden_by_prefixes(tree);
     for kvset in &tree.root {
@@ -164,7 +163,7 @@ fn hidden_under(tree: &Tree) -> u64 {
     hidden.min(tree.kvsets().map(|kvset| kvset.bytes()).sum())
 }
 
-/// What the prefixes of a root hide in the leaves, in bytes: by the leaves' indexes.
+/// Bytes that the prefixes of a root hide in the leaves: by the leaves' indexes.
 fn hidden_by_prefixes(tree: &Tree) -> u64 {
     let prefixes = Prefixes::union(tree.root.iter().map(|kvset| &kvset.prefixes));
     if prefixes.is_empty() {
@@ -174,8 +173,8 @@ fn hidden_by_prefixes(tree: &Tree) -> u64 {
     leaves.map(|older| share(older.bytes(), older.hidden_percent(&prefixes), 100)).sum()
 }
 
-/// What is garbage when `hidden` bytes are hidden and of all that `kvsets` refer to some has expired:
-/// as if one had nothing to do with the other.
+/// Bytes of garbage when `hidden` bytes are hidden and a part of all that `kvsets` refer to has expired: as if one
+/// had nothing to do with the other.
 fn dead_in(kvsets: &[Arc<Kvset>], hidden: u64, now_ms: u64) -> u64 {
     let sum = |of: &dyn Fn(&Kvset) -> u64| kvsets.iter().map(|kvset| of(kvset)).sum::<u64>();
     let expired = sum(&|kvset| share(kvset.bytes(), kvset.expired_percent(now_ms), 100));

@@ -49,7 +49,7 @@ fn all_roots_together_make_a_spill_due_and_the_fullest_goes_first() {
 }
 
 #[test]
-fn who_writes_little_keeps_no_more_of_the_log_than_half_of_what_it_lies_on() {
+fn small_writers_keep_the_log_below_half_of_its_class() {
     let memory = |name, bytes| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, bytes, 512)) };
     let (capacity, staging) = (memory("c", 96 << 20), Some(memory("s", 4 << 20)));
     let devices = Devices { manifest: device("m"), capacity, staging };
@@ -78,7 +78,7 @@ fn who_writes_little_keeps_no_more_of_the_log_than_half_of_what_it_lies_on() {
 }
 
 #[test]
-fn what_scans_wait_for_comes_behind_what_writers_may_wait_for() {
+fn sort_for_scans_is_due_after_spill_for_writers() {
     let (db, kvs, _) = kvdb();
     ingest(&db, &kvs, 200);
     db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
@@ -227,7 +227,7 @@ fn where_space_is_short_leaves_are_merged_early_that_save_some() {
 }
 
 #[test]
-fn who_writes_nothing_for_a_while_has_a_quarter_spilled() {
+fn idle_root_spills_at_a_quarter() {
     let (db, kvs, clock) = kvdb();
     while db.engine.view.load().root_bytes() < db.engine.spill_bytes() / 4 {
         ingest(&db, &kvs, 200);

@@ -82,7 +82,7 @@ struct Share {
 /// Values get blocks of their own when a spill would read so many times their bytes besides them: it is
 /// one more write of them, and no more reads than they have bytes.
 const READ_IN_VAIN: u64 = 3;
-/// What one record that is read by itself costs to read besides it, in bytes.
+/// Bytes that reading one record by itself reads besides the record.
 const LONE_READ: u64 = 4096;
 
 impl Shares {
@@ -116,7 +116,7 @@ impl Shares {
             return if leave { own } else { Home::Log };
         };
         let between = self.bytes - bytes;
-        // A spill reads what lies between two records that are near each other, and else each alone.
+        // A spill reads the bytes between two records that are near each other, and else each alone.
         let in_vain = if between / records > GAP { records * LONE_READ } else { between };
         let thin = in_vain >= READ_IN_VAIN * bytes;
         let stays = (!thin).then_some(class);

@@ -18,7 +18,7 @@ fn kvs(id: u32) -> Edit {
 }
 
 #[test]
-fn what_was_committed_is_read_back_across_many_regions() {
+fn committed_edits_are_read_back_across_many_regions() {
     let device = device();
     let manifest = Manifest::create(device.clone(), [7; 16], vec![kvs(1)]).unwrap();
     for id in 2..600u32 {
@@ -50,7 +50,7 @@ fn records_are_overwritten_long_before_a_large_region_is_full() {
     let manifest = Manifest::create(device.clone(), [7; 16], vec![kvs(1)]).unwrap();
     let mut all = Vec::new();
     for (few, many) in [(1, 2), (2, 20_000)] {
-        // The state is large from the second time on, and then so is what follows its snapshots.
+        // The state is large from the second time on, and then so are the records that follow its snapshots.
         manifest.commit((few..many).map(kvs).collect()).unwrap();
         let before = manifest.written_bytes();
         for id in 30_000..31_000 {

@@ -122,7 +122,7 @@ fn every_flipped_bit_is_noticed_and_padding_means_nothing() {
     for Sample { name, mut bytes, meant, decode, .. } in samples() {
         let value = decode(&bytes).unwrap();
         for at in 0..bytes.len() {
-            // All bits of what carries fields; of the zeroes behind, one.
+            // All bits of bytes that carry fields; of the zeroes behind, one.
             let bits = if at < 512 { 0..8 } else { at % 8..at % 8 + 1 };
             for bit in bits {
                 bytes[at] ^= 1 << bit;

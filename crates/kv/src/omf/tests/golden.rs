@@ -1,8 +1,8 @@
 //! Annotated dumps of every structure: offset, bytes, field, meaning.
 //!
 //! The dumper walks the fields by the tables of the format and not by the decoders, so that an
-//! encoder and a decoder that change together are noticed. A dump is read back, too: what it shows
-//! must decode to the same value in every later build.
+//! encoder and a decoder that change together are noticed. A dump is read back, too: its bytes must decode to the
+//! same value in every later build.
 
 use std::fmt::Write as _;
 
@@ -128,7 +128,7 @@ impl<'a> Dump<'a> {
         self.number(8, "extent.count", "LBAs");
     }
 
-    /// What is left is zero.
+    /// Checks that all bytes left are zero.
     fn finish(mut self) -> String {
         let left = &self.bytes[self.at..];
         assert!(left.iter().all(|&byte| byte == 0), "only zeroes are left");

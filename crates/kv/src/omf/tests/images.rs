@@ -1,6 +1,6 @@
-//! Whole KVDBs with structures that were changed and whose checksums were made to fit: what a bug of ours,
-//! or somebody else, could have written. Opening, checking, reading and working on them may fail or give
-//! other data; it never panics, and takes no memory that no bytes stand behind.
+//! Whole KVDBs with structures that were changed and whose checksums were made to fit: images that a bug of ours,
+//! or somebody else, could have written. Opening, checking, reading and working on them may fail or give other
+//! data; it never panics, and takes no memory that no bytes stand behind.
 //!
 //! `ESKER_SOAK=600 cargo test --release -p esker-kv --lib mended -- --nocapture` goes on for 600 s.
 
@@ -91,7 +91,7 @@ fn build() -> Media {
     [&devices.manifest, &devices.capacity, devices.staging.as_ref().unwrap()].map(content)
 }
 
-/// A structure on a medium, and what makes its checksums fit.
+/// A structure on a medium, and the function that makes its checksums fit.
 struct Found {
     device: usize,
     at: usize,

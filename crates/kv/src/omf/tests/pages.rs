@@ -73,7 +73,7 @@ fn random_bytes(rng: &mut Rng, most: u64) -> Vec<u8> {
     bytes
 }
 
-/// Keys of one kind: what they share, how long they are, of which letters.
+/// Keys of one kind: their shared prefix, their length, their letters.
 struct Keys {
     prefix: Vec<u8>,
     longest: u64,

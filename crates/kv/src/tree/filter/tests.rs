@@ -28,7 +28,7 @@ fn expected_rate(bits_per_key: f64, probes: u8) -> f64 {
 }
 
 #[test]
-fn what_was_added_is_found_also_after_writing_and_reading() {
+fn added_keys_are_found_also_after_writing_and_reading() {
     for (keys, bits_per_key) in [(0, 10), (1, 1), (50, 10), (1000, 3), (20_000, 20)] {
         let filter = filter(keys, bits_per_key);
         let read = Filter::from_bytes(Vec::from(filter.as_bytes())).unwrap();

@@ -10,7 +10,7 @@ use crate::types::error::Result;
 use crate::values::ahead::run::{Run, WINDOW_MAX};
 use crate::values::ahead::{reads_of, under_way};
 
-/// What a walk has of the extents of a kvset.
+/// Pages that a walk has of the extents of a kvset.
 #[derive(Default)]
 pub(crate) struct PagesAhead {
     /// Which of the extents `run` is of.
@@ -47,7 +47,7 @@ impl PagesAhead {
     /// The bytes of the page at `offset`, to which the walk comes.
     ///
     /// # Errors
-    /// When it, or what was to be taken along, cannot be read.
+    /// When it, or the range to be taken along, cannot be read.
     pub(super) fn read(&mut self, keys: &KeyExtents, offset: u64, forward: bool) -> Result<&[u8]> {
         let (extent, start) = keys.place(offset);
         let allocation = &keys.extents[extent];
@@ -70,7 +70,7 @@ impl PagesAhead {
         if ahead > 0
             && let Some(reads) = reads_of(&mut self.in_flight, &allocation.media)
         {
-            // What cannot be read ahead is read when it is needed, and an error is one then.
+            // A page whose read-ahead fails is read when it is needed, and an error is one then.
             let _ = self.run.go_ahead(allocation, reads, (at, forward), ahead);
         }
         let mut reads = under_way(&mut self.in_flight, &allocation.media);

@@ -34,7 +34,7 @@ const FILTER_BITS: usize = 10;
 /// Pages are written in pieces of this size.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// What a key of a new kvset maps to: like [`Entry`], with the block by its id.
+/// Value of a key of a new kvset, or its tombstone: like [`Entry`], with the block by its id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NewEntry<'a> {
     Tombstone,
@@ -42,7 +42,7 @@ pub(crate) enum NewEntry<'a> {
     Stored { address: RecordAddress, value_size: u32, expiry: Expiry },
 }
 
-/// What stays the same for all kvsets of a KVDB.
+/// Parts that stay the same for all kvsets of a KVDB.
 pub(crate) struct Shop<'a> {
     pub(crate) classes: &'a Classes,
     pub(crate) cache: &'a Arc<PageCache>,
@@ -50,7 +50,7 @@ pub(crate) struct Shop<'a> {
     pub(crate) writes: &'a Writes,
 }
 
-/// A kvset under construction. Dropped unfinished, it frees what it took.
+/// A kvset under construction. Dropped unfinished, it frees its space.
 pub(crate) struct KvsetBuilder<'a> {
     shop: Shop<'a>,
     place: Place,
@@ -114,7 +114,7 @@ impl<'a> KvsetBuilder<'a> {
         }
     }
 
-    /// Adds an entry; keys ascend, if what they are read from is sound.
+    /// Adds an entry; keys ascend, if their source is sound.
     pub(crate) fn add(&mut self, key: &[u8], entry: NewEntry<'_>) -> Result<()> {
         if self.edit.entries > 0 && key <= &self.last_key[..] {
             let detail = format!("keys that do not ascend were read for kvset {}", self.edit.id);
@@ -143,7 +143,7 @@ impl<'a> KvsetBuilder<'a> {
         Ok(())
     }
 
-    /// Sets what it hides in older kvsets.
+    /// Sets the prefixes that it hides in older kvsets.
     pub(crate) fn hide(&mut self, prefixes: Prefixes) {
         self.prefixes = prefixes;
     }
@@ -178,7 +178,7 @@ impl<'a> KvsetBuilder<'a> {
     /// Appends bytes to the extents: all but the last are full.
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            // What is gathered at a time goes to one extent. What comes first waits for one: perhaps it is all.
+            // Bytes gathered at a time go to one extent. The first bytes wait for one: perhaps they are all.
             let wanted = self.shop.tuning.key_extent_bytes;
             let room = match self.keys.extents.is_empty() {
                 true => to_usize(round_up(wanted, PAGE_SIZE as u64)),
@@ -210,7 +210,7 @@ impl<'a> KvsetBuilder<'a> {
         Ok(to_usize(extent.bytes() - self.extent_used))
     }
 
-    /// Writes what was gathered, to new extents of up to `wanted` bytes where the last one is full.
+    /// Writes the gathered bytes, to new extents of up to `wanted` bytes where the last one is full.
     fn write_buf(&mut self, wanted: u64) -> Result<()> {
         while self.filled > 0 {
             let room = self.extent_room(wanted)?;
@@ -223,7 +223,7 @@ impl<'a> KvsetBuilder<'a> {
         Ok(())
     }
 
-    /// Writes what was gathered to the last extent. The buffer goes to the device and comes back.
+    /// Writes the gathered bytes to the last extent. The buffer goes to the device and comes back.
     fn write_to_extent(&mut self) -> Result<()> {
         let extent = self.keys.extents.last().expect("what was gathered has one");
         let padded = self.filled.next_multiple_of(to_usize(extent.media.lba_size.into()));
@@ -242,7 +242,7 @@ impl<'a> KvsetBuilder<'a> {
         self.edit.blocks.iter().map(|(id, _)| *id)
     }
 
-    /// Writes what is left, not yet flushed. `block` finds each of [`KvsetBuilder::block_ids`].
+    /// Writes the rest, not yet flushed. `block` finds each of [`KvsetBuilder::block_ids`].
     pub(crate) fn finish(
         mut self,
         block: impl Fn(BlockId) -> Arc<ValueBlock>,

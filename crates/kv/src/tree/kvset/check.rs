@@ -1,4 +1,4 @@
-//! Verifies a kvset as it lies on its medium: what `Kvdb::check` does with each.
+//! Verifies a kvset as it lies on its medium, as `Kvdb::check` does with each.
 
 use super::Kvset;
 use crate::omf::page::{Entry, PAGE_SIZE};
@@ -7,9 +7,9 @@ use crate::types::expiry::Expiries;
 use crate::types::key::key_hash;
 
 impl Kvset {
-    /// Reads all pages again, verifies them, and hands each entry to `each`. Returns how many entries that
-    /// were, and what is wrong. What the kvset counts is compared when nothing else is: it follows from what
-    /// is lost with a page.
+    /// Reads all pages again, verifies them, and hands each entry to `each`. Returns how many entries that were,
+    /// and the errors found. The kvset's own counts are compared when nothing else is wrong: a miscount follows
+    /// from the loss of a page.
     pub(crate) fn check(&self, mut each: impl FnMut(&[u8], Entry<'_>)) -> (u64, Vec<KvError>) {
         let mut wrong = Vec::new();
         let (mut last, mut key): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
@@ -23,7 +23,7 @@ impl Kvset {
                     continue;
                 }
             };
-            // One finding for a page: what is wrong with one key mostly is with the next.
+            // One finding for a page: a fault of one key mostly is one of the next, too.
             let mut bad = None;
             for slot in 0..page.count() {
                 page.key_to(slot, &mut key);
@@ -51,7 +51,7 @@ impl Kvset {
         (entries, wrong)
     }
 
-    /// What the kvset says of its keys and is not so, first things first.
+    /// Returns the first statement of the kvset about its keys that is false, first things first.
     fn miscounts(&self, last: &[u8], entries: u64, expiries: Expiries) -> Option<KvError> {
         let detail = if last != self.last_key() {
             "the page index has another last key".into()

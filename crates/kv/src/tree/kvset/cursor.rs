@@ -22,7 +22,7 @@ pub(crate) struct KvsetCursor {
     /// Where the entry goes on behind the key.
     tail: usize,
     key: Vec<u8>,
-    /// Bytes that `key` has of what all keys of the page begin with.
+    /// Bytes that `key` has of the prefix that all keys of the page share.
     prefix_size: usize,
     /// The page that holds the key that was aimed at.
     aimed: Option<u32>,

@@ -22,7 +22,7 @@
 //! Invariants
 //! 1. Words are written before a link leads to their node, and only links change then.
 //! 2. At each height, nodes ascend by KVS and key, newest first.
-//! 3. Only who holds `tail` writes.
+//! 3. Only the holder of `tail` writes.
 //!
 //! Its atomics are no choices of the scheduler in tests that have one: they would be nearly all of them.
 
@@ -49,13 +49,13 @@ const LINKS: usize = 7;
 /// Links of a node of one line, and of one of two: no node is higher.
 const LOW: usize = 2;
 const HEIGHT: usize = LOW + 2 * LINE;
-/// The number that is no node's: the end, and what is before the first one.
+/// The number that is no node's: the end, and the place before the first one.
 const NONE: u32 = 0;
 /// Chunks of lines are no smaller and no larger, in bytes.
 const LINES_LEAST: usize = 1 << 10;
 const LINES_MOST: usize = 64 << 10;
 
-/// What was written for the key: the kind of a node.
+/// Kind of a node: the change that was written for the key.
 const DELETE: u64 = 0;
 const PUT: u64 = 1;
 /// A put with its expiry behind the value.
@@ -72,7 +72,7 @@ pub(super) struct Position<'a> {
 }
 
 impl Position<'_> {
-    /// What most comparisons end with: the KVS, and the first bytes of the key.
+    /// Part of a position that decides most comparisons: the KVS, and the first bytes of the key.
     fn begin(&self) -> (KvsId, u64, u64) {
         let (first, second) = self.key.split_at(self.key.len().min(8));
         (self.kvs, head(first), head(second))
@@ -126,7 +126,7 @@ impl<T> Chunks<T> {
 pub(super) enum ChunkSource {
     /// Mappings, or the allocator: chunks of so many bytes.
     System(usize),
-    /// What lists before this one have given back.
+    /// Chunks that lists before this one have given back.
     Slab(Slab),
 }
 
@@ -208,7 +208,7 @@ impl<'a> ListEntry<'a> {
         self.bytes(0, self.key_size())
     }
 
-    /// What was written.
+    /// The change that was written.
     pub(super) fn written(&self) -> Written<'a> {
         let offset = self.word(OFFSET);
         let rest = || {
@@ -340,7 +340,7 @@ impl List {
         word.store(others | u64::from(next) << shift, Ordering::Release);
     }
 
-    /// The last node that is before what is looked for, and the one behind it. `pass` is told the last one at
+    /// The last node that is before the target, and the one behind it. `pass` is told the last one at
     /// each height.
     fn search(
         &self,
@@ -351,7 +351,7 @@ impl List {
         for height in (0..self.height.load(Ordering::Relaxed)).rev() {
             loop {
                 let next = self.link(node, height);
-                // What is not before it at one height need not be compared again at the next.
+                // A node that is not before it at one height need not be compared again at the next.
                 if next == behind || !self.entry(next).is_some_and(|next| is_before(&next)) {
                     behind = next;
                     break;
@@ -438,7 +438,7 @@ impl List {
     }
 }
 
-/// What was written for a key, and where its record is in the log.
+/// Change that was written for a key, and where its record is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written<'a> {
     /// `None` is a delete.

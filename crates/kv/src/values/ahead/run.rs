@@ -1,5 +1,5 @@
-//! A run: what a walk has of one allocation, through which it goes in order. The further it goes, the
-//! more is read at a time; from some way on, what comes next is under way before it is needed.
+//! A run: the windows that a walk has of one allocation, through which it goes in order. The further it goes, the
+//! more is read at a time; from some way on, the next reads are under way before they are needed.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ enum WindowState {
     Here(AlignedBuf),
 }
 
-/// What a walk has of one allocation.
+/// Windows that a walk has of one allocation.
 #[derive(Default)]
 pub(crate) struct Run {
     /// In the order of the walk.
@@ -48,7 +48,7 @@ impl Run {
         start == end
     }
 
-    /// What is left of the bytes from `start` to `end` behind those that it has, or that are on the way.
+    /// The rest of the bytes from `start` to `end` behind those that it has, or that are on the way.
     pub(crate) fn missing(&self, (start, end): (u64, u64), forward: bool) -> (u64, u64) {
         let (mut from, mut to) = (start, end);
         while from < to {
@@ -67,13 +67,13 @@ impl Run {
         self.windows.iter().any(|window| matches!(window.state, WindowState::UnderWay(_)))
     }
 
-    /// What all windows take in DRAM, in bytes: a buffer is larger than what it was asked for.
+    /// DRAM of all windows, in bytes: a buffer is larger than the size asked for.
     pub(crate) fn bytes(&self) -> u64 {
         self.windows.iter().map(RunWindow::bytes).sum()
     }
 
-    /// What to read for the bytes from `start` to `end`, which it does not have: twice as much each time
-    /// that goes on where it ends, `first` bytes otherwise, and at most `most`.
+    /// The range to read for the bytes from `start` to `end`, which it does not have: twice as much each time that
+    /// goes on where it ends, `first` bytes otherwise, and at most `most`.
     pub(crate) fn widen(
         &mut self,
         (start, end): (u64, u64),
@@ -115,8 +115,8 @@ impl Run {
         (window.state, window.skip) = (WindowState::Here(buf), skip);
     }
 
-    /// How much is to be had of what comes behind `at`, where the walk is: half of what that has come
-    /// through, up to `most` bytes. 0 when that is there, or not worth it yet.
+    /// How much is to be had of the bytes behind `at`, where the walk is: half of those that it has come through,
+    /// up to `most` bytes. 0 when that is there, or not worth it yet.
     pub(crate) fn ahead(
         &mut self,
         allocation: &Allocation,
@@ -207,7 +207,7 @@ impl Run {
         Ok(joined)
     }
 
-    /// Lets go of what a walk that is at `at` has left behind.
+    /// Lets go of windows that a walk at `at` has left behind.
     pub(crate) fn leave(&mut self, at: u64, forward: bool, mut reads: Option<&mut InFlight>) {
         let is_behind =
             |window: &RunWindow| if forward { window.end <= at } else { window.start >= at };
@@ -225,7 +225,7 @@ impl Run {
 }
 
 impl RunWindow {
-    /// What it takes in DRAM.
+    /// DRAM that it takes, in bytes.
     fn bytes(&self) -> u64 {
         match &self.state {
             WindowState::Here(buf) => buf.capacity() as u64,

@@ -3,7 +3,7 @@
 //! ahead of need.
 //!
 //! Invariants
-//! 1. An entry is at its home or behind it, with no empty slot between: removing moves up what follows.
+//! 1. An entry is at its home or behind it, with no empty slot between: removing moves up the entries that follow.
 //! 2. At most three quarters of the slots are in use, so that every search meets an empty one.
 
 use esker_base::prefetch;
@@ -21,7 +21,7 @@ struct IndexSlot {
 
 const EMPTY: IndexSlot = IndexSlot { hash: 0, place: None };
 
-/// Places by the hash of the key of what is there.
+/// Places by the hash of the key of the record there.
 #[derive(Default)]
 pub(super) struct Index {
     /// A power of two of slots, or none.
@@ -56,7 +56,7 @@ impl Index {
         }
     }
 
-    /// Makes the table as small as what is in it allows, if that halves it; whether it did.
+    /// Makes the table as small as its entries allow, if that halves it; whether it did.
     pub(super) fn shrink(&mut self) -> bool {
         let least = match self.len {
             0 => 0,

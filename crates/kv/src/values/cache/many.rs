@@ -1,4 +1,4 @@
-//! Reading several records at once: for cursors, and for who gets several keys.
+//! Reading several records at once: for cursors, and for callers that get several keys.
 
 use super::RecordCache;
 use super::shard::Shard;
@@ -58,7 +58,7 @@ impl RecordCache {
 }
 
 /// The indexes of the records, those of the first shard first. They are counted and dealt out: that
-/// takes a fraction of what comparing them would.
+/// takes a fraction of the time that comparing them would.
 fn in_order_of_shards(sought: &[Sought]) -> Vec<usize> {
     let mut ends = [0; SHARDS];
     sought.iter().for_each(|one| ends[one.shard()] += 1);

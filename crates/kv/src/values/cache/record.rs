@@ -65,7 +65,7 @@ pub(crate) enum Origin {
     Memtable,
 }
 
-/// What the cache has done and holds.
+/// Statistics of the cache: its work and its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordCacheStats {
     /// Reads that found their record.
@@ -82,7 +82,7 @@ pub(crate) struct RecordCacheStats {
     pub(crate) entries: u64,
     /// Memory in use: segments, index and ghost.
     pub(crate) bytes: u64,
-    /// What `bytes` may grow to.
+    /// Limit to which `bytes` may grow.
     pub(crate) capacity: u64,
 }
 

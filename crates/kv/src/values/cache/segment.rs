@@ -81,9 +81,9 @@ impl CachePlace {
 /// The two queues of S3-FIFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
-    /// For what was not seen before: a tenth of the memory.
+    /// For records not seen before: a tenth of the memory.
     Small,
-    /// For what was read again.
+    /// For records that were read again.
     Main,
 }
 

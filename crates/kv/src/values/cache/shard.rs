@@ -12,8 +12,8 @@
 //! 1. An index entry names a record in a slot in use, under the hash of its key. No two name the
 //!    same key. A record that no entry names is dead.
 //! 2. The newest segment of a queue is the one that is appended to.
-//! 3. In use but for the spare segment is at most the capacity less one segment: what is evicted
-//!    finds room for its survivors before its own room is free.
+//! 3. In use but for the spare segment is at most the capacity less one segment: an evicted segment finds room for
+//!    its survivors before its own room is free.
 
 use std::collections::VecDeque;
 
@@ -215,7 +215,7 @@ impl Shard {
         place.is_some()
     }
 
-    /// Changes the capacity, and frees what is too much; false when it has evicted a few segments of it and is to
+    /// Changes the capacity, and frees the excess; false when it has evicted a few segments of it and is to
     /// be called again. `evicted` is how many these calls have evicted together.
     pub(super) fn set_capacity(&mut self, capacity: usize, evicted: &mut usize) -> bool {
         self.capacity = limit(capacity);
@@ -224,7 +224,7 @@ impl Shard {
         let most = *evicted + AT_ONCE;
         while !self.fits(0) {
             if *evicted == most {
-                // As much as there is: who takes in a record meanwhile does not evict all the rest for it.
+                // As much as there is: an insert meanwhile does not evict all the rest.
                 self.capacity = self.used() - self.segments.spare_bytes() + SEGMENT;
                 return false;
             }
@@ -245,7 +245,7 @@ impl Shard {
         true
     }
 
-    /// What this shard has done and holds.
+    /// The statistics of this shard: its work and its content.
     pub(super) fn stats(&self) -> RecordCacheStats {
         RecordCacheStats {
             hits: self.hits,
@@ -294,8 +294,8 @@ impl Shard {
         self.ghost.fit(self.index.slots());
     }
 
-    /// What index and ghost may need to grow: the old table is there until the new one, twice as
-    /// large, is filled, and the ghost is half as large as the table.
+    /// Bytes that index and ghost may need to grow: the old table is there until the new one, twice as large, is
+    /// filled, and the ghost is half as large as the table.
     fn index_growth(&self) -> usize {
         (3 * self.index.bytes()).max(1024)
     }
@@ -381,8 +381,8 @@ impl Shard {
     }
 }
 
-/// What is left of a capacity when the tables of slots, about 100 bytes a segment, are paid for,
-/// and no more than a shard can name.
+/// Rest of a capacity, in bytes, when the tables of slots, about 100 bytes a segment, are paid for, and no more
+/// than a shard can name.
 fn limit(capacity: usize) -> usize {
     (capacity - capacity / 512).min(SLOTS_MAX * SEGMENT)
 }

@@ -1,4 +1,4 @@
-//! The cache against plain oracles: a map for what it returns, policies of `base` for how much.
+//! The cache against plain oracles: a map for the values that it returns, policies of `base` for how many.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn get(cache: &RecordCache, n: u64, out: &mut Vec<u8>) -> bool {
     cache.get(hash(n), at(n), Seqno(1), out)
 }
 
-/// What a reader of a tree of this age gets, in which no kvset has a filter that would help.
+/// Value that a reader of a tree of this age gets, in which no kvset has a filter that would help.
 fn newest(cache: &RecordCache, n: u64, age: u64) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     with_key(n, |key| cache.newest(key, Seqno(age), |_| false, &mut out)).then_some(out)
@@ -76,8 +76,8 @@ fn fits(cache: &RecordCache) {
     }
 }
 
-/// What is known of a record: its contents by version, which stay what they are; and as of which age
-/// each was last the newest.
+/// Known history of a record: its contents by version, which never change; and as of which age each was last the
+/// newest.
 #[derive(Default)]
 struct History {
     contents: Vec<Vec<u8>>,
@@ -211,7 +211,7 @@ fn an_age_is_raised_by_whoever_knows_more_and_lowered_by_nobody() {
 }
 
 #[test]
-fn what_expires_is_found_by_its_address_alone() {
+fn expiring_record_is_found_by_its_address_alone() {
     let cache = RecordCache::new(16 * MIB);
     let version = Version { address: at(1), age: Seqno(10), expires: true };
     assert!(with_key(1, |key| cache.insert(key, &version, &[b"one"], Origin::Medium)));
@@ -297,7 +297,7 @@ fn a_smaller_capacity_comes_a_few_segments_at_a_time() {
             "{before} bytes and then {now}"
         );
         before = now;
-        // Nor does who comes in between evict all the rest.
+        // Nor does an insert in between evict all the rest.
         (0..20).for_each(|n| _ = insert(&cache, 1_000_000 + 100 * calls + n, &[&[7; 900]]));
         assert!(before.abs_diff(used()) <= 8 * to_u64(SEGMENT));
     }
@@ -351,7 +351,7 @@ fn a_scan_of_cold_records_leaves_the_hot_ones() {
     for _ in 0..4 {
         (0..15_000).for_each(|n| _ = read(&cache, n));
     }
-    (100_000..400_000).for_each(|n| _ = read(&cache, n)); // ten times what the cache holds
+    (100_000..400_000).for_each(|n| _ = read(&cache, n)); // ten times the content of the cache
     let kept = kept(&cache, 0..15_000);
     assert!(kept > 14_500, "{kept} of 15,000 survived the scan");
 }
@@ -372,7 +372,7 @@ fn a_record_that_comes_back_soon_stays() {
 #[test]
 fn keys_with_the_same_hash_are_different_records() {
     let mut seen = BTreeMap::new();
-    // What is left of it in the index of a shard.
+    // The part of the hash that the index of a shard keeps.
     let seen_by_index = |n| hash(n) & 0xf_ffff_ffff;
     let twins = (0..).find_map(|n| seen.insert(seen_by_index(n), n).map(|other| [other, n]));
     let [a, b] = twins.expect("36 bits collide among a million keys");
@@ -478,8 +478,8 @@ impl Slots {
     }
 }
 
-/// The cache evicts whole segments, so it cannot follow a policy that names single records. What that
-/// costs is held against such policies with as many records.
+/// The cache evicts whole segments, so it cannot follow a policy that names single records. The cost of that is
+/// held against such policies with as many records.
 #[test]
 fn evicting_by_segments_costs_next_to_no_hits() {
     const RECORDS: u64 = 60_000;

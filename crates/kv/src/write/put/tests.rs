@@ -6,7 +6,7 @@ use crate::testing::{device, kvdb, kvdb_on, small_blocks};
 use esker_base::{Clock, thread};
 
 #[test]
-fn who_waits_for_another_writer_is_counted() {
+fn wait_for_another_writer_is_counted() {
     let (db, kvs, clock) = kvdb();
     // The put may come late to the lock: then it has not waited, and tries again.
     for _ in 0..1000 {
@@ -26,7 +26,7 @@ fn who_waits_for_another_writer_is_counted() {
 }
 
 #[test]
-fn who_has_waited_long_comes_before_who_asks_again() {
+fn fair_unlock_hands_lock_to_waiter() {
     let (db, kvs, _) = kvdb();
     let engine = &db.engine;
     let comes_first = |until_it_sleeps: Duration| {
@@ -48,7 +48,7 @@ fn who_has_waited_long_comes_before_who_asks_again() {
 }
 
 #[test]
-fn who_waits_for_space_gives_up_while_others_go_on() {
+fn writer_without_space_gives_up_while_others_go_on() {
     let (db, _, clock) = kvdb();
     let engine = &db.engine;
     let full =
@@ -68,7 +68,7 @@ fn who_waits_for_space_gives_up_while_others_go_on() {
 }
 
 #[test]
-fn who_waits_for_space_does_not_wait_for_key_pages_to_be_loaded() {
+fn writer_without_space_waits_for_no_preload() {
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
     let (db, kvs, _) = kvdb_on(devices.clone(), small_blocks());
     (0..10_000u64).for_each(|n| kvs.put(&n.to_be_bytes(), b"v").unwrap());
@@ -106,7 +106,7 @@ fn a_delete_that_finds_no_room_is_not_told_to_delete() {
 }
 
 #[test]
-fn who_waits_for_a_segment_that_another_opens_is_counted() {
+fn wait_for_an_opening_segment_is_counted() {
     let (db, kvs, _) = kvdb();
     (0..20).for_each(|_| kvs.put(b"k", &[7; 1000]).unwrap());
     {

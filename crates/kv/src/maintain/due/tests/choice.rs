@@ -132,7 +132,7 @@ fn kvsets_of_a_leaf_are_merged_the_sooner_the_fuller_its_medium_is() {
         let due = situation(bench, &view, used).due();
         due.iter().any(|job| matches!(job, Job::Compact { leaf: LEAF, .. }))
     };
-    // They hold the same keys: what is newer hides what is older.
+    // They hold the same keys: newer values hide older ones.
     for _ in 0..most - 1 {
         kvsets.push(bench.kvset(LEAF, b'a', 500));
         assert!(!due(&bench, &kvsets, 69), "{} kvsets", kvsets.len());
