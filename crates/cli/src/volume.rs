@@ -60,13 +60,13 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
             let body = json!({ "snapshot": to });
             shown(ask(&snapshot.pool, how, "POST", &format!("{path}/rollback"), body)?, &how.at)
         }
-        VolumeCommand::Delete { volume, keep, how } => {
+        VolumeCommand::Delete { volume, keep, force, how } => {
             let (path, body) = match volume.snapshot {
                 Some(_) => {
                     let (path, snapshot) = parts(volume)?;
-                    (format!("{path}/snapshots/{snapshot}"), json!({}))
+                    (format!("{path}/snapshots/{snapshot}"), json!({ "force": force }))
                 }
-                None => (path(volume)?, json!({ "keep_secs": keep })),
+                None => (path(volume)?, json!({ "keep_secs": keep, "force": force })),
             };
             let answer = ask(&volume.pool, how, "DELETE", &path, body)?;
             tell(answer, how.at.json, |view: &DeletedView| format!("{} is deleted\n", view.deleted))

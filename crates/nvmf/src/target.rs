@@ -149,6 +149,16 @@ impl Target {
         self.shared.admission.hosts()
     }
 
+    /// The hosts that are connected now to this subsystem, by NQN.
+    #[must_use]
+    pub fn hosts_of(&self, nqn: &str) -> BTreeSet<String> {
+        let controllers = self.shared.controllers.lock();
+        let is_its = |one: &&Arc<controller::Controller>| {
+            one.subsystem.as_ref().is_some_and(|its| its.nqn == nqn) && !one.is_gone()
+        };
+        controllers.values().filter(is_its).map(|one| one.host.nqn.clone()).collect()
+    }
+
     /// Returns its counters.
     #[must_use]
     pub fn metrics(&self) -> TargetMetrics {

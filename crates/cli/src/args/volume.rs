@@ -167,6 +167,9 @@ pub(crate) enum VolumeCommand {
         /// How long it can be restored, such as 90s, 10min, 2h or 7d; 0 deletes it at once
         #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse::span_secs)]
         keep: u64,
+        /// Although hosts are connected to it, or it is attached here: they lose it
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         how: Change,
     },

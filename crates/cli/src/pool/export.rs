@@ -111,6 +111,26 @@ impl Exports {
         exported(&self.pool).into_iter().map(view).collect()
     }
 
+    /// Hosts that are connected now to a volume or one of its snapshots, or to this snapshot alone; each with what it is
+    /// connected to.
+    pub(crate) fn connected(
+        &self,
+        volume: &VolumeInfo,
+        snapshot: Option<&str>,
+    ) -> Vec<(String, String)> {
+        let mut exported: Vec<Option<String>> =
+            Hosts::of(volume).0.into_iter().map(|host| host.snapshot).collect();
+        exported.sort();
+        exported.dedup();
+        exported.retain(|its| snapshot.is_none() || its.as_deref() == snapshot);
+        let of = |its: Option<String>| {
+            let subsystem = nqn(self.pool.name(), &volume.name, its.as_deref());
+            let hosts = self.target.hosts_of(&subsystem).into_iter();
+            hosts.map(move |host| (host, subsystem.clone())).collect::<Vec<_>>()
+        };
+        exported.into_iter().flat_map(of).collect()
+    }
+
     /// Hosts that cannot use what they may.
     pub(crate) fn alarms(&self) -> Vec<AlarmView> {
         let pool = self.pool.name();

@@ -100,6 +100,16 @@ requests! {
     DeleteVolume {
         /// For how many seconds it can be restored; a day where nothing is said, and 0 deletes it at once.
         keep_secs: Option<u64>,
+        /// It may be in use: hosts that are connected lose it.
+        #[serde(default)]
+        force: bool,
+    }
+
+    /// How a snapshot is deleted.
+    DeleteSnapshot {
+        /// It may be in use: hosts that are connected lose it.
+        #[serde(default)]
+        force: bool,
     }
 
     /// A snapshot that is to be made.

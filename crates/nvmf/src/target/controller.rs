@@ -123,6 +123,11 @@ impl Controller {
         }
     }
 
+    /// Its admin connection has ended, or is about to.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
     pub(crate) fn is_discovery(&self) -> bool {
         self.subsystem.is_none()
     }

@@ -3,6 +3,7 @@
 use esker_base::ErrorKind;
 use esker_base::units::human_bytes;
 use esker_stack::OpenPool;
+use esker_stack::served::OPENER;
 use esker_volume::{VolumeError, VolumeInfo, VolumeOptions};
 
 use super::route::Outcome::{Did, Would};
@@ -13,8 +14,8 @@ use crate::pool::hosts::{HostView, Hosts};
 use crate::pool::operations::Goal;
 use crate::pool::refusal::Refusal;
 use crate::pool::request::{
-    AddHost, ChangeVolume, CloneSnapshot, CreateSnapshot, CreateVolume, DeleteVolume, Nothing,
-    Rollback,
+    AddHost, ChangeVolume, CloneSnapshot, CreateSnapshot, CreateVolume, DeleteSnapshot,
+    DeleteVolume, Nothing, Rollback,
 };
 use crate::pool::served::Served;
 use crate::pool::view::{ExportView, SnapshotView, VolumeView};
@@ -160,6 +161,53 @@ fn gone<T>(result: Result<T, VolumeError>, call: &Call<'_>) -> Result<Option<T>,
     }
 }
 
+/// Hosts that are connected to a volume or one of its snapshots, or to this snapshot alone; each with its subsystem. None
+/// to a volume that is not there, or is in the trash.
+fn users(served: &Served, volume: &str, snapshot: Option<&str>) -> Vec<(String, String)> {
+    let Some(exports) = &served.exports else { return Vec::new() };
+    let Ok(info) = served.pool.show(volume) else { return Vec::new() };
+    exports.connected(&info, snapshot)
+}
+
+/// Refuses to delete what is in use.
+fn check_unused(name: &str, users: &[(String, String)]) -> Result<(), Refusal> {
+    if users.is_empty() {
+        return Ok(());
+    }
+    let (here, hosts): (Vec<_>, Vec<_>) =
+        users.iter().partition(|(host, _)| host.starts_with(OPENER));
+    let mut whys: Vec<String> = hosts
+        .iter()
+        .map(|(host, nqn)| {
+            format!(
+                "host {host} is connected (there: nvme disconnect -n {nqn}, or esker detach DIRECTORY)"
+            )
+        })
+        .collect();
+    if !here.is_empty() {
+        let by = here.iter().map(|(host, _)| host.as_str()).collect::<Vec<_>>().join(", ");
+        whys.push(format!(
+            "it is attached, or open in a process, as {by} (esker detach DIRECTORY, or end that process)"
+        ));
+    }
+    let why = format!(
+        "{name} is in use: {}; detach it first, or say force (--force), and they lose it",
+        whys.join("; ")
+    );
+    Err(Refusal::new(ErrorKind::Conflict, why))
+}
+
+/// Who would lose it.
+fn losing(users: &[(String, String)]) -> String {
+    match users {
+        [] => String::new(),
+        _ => {
+            let hosts: Vec<&str> = users.iter().map(|(host, _)| host.as_str()).collect();
+            format!("; it is in use, and {} would lose it", hosts.join(", "))
+        }
+    }
+}
+
 fn delete(
     served: &Served,
     call: &Call<'_>,
@@ -167,6 +215,10 @@ fn delete(
 ) -> Result<Outcome<DeletedView>, Refusal> {
     let pool = &served.pool;
     let name = call.name(0);
+    let users = users(served, name, None);
+    if !asked.force {
+        check_unused(name, &users)?;
+    }
     if asked.dry_run {
         let is_meant = |one: &&VolumeInfo| {
             one.name == name && (one.trashed_until.is_none() || asked.keep_secs == Some(0))
@@ -178,7 +230,10 @@ fn delete(
             None => pool.show(name)?.snapshots.len(),
         };
         let freed = human_bytes(pool.if_deleted(name, None)?);
-        return Ok(Would(format!("delete {name} and its {count} snapshots, which frees {freed}")));
+        let lose = losing(&users);
+        return Ok(Would(format!(
+            "delete {name} and its {count} snapshots, which frees {freed}{lose}"
+        )));
     }
     let keep_secs = asked.keep_secs.unwrap_or(KEEP_SECS);
     let deleted = gone(pool.delete_volume(name, keep_secs), call)?;
@@ -227,14 +282,19 @@ fn snapshot(
 fn delete_snapshot(
     served: &Served,
     call: &Call<'_>,
-    asked: Nothing,
+    asked: DeleteSnapshot,
 ) -> Result<Outcome<DeletedView>, Refusal> {
     let pool = &served.pool;
     let (volume, snapshot) = (call.name(0), call.name(1));
+    let users = users(served, volume, Some(snapshot));
+    if !asked.force {
+        check_unused(&format!("{volume}@{snapshot}"), &users)?;
+    }
     if asked.dry_run {
         has_snapshot(&pool.show(volume)?, snapshot)?;
         let freed = human_bytes(pool.if_deleted(volume, Some(snapshot))?);
-        return Ok(Would(format!("delete {volume}@{snapshot}, which frees {freed}")));
+        let lose = losing(&users);
+        return Ok(Would(format!("delete {volume}@{snapshot}, which frees {freed}{lose}")));
     }
     let deleted = gone(pool.delete_snapshot(volume, snapshot), call)?;
     let goal = if deleted.is_some() { Goal::Swept } else { Goal::Reached };
