@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 
-use common::tank::{HOST, Running, Tank};
+use common::tank::{HOST, Tank};
 use common::{Scratch, run, text};
 use esker_base::{AlignedBuf, Clock, Lba};
 use esker_device::{Create, Device, Port};
@@ -227,70 +227,6 @@ fn forecasts_are_told_and_come_true() {
     );
     assert!(tank.ask("pool operations tank").succeeds().out().contains("bye"));
     tank.ask("pool operations tank --id none").fails(66, &["no operation 'none'"]);
-    assert_eq!(running.end(), Some(0));
-}
-
-/// A pool of three drives of 96 MiB that two volumes fill so far that two drives would not do.
-fn filled() -> (Tank, Running) {
-    let tank = Tank(Scratch::new());
-    let drives = tank.drives();
-    drives.iter().for_each(|path| File::create(path).unwrap().set_len(96 << 20).unwrap());
-    let mut args = vec!["pool", "create", "tank", "--chunk", "256KiB", "--log", "4MiB"];
-    args.extend(drives.iter().map(String::as_str));
-    run(args).succeeds();
-    let running = tank.serve();
-    for (name, mib) in [("db", 40), ("filler", 50)] {
-        tank.ask(&format!("volume create tank/{name} --size 64MiB --no-compression")).succeeds();
-        let volume = open(&format!("volume:tank/{name}?socket={}", tank.socket()));
-        let mut port = Port::open(&*volume, 1).unwrap();
-        for at in 0..mib {
-            let mut buf = AlignedBuf::zeroed(1 << 20);
-            buf.fill(1 + at);
-            port.write(Lba(256 * u64::from(at)), buf, None).unwrap();
-        }
-    }
-    (tank, running)
-}
-
-#[test]
-fn drive_is_retired_where_others_have_room_and_may_stay_after_all() {
-    let (tank, running) = filled();
-    let before = tank.json("pool status tank");
-    let words = ["drive 1 cannot be taken out", "have room for", "add a drive of"];
-    tank.ask("pool retire tank 1 --dry-run").fails(73, &words);
-    tank.ask("pool retire tank 1").fails(73, &words);
-    let (status, answer) = tank.request("POST /v1/drives/1/retire", "{}");
-    assert_eq!((status.as_str(), &answer["error"]["code"]), ("507", &"NO_SPACE".into()));
-    let after = tank.json("pool status tank");
-    assert_eq!(
-        (&after["epoch"], &after["members"][1]["state"]),
-        (&before["epoch"], &"online".into())
-    );
-    tank.ask("volume delete tank/filler").succeeds();
-    tank.ask("pool retire tank 1").fails(73, &["'filler' is in the trash"]);
-    tank.ask("volume delete tank/filler --keep 0 --wait").succeeds();
-    // It is called off while it is being emptied.
-    tank.ask("pool retire tank 1 --dry-run").succeeds();
-    tank.ask("pool retire tank 1 --operation leave").succeeds();
-    tank.ask("pool retire tank 1 --cancel --dry-run").succeeds();
-    let said = tank.ask("pool retire tank 1 --cancel").succeeds().out();
-    assert!(said.contains("drive 1 of tank stays"), "{said}");
-    tank.ask("pool retire tank 1 --cancel").succeeds();
-    assert_eq!(tank.json("pool operations tank --id leave")["state"], "cancelled");
-    let status = tank.json("pool status tank");
-    assert_eq!(status["members"][1]["state"], "online");
-    assert_eq!(status["space"]["usable"], before["space"]["usable"]);
-    // And then it goes.
-    tank.ask("pool retire tank 1 --wait").succeeds();
-    let status = tank.json("pool status tank");
-    assert_eq!(
-        (&status["members"][1]["state"], &status["state"]),
-        (&"retired".into(), &"online".into())
-    );
-    tank.ask("pool retire tank 1 --cancel").fails(77, &["retired already", "`add`"]);
-    let volume = open(&format!("volume:tank/db?socket={}", tank.socket()));
-    assert!((0..40).all(|at| read(&*volume, 256 * u64::from(at)) == 1 + at));
-    drop(volume);
     assert_eq!(running.end(), Some(0));
 }
 
