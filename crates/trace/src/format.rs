@@ -81,6 +81,13 @@ impl Format {
         }
     }
 
+    /// Whether requests carry the times at which they were recorded. Readers of the other formats put requests at equal
+    /// distances.
+    #[must_use]
+    pub fn has_times(self) -> bool {
+        !matches!(self, Format::Lis | Format::U32le)
+    }
+
     /// The bytes of a unit of address where the format does not say: `None` where it does.
     #[must_use]
     pub fn default_unit_bytes(self) -> Option<u64> {

@@ -19,3 +19,13 @@ pub(super) fn requests(load: &TraceLoad) -> Result<Vec<Request>, LabError> {
         }
     }
 }
+
+/// Whether the requests of a trace carry times.
+pub(super) fn have_times(source: &TraceSource) -> Result<bool, LabError> {
+    match source {
+        TraceSource::Database(_) => Ok(true),
+        TraceSource::Files { files, .. } => {
+            Ok(Trace::open(files, &Options::default())?.format().has_times())
+        }
+    }
+}

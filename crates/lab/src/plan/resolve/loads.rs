@@ -16,7 +16,7 @@ use crate::device_load::{Job, Pattern, Size, Timing};
 use crate::plan::drive::scaled;
 use crate::plan::file::{Asked, File, Mix, Refusal, Streams, Time, TraceOf, Wrong, Ycsb};
 use crate::plan::inputs::{EngineLoad, Load, StreamsLoad, TraceLoad, TraceSource};
-use crate::plan::requests::requests;
+use crate::plan::requests::{have_times, requests};
 use crate::plan::surroundings::Surroundings;
 
 /// The least memory of the engine.
@@ -391,8 +391,15 @@ fn trace(of: &TraceOf, seed: u64, traces: &mut Traces<'_>) -> Result<(Load, Opti
         TraceSource::Files { .. } => "files",
         TraceSource::Database(_) => "database",
     };
-    let recorded = traces.recorded_s(&load).map_err(|error| wrong(key, error.to_string()))?;
-    let recorded = Some(recorded).filter(|seconds| *seconds > 0.0);
+    let of_trace = |error: LabError| wrong(key, error.to_string());
+    let has_times = have_times(&load.source).map_err(of_trace)?;
+    if matches!(load.timing, Timing::Recorded(_)) && !has_times {
+        let why =
+            "a trace of this format has no times: leave it out, and requests are replayed in order";
+        return Err(wrong("faster", why.to_owned()).into());
+    }
+    let recorded = traces.recorded_s(&load).map_err(of_trace)?;
+    let recorded = Some(recorded).filter(|seconds| has_times && *seconds > 0.0);
     Ok((Load::Trace(Box::new(load)), recorded))
 }
 

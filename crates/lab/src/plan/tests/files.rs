@@ -85,6 +85,23 @@ fn missing_traces_and_variables_are_not_found() {
 }
 
 #[test]
+fn traces_without_times_tell_no_life_and_are_replayed_in_order_only() {
+    let scratch = std::env::temp_dir().join(format!("esker-plan-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).unwrap();
+    let file = scratch.join("a.lis");
+    std::fs::write(&file, "10 1 0 1\n20 8 0 2\n10 1 0 3\n").unwrap();
+    let plan = |more: &str| {
+        let load = format!("[trace]\nfiles = [\"{}\"]\n{more}\n[[alt", file.display());
+        READS.replace("[mix]\nreads = 100\nbytes = \"8MiB\"\n\n[[alt", &load)
+    };
+    let (in_order, in_time) = (read(&plan("")), read(&plan("faster = 1")));
+    std::fs::remove_dir_all(&scratch).unwrap();
+    assert!(in_order.unwrap().0.cases.iter().all(|case| case.recorded_s.is_none()));
+    let why = in_time.err().unwrap().to_string();
+    assert!(why.starts_with("plan.toml:9: ") && why.contains("has no times"), "{why}");
+}
+
+#[test]
 fn a_device_is_no_part_of_itself() {
     let text = READS.replace("device = \"fast\"", "device = \"a\"")
         + "[stripe.a]\ndrives = [\"b\"]\n[stripe.b]\ndrives = [\"a\"]\n";
