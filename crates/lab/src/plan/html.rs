@@ -75,7 +75,10 @@ impl PlanReport {
             dots: vec![Dot::new(0, *value)],
         };
         let rows = known.iter().map(row).collect();
-        let title = format!("{name}: from {} to {}", unit.show(least), unit.show(most));
+        let title = match (unit.show(least), unit.show(most)) {
+            (least, most) if least == most => format!("All have the same {name}: {most}"),
+            (least, most) => format!("The {name} is {least} to {most}"),
+        };
         Some(Chart::new(title, Dots::new(Axis::linear(name, unit), [name], rows)))
     }
 
