@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use esker_report::{Axis, Cell, Chart, Dot, DotRow, Dots, Page, Section, Table, Unit};
+use esker_report::{Cell, Page, Section, Table};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -35,9 +35,6 @@ const LIST_MOST: usize = 16;
 const NAMED_MOST: usize = 32;
 /// Fields that say where and how, and are no figures.
 const NOT_FIGURES: [&str; 5] = ["environment", "command", "format", "series", "course"];
-/// What the page draws at most.
-const DRAWN_MOST: usize = 24;
-
 /// A figure of both runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
@@ -71,11 +68,11 @@ impl Change {
 /// Two runs beside each other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What was run, by the later one.
+    /// The title of the later run.
     pub title: String,
     /// The commands, the earlier one first.
     pub commands: [String; 2],
-    /// What differs between the machines and builds: name, before, after.
+    /// Differences between the machines and builds: name, before, after.
     pub environment: Vec<(String, String, String)>,
     /// Figures that both have and that differ by as much as asked for, farthest first; those that were 0, or are, last.
     pub changes: Vec<Change>,
@@ -188,26 +185,12 @@ impl Comparison {
         serde_json::to_string_pretty(self).expect("every field has a JSON form")
     }
 
-    /// As a page: what changed most, then all that changed.
+    /// As a page: all that changed, the farthest first.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new(format!("Two runs compared: {}", self.title), self.headline());
         page.command = self.commands.join("\nthen\n");
         let mut section = Section::new("Figures that changed");
-        let drawn = self.changes.iter().filter_map(|change| Some((change, change.ratio()?)));
-        let rows: Vec<DotRow> = drawn
-            .filter(|(_, ratio)| *ratio > 0.0)
-            .take(DRAWN_MOST)
-            .map(|(change, ratio)| DotRow {
-                name: change.figure.clone(),
-                dots: vec![Dot::new(0, ratio)],
-            })
-            .collect();
-        if !rows.is_empty() {
-            let axis = Axis::linear("the second run over the first", Unit::Plain);
-            let title = format!("{} figures that changed most", rows.len());
-            section.charts(vec![Chart::new(title, Dots::new(axis, ["second over first"], rows))]);
-        }
         let mut table = Table::new(["figure", "first", "second", "second over first"]);
         for change in &self.changes {
             table.row([
