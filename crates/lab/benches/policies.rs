@@ -3,10 +3,10 @@
 //!
 //! `cargo bench -p esker-lab --bench policies -- FOLDER... [NAME]`
 //!
-//! Every file of the folders that is a trace is taken, or those whose name begins so (the
-//! files of a trace by processor, `NAME.blktrace.0` and so on, are one), at caches of 5, 10, 20 and 40 % of what it
-//! touches, as one set and in sets of 16 MiB. A case counts for the means where the optimum is more than one in a
-//! hundred below LRU; how far the default falls behind LRU, and behind the best, is of every case.
+//! Every trace of the folders is taken, or those whose name begins so (the files of a trace by processor,
+//! `NAME.blktrace.0` and so on, are one), at caches of 5, 10, 20 and 40 % of its footprint, as one set and in sets of
+//! 16 MiB. A case counts for the means where the optimum is more than one in a hundred below LRU; how far the default
+//! falls behind LRU, and behind the best, is of every case.
 //!
 //! Traces that played a part in the choice of the default's rules and constants are added up together, those that were
 //! left out of it by folder.
@@ -25,10 +25,10 @@ use esker_trace::{Op, Options};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the default is compared with.
+/// Policies that the default is compared with.
 const OTHERS: [Kind; 7] =
     [Kind::Lru, Kind::TwoQ, Kind::Arc, Kind::Lirs, Kind::S3Fifo, Kind::Sieve, Kind::WTinyLfu];
-/// What is shown as well: LRU with insertion at this percentile.
+/// Percentile of insertion of an LRU that is shown as well.
 const MID_POINT: u8 = 75;
 const PERCENTS: [u64; 4] = [5, 10, 20, 40];
 /// The default's rules and constants were chosen on these.
@@ -107,7 +107,7 @@ struct Sum {
     closed: BTreeMap<String, f64>,
     best: f64,
     regret: f64,
-    /// Cases in which the default misses more often than LRU: what it closes of the gap, and which one it is.
+    /// Cases in which the default misses more often than LRU: the share of the gap that it closes, and the case.
     behind: Vec<(f64, String)>,
 }
 

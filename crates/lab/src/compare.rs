@@ -40,9 +40,9 @@ const NOT_FIGURES: [&str; 5] = ["environment", "command", "format", "series", "c
 pub struct Change {
     /// The way that leads to it, parts joined by ` / `.
     pub figure: String,
-    /// What it was.
+    /// Value in the first run.
     pub before: f64,
-    /// What it is.
+    /// Value in the second run.
     pub after: f64,
 }
 
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_little_is_counted_and_equal_runs_have_no_change() {
+    fn little_changes_are_counted_and_equal_runs_have_none() {
         let found = Comparison::of(BEFORE, &after("51.0", "\"errors\": 0"), 0.05).unwrap();
         assert_eq!((found.changes.len(), found.alike), (0, 3));
         let found = Comparison::of(BEFORE, BEFORE, 0.0).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`job`] | [`Job`]: what the load is |
+//! | [`job`] | [`Job`]: parameters of the load |
 //! | `requests` | the next request, and when it is due |
 //! | `client` | a thread that keeps a queue pair full, and times what comes back |
 //! | [`report`] | [`LoadReport`], as text and JSON |
@@ -36,7 +36,7 @@ pub use job::{Job, Pattern, Size, Timing};
 pub use report::LoadReport;
 use requests::{Generated, Replayed, Requests};
 
-/// What the load comes from.
+/// Origin of the requests of a load.
 pub enum Source {
     /// The job's own mix.
     Mix,
@@ -54,7 +54,7 @@ pub struct Target {
     pub model: Option<Ssd>,
 }
 
-/// Runs the load. `stop` ends it early when it becomes true; what was measured until then is reported.
+/// Runs the load. `stop` ends it early when it becomes true; the figures until then are reported.
 ///
 /// # Errors
 /// When the job makes no sense on this device, or the device refuses a command.

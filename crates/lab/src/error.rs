@@ -14,7 +14,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// The parameters are wrong; the message says what is right.
+    /// The parameters are wrong; the message says how to correct them.
     #[error("{0}")]
     Invalid(String),
     /// A store under test has no place left to write to.
@@ -44,9 +44,9 @@ pub enum LabError {
     /// A run on this machine gave a wrong answer, or ended early.
     #[error("{way}: {why}")]
     Way {
-        /// What was run.
+        /// The way that was run.
         way: String,
-        /// What was wrong.
+        /// The problem.
         why: String,
     },
     /// A line of a file is wrong.
@@ -54,9 +54,9 @@ pub enum LabError {
     Line {
         /// The file and the line.
         place: String,
-        /// What is wrong, and what to do.
+        /// The problem and the remedy.
         why: String,
-        /// What a caller can do about it.
+        /// The remedy for callers.
         kind: ErrorKind,
     },
     /// A result could not be kept.
@@ -64,9 +64,9 @@ pub enum LabError {
     Kept {
         /// The file or folder.
         place: String,
-        /// What was refused, and what to do.
+        /// The refusal and the remedy.
         why: String,
-        /// What a caller can do about it.
+        /// The remedy for callers.
         kind: ErrorKind,
     },
     /// The observer of its progress ended it.
@@ -99,7 +99,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// What a caller can do about it.
+    /// Returns the remedy for callers, as a kind of error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

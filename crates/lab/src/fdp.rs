@@ -1,24 +1,24 @@
-//! What data placement saves when several stores share a drive: the experiment of Micron with four
-//! Aerospike instances (March 2024), its simplest form with circular writers, and Esker's engine.
+//! Savings of data placement when several stores share a drive: the experiment of Micron with four Aerospike instances
+//! (March 2024), its simplest form with circular writers, and Esker's engine.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`sink`] | [`Sink`](sink::Sink), [`Drive`](sink::Drive): where stores write: a model that counts, or devices |
 //! | [`circular`], [`store`], [`keys`] | the stores |
 //! | [`writer`], [`turns`] | several stores on one drive, each at its rate |
-//! | `options` | what is run, and how large; progress |
+//! | `options` | the extent of the experiment; progress |
 //! | [`own`] | stores of one's own, in place of the published ones |
 //! | [`configuration`] | everything that a factor depends on |
 //! | [`measure`](mod@measure), [`course`] | one run, until it is steady |
 //! | [`engine`] | four KVDBs on one drive |
-//! | `emulated` | a drive that stores what it is given |
+//! | `emulated` | a drive that stores the data |
 //! | [`network`] | the same over NVMe/TCP |
 //! | [`worth`] | drive life and capacity |
-//! | [`report`], `table`, `rows`, `html` | what came of it |
+//! | [`report`], `table`, `rows`, `html` | the results |
 //! | `plan`, `jobs` | which runs there are, and several of them at a time |
 //!
-//! Runs are independent of each other, so they are divided among threads; what comes of each is the
-//! same however many there are.
+//! Runs are independent of each other, so they are divided among threads; the result of each is the same however many
+//! threads there are.
 
 pub mod circular;
 pub mod configuration;

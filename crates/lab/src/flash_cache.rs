@@ -1,10 +1,10 @@
-//! The flash cache of 2013: what its improvements gave, and what Esker's cache and the optimum give.
+//! The flash cache of 2013: the gains of its improvements, of Esker's cache, and of the optimum.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `workload` | traces and a synthetic database's load, as the simulator takes them |
 //! | `disk` | how long the modelled disk takes |
-//! | `verdict` | the source's figures beside what came out |
+//! | `verdict` | the source's figures beside the results |
 //! | [`results`] | the figures of each workload, size and version |
 //! | [`report`] | [`FlashCacheReport`], as text and JSON |
 //! | `html` | the same as a page |
@@ -34,7 +34,7 @@ use results::{Point, SizeResult, VersionResult, WorkloadResult};
 pub use verdict::Verdict;
 pub use workload::traces_of;
 
-/// What to run.
+/// Options of the study.
 #[derive(Clone, Debug)]
 pub struct FlashCacheOptions {
     /// Traces, or folders of traces.
@@ -43,7 +43,7 @@ pub struct FlashCacheOptions {
     pub transactions: u64,
     /// Bytes of its table.
     pub data_bytes: u64,
-    /// Sizes of the cache, in percent of what a workload touches.
+    /// Sizes of the cache, in percent of a workload's footprint.
     pub sizes_percent: Vec<u32>,
     /// The most requests of a trace that are replayed.
     pub most_requests: usize,
@@ -84,7 +84,7 @@ struct Version {
 /// The version whose writes to the flash the others are compared with.
 const ADMITS_ALL: usize = 3;
 
-/// The first version kept this share of every set clean, and wrote back what was above it.
+/// The first version kept this share of every set clean, and wrote back dirty blocks above it.
 const FIRST_DIRTY_PERMILLE: u32 = 200;
 /// Longer streams bypass the version that reads ahead, as they bypass the device by default.
 const BYPASS: u64 = 1 << 20;
@@ -93,7 +93,7 @@ const READ_AHEAD: u64 = 512 << 10;
 /// A set of the first version: 2 MiB of neighbouring blocks.
 const FIRST_SET: u32 = 512;
 
-/// The versions that are compared; the first one is what the others are compared with.
+/// The versions that are compared; the first one is the base of the comparison.
 fn versions() -> [Version; 8] {
     let first = WriteBack {
         cold_permille: 0,

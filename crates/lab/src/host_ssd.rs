@@ -1,6 +1,6 @@
-//! A drive that the host manages, beside a conventional one of the same NAND: how long 4 KiB reads take, and
-//! what both are worth to a program with four times as much data as memory. In virtual time; if a machine is given to
-//! measure on, the pager on what it has, too.
+//! A drive that the host manages, beside a conventional one of the same NAND: how long 4 KiB reads take, and the worth
+//! of both to a program with four times as much data as memory. In virtual time; if a machine is given to measure on,
+//! the pager on its drives, too.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -8,7 +8,7 @@
 //! | `latency` | distributions of read latency by depth |
 //! | `paging` | a program that is paged: threads, faults, reading ahead |
 //! | `account` | the steps from one drive and its paging to the other |
-//! | [`installed`] | the pager on what a machine has, in real time |
+//! | [`installed`] | the pager on a machine's drives, in real time |
 //! | [`report`] | [`HostSsdReport`], as text and JSON |
 //! | `html` | the same as a page |
 //!
@@ -37,7 +37,7 @@ use crate::steps::Steps;
 pub use paging::{Costs, Outcome};
 pub use report::HostSsdReport;
 
-/// What to run.
+/// Options of the study.
 #[derive(Clone, Debug)]
 pub struct HostSsdOptions {
     /// The size of the modelled drives.
@@ -52,7 +52,7 @@ pub struct HostSsdOptions {
     pub lookups: u64,
     /// Numbers of threads.
     pub threads: Vec<u32>,
-    /// What the processor does.
+    /// Times of the processor.
     pub costs: Costs,
     /// The seed of all random choices.
     pub seed: u64,
@@ -64,7 +64,7 @@ impl Default for HostSsdOptions {
             drive_bytes: 8 << 30,
             reads: 200_000,
             depths: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
-            // Not a multiple of what all dies hold in a row, so that threads start on different dies.
+            // Not a multiple of a row of all dies, so that threads start on different dies.
             data_bytes: 477 << 20,
             lookups: 100_000,
             threads: vec![1, 4, 16, 64],

@@ -1,4 +1,4 @@
-//! What a fast staging drive in front of cheap flash is worth to the engine: Micron's study of HSE, scaled down.
+//! Worth of a fast staging drive in front of cheap flash to the engine: Micron's study of HSE, scaled down.
 //!
 //! Two arms have the same records, memory, threads and capacity drives; one of them has a staging drive, too. Drives
 //! and engine run on one clock that is slower than real time, so that two processors stand for many: every rate and
@@ -7,10 +7,10 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`machine`] | [`Machine`]: opens the drives of an arm, and knows the processors |
-//! | [`phase`] | the load or a workload on an arm, and what its drives carried meanwhile |
+//! | [`phase`] | the load or a workload on an arm, and the traffic of its drives meanwhile |
 //! | `arm` | all phases of an arm, on new drives |
 //! | `calibrate` | how much slower the clock has to be |
-//! | `published` | what the source reports |
+//! | `published` | the figures of the source |
 //! | `verdict` | its figures and the goals beside these |
 //! | [`report`], `table`, `html` | [`HseReport`], as text, JSON and a page |
 //!
@@ -53,7 +53,7 @@ const LEAST_MEMORY: u64 = 16 << 20;
 /// The slowest clock.
 const MOST_DILATION: u32 = 1000;
 
-/// What to run.
+/// Options of the study.
 #[derive(Clone, Debug)]
 pub struct HseOptions {
     /// Records of 1,000 bytes.
@@ -114,7 +114,7 @@ impl HseOptions {
     /// Whether they make a study.
     ///
     /// # Errors
-    /// What is wrong with them, and what is right.
+    /// `Invalid` for an option that makes no sense; the message says how to correct it.
     pub fn check(&self) -> Result<(), LabError> {
         let refuse = |why: String| Err(LabError::Invalid(why));
         if self.records < LEAST_RECORDS {

@@ -2,13 +2,13 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`fdp`] | what data placement saves when several stores share a drive |
-//! | [`flash_cache`] | what a flash cache was in 2013, is, and could be |
-//! | [`host_ssd`] | what a drive that the host manages is worth, to reads and to paged programs |
-//! | [`hse`] | what a staging drive in front of cheap flash is worth to the engine |
-//! | [`pooled`] | what one pool of drives over the network is worth to Cassandra, beside local drives |
-//! | [`plan`] | what staging, placement, a cache or a pool would do for a load of one's own |
-//! | [`device_load`] | a load on any device: what `fio` does, or a trace replayed |
+//! | [`fdp`] | savings of data placement when several stores share a drive |
+//! | [`flash_cache`] | a flash cache as it was in 2013, is, and could be |
+//! | [`host_ssd`] | worth of a drive that the host manages, to reads and to paged programs |
+//! | [`hse`] | worth of a staging drive in front of cheap flash to the engine |
+//! | [`pooled`] | worth of one pool of drives over the network to Cassandra, beside local drives |
+//! | [`plan`] | gains of staging, placement, a cache or a pool for a load of one's own |
+//! | [`device_load`] | a load on any device: `fio`'s work, or a trace replayed |
 //! | [`compare`] | two runs of an experiment beside each other |
 //! | [`outcome`], [`spread`], [`steps`] | whether a figure is reached; figures of several runs; how far a study is |
 //! | [`store`] | the engine as a store under test |

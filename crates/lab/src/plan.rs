@@ -1,8 +1,8 @@
 //! A plan for one's own load: would staging, placement, a drive that the host manages, a flash cache or pooled volumes
 //! help?
 //!
-//! A plan is a file: drives, what is built of them, a load, and alternatives. Every alternative runs the real code (the
-//! engine, the cache, the pool) on modelled drives; a sweep runs it at every combination of some parameters.
+//! A plan is a file: drives, the devices built of them, a load, and alternatives. Every alternative runs the real code
+//! (the engine, the cache, the pool) on modelled drives; a sweep runs it at every combination of some parameters.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -66,7 +66,7 @@ impl Plan {
     /// Reads a plan from the text of a file. Traces are looked for from `folder` on.
     ///
     /// # Errors
-    /// The line that is wrong, and what to do; `NotFound` for a trace that is not there.
+    /// The line that is wrong, and the remedy; `NotFound` for a trace that is not there.
     pub fn read(
         name: &str,
         text: &str,

@@ -1,4 +1,4 @@
-//! How far an experiment is, for whoever follows it.
+//! How far an experiment is, for its observer.
 
 use std::ops::ControlFlow;
 

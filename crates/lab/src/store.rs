@@ -11,7 +11,7 @@ pub struct KvStore {
     pub db: Kvdb,
     /// The KVS that holds the records.
     pub kvs: Kvs,
-    /// What the process says about itself at each interval, beside the engine's figures.
+    /// The process's own figures at each interval, beside the engine's.
     pub process: fn() -> Vec<Sample>,
 }
 
@@ -31,7 +31,7 @@ impl Store for KvStore {
     }
 }
 
-/// Bytes by class and stream, and what explains a dent in the throughput.
+/// Bytes by class and stream, and the figures that explain a dent in the throughput.
 fn traffic(stats: &Stats) -> Vec<Sample> {
     let mut samples = Vec::new();
     let mut counter = |name: Cow<'static, str>, unit, value: u64| {

@@ -1,4 +1,4 @@
-//! What tables for a terminal share.
+//! Layout of tables for a terminal.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! A thread that keeps a queue pair full, and times what comes back.
+//! A thread that keeps a queue pair full, and times the completions.
 //!
 //! Invariants
 //! 1. A request's latency counts from when it was due, if it was; else from when it was sent.
@@ -27,7 +27,7 @@ const FILL_DEPTH: usize = 32;
 /// The length of an interval of the course.
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a client, or all of them, measured.
+/// Measurements of one client, or of all of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) kinds: BTreeMap<Op, Kind>,

@@ -1,4 +1,4 @@
-//! What a load is.
+//! Parameters of a load.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ impl Job {
     /// The job on a device: its span is said.
     ///
     /// # Errors
-    /// What makes no sense, and what is right.
+    /// `Invalid` for a parameter that makes no sense; the message says how to correct it.
     pub fn on(&self, device: &dyn Device) -> Result<Job, LabError> {
         let refuse = |why: String| Err(LabError::Invalid(why));
         let geometry = device.geometry();

@@ -1,4 +1,4 @@
-//! What the load gives, as text and JSON.
+//! Results of the load, as text and JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use super::client::{INTERVAL, Outcome};
 use super::{Job, Pattern, Target};
 use crate::text::{aligned, span};
 
-/// What changes when the JSON does.
+/// Version of the JSON; it changes with the form.
 const FORMAT: &str = "esker-device-load/1";
 
 /// The report.
@@ -30,13 +30,13 @@ pub struct LoadReport {
     pub elapsed_ns: u64,
     /// Each kind of request.
     pub kinds: Vec<KindResult>,
-    /// What the device carried meanwhile.
+    /// Traffic of the device meanwhile.
     pub carried: Carried,
-    /// What became of the drive, if it is a model.
+    /// State of the drive after the load, if it is a model.
     pub drive: Option<DriveResult>,
     /// Requests and bytes that came back.
     pub course: Vec<CoursePoint>,
-    /// What to know of the device.
+    /// Remarks about the device.
     pub remarks: Vec<String>,
     /// Where it was run.
     pub environment: BTreeMap<String, String>,
@@ -59,7 +59,7 @@ pub struct KindResult {
     pub latency: Option<Latency>,
 }
 
-/// What the device carried during the load.
+/// Traffic of the device during the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Carried {
     /// Bytes read.
@@ -70,7 +70,7 @@ pub struct Carried {
     pub discarded_bytes: u64,
 }
 
-/// What became of a modelled drive during the load.
+/// State and counters of a modelled drive after the load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DriveResult {
     /// Bytes of all media in use.
@@ -171,7 +171,7 @@ impl LoadReport {
         }
     }
 
-    /// The same with the load in other words: what a trace asks for is not in the job.
+    /// The same with the load in other words: the requests of a trace are not in the job.
     #[must_use]
     pub fn with_load(self, load: String) -> LoadReport {
         LoadReport { load, ..self }

@@ -57,7 +57,7 @@ fn a_load_moves_as_many_bytes_as_it_was_told() {
     assert!((8 << 20..(8 << 20) + 2 * 8 * 8192 + 8192).contains(&moved), "{moved}");
     let counted: u64 = report.kinds.iter().map(|one| one.requests).sum();
     assert_eq!(counted, report.course.iter().map(|one| one.requests).sum::<u64>());
-    // What filled it is counted by the device, and is no part of the load.
+    // The device counts the fill; the load does not.
     assert!(target.device.stats().written_bytes >= 16 << 20);
     assert!(report.table().contains("in flight on 2 thread(s)"));
 }
@@ -117,7 +117,7 @@ fn a_rate_is_kept_and_latency_counts_from_when_a_request_was_due() {
     };
     let report = run(&job, Source::Mix, &drive(false), &NEVER).unwrap();
     assert!((995..=1001).contains(&report.kinds[0].requests), "{}", report.kinds[0].requests);
-    // More than a drive can do one at a time: what is late counts as waiting.
+    // More than a drive can do one at a time: the delay of a late request counts as waiting.
     let job = Job { rate: Some(40_000.0), depth: 1, ..job };
     let report = run(&job, Source::Mix, &drive(false), &NEVER).unwrap();
     let latency = report.kinds[0].latency.clone().unwrap();
@@ -150,7 +150,7 @@ fn a_trace_is_replayed_in_its_own_time() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_what_is_right() {
+fn senseless_parameters_are_refused_with_their_remedy() {
     let job = Job::default();
     for (job, part) in [
         (Job { read_percent: 90, discard_percent: 20, ..job.clone() }, "at most 100"),

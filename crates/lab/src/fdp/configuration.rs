@@ -1,4 +1,4 @@
-//! One configuration of the experiment: a drive, what it held before, and who writes to it.
+//! One configuration of the experiment: a drive, its content before, and its writers.
 //!
 //! Everything that a write amplification factor depends on is a field here, and is printed with it.
 
@@ -13,7 +13,7 @@ use super::turns::{Order, Turns};
 use super::writer::{Writer, Writers};
 use crate::LabError;
 
-/// What the drive held before the stores began.
+/// Content of the drive before the stores began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InitialState {
@@ -24,7 +24,7 @@ pub enum InitialState {
     Mapped,
 }
 
-/// What the stores are.
+/// Kind of the stores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum StoreKind {
     /// Writers that overwrite their namespace from its first block to its last.
@@ -51,22 +51,22 @@ pub struct StoreRate {
     pub rate: f64,
 }
 
-/// A drive and what is done to it.
+/// A drive and its load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
     /// The drive.
     pub drive: DriveModel,
     /// Reclaim unit handles for each namespace; none is a drive without data placement.
     pub handles_each: u16,
-    /// What it held before.
+    /// Content of the drive before.
     pub initial: InitialState,
-    /// What the stores are.
+    /// Kind of the stores.
     pub kind: StoreKind,
     /// The stores, each with an equal part of the drive.
     pub stores: Vec<StoreRate>,
     /// In which order they write.
     pub order: Order,
-    /// For the choice of keys, and of who writes.
+    /// Seed for the choice of keys and of the next writer.
     pub seed: u64,
 }
 

@@ -28,7 +28,7 @@ pub struct Point {
     pub write_amplification: f64,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The write amplification factor over the last two spans.
@@ -47,7 +47,7 @@ pub struct Measured {
     pub points: Vec<Point>,
 }
 
-/// What was written when.
+/// Bytes written over time.
 pub(crate) struct Course {
     capacity: u64,
     span: f64,
@@ -126,7 +126,7 @@ impl Course {
         (self.totals.len() as f64 / self.least_points as f64).min(1.0)
     }
 
-    /// What came of it, once it is over.
+    /// Returns the result of the run, once it is over.
     #[allow(clippy::cast_precision_loss)] // figures for people
     pub(crate) fn measured(&self) -> Measured {
         let drive_writes = |written: &Written| written.host_bytes as f64 / self.capacity as f64;
@@ -153,7 +153,7 @@ impl Course {
 mod tests {
     use super::*;
 
-    /// A run whose factor over drive write `n` is `factor(n)`: its length and what came of it.
+    /// Runs with the factor `factor(n)` over drive write `n`; returns its length and its result.
     fn run(period: f64, factor: impl Fn(u32) -> f64) -> Measured {
         const CAPACITY: u64 = 8_000;
         let mut written = Written { host_bytes: 77, media_bytes: 99 };
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_it_was_steady_is_not_in_the_figure() {
+    fn figure_leaves_out_writes_before_steady_state() {
         let run = run(2.0, |n| if n < 12 { 3.0 - 0.1 * f64::from(n) } else { 1.25 });
         assert!(run.is_steady && (run.write_amplification - 1.25).abs() < 0.01, "{run:?}");
         assert!(run.drive_writes > 15.0);

@@ -1,8 +1,8 @@
-//! A drive in software that stores what it is given, made like the one that counts: both lead to the
-//! same factors, to the last digit.
+//! A drive in software that stores the data of the stores, made like the one that counts: both lead to the same
+//! factors, to the last digit.
 //!
-//! Invariant: data placement is always enabled, so that its log tells what was written. Stores
-//! without placement share one handle.
+//! Invariant: data placement is always enabled, so that the drive's log tells what hosts wrote. Stores without
+//! placement share one handle.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ pub(super) fn base() -> Result<Parameters, LabError> {
     profile.ssd().cloned().ok_or_else(why)
 }
 
-/// Units that hold what the host can address, and the spare space.
+/// Units that hold the bytes that the host can address, and the spare space.
 pub(super) fn units_in_use(bytes: u64, over_provisioning: f64, unit_size: u64) -> u32 {
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
     #[allow(clippy::cast_sign_loss)] // some thousands

@@ -1,9 +1,9 @@
 //! Esker's engine in the experiment: four KVDBs with values of different sizes and at different
 //! rates, each in a namespace of its own of one modelled drive.
 //!
-//! The drive is a device that stores what it is given and counts, so that this is the engine as it
-//! is, its streams and its discards included. It runs one step at a time on a virtual clock: the
-//! same seed gives the same writes.
+//! The drive is a device that stores data and counts, so that this is the engine as it is, its
+//! streams and its discards included. It runs one step at a time on a virtual clock: the same seed
+//! gives the same writes.
 
 use esker_base::units::{human_bytes, round_down, to_usize};
 use esker_base::{Clock, Rng};
@@ -49,14 +49,14 @@ pub struct EngineRun {
     pub rates: [f64; 4],
     /// The share of its namespace that its keys and values take.
     pub fill: f64,
-    /// For the choice of keys, and of who writes.
+    /// Seed for the choice of keys and of the next writer.
     pub seed: u64,
 }
 
 /// Spans that a run lasts at least: an engine ages more slowly than stores of records do.
 const LEAST_SPANS: f64 = 5.0;
 
-/// A KVDB and what is asked of it.
+/// A KVDB and its load.
 struct Store {
     db: Kvdb,
     kvs: Kvs,
@@ -83,7 +83,7 @@ impl EngineRun {
         [0, 1, 2, 5].map(run).to_vec()
     }
 
-    /// What is particular about it.
+    /// Returns the name of the run: its rates and its handles.
     #[must_use]
     pub fn name(&self) -> String {
         match self.handles_each {
@@ -135,7 +135,7 @@ impl EngineRun {
             if !watch(course.share()) {
                 return Err(LabError::Interrupted);
             }
-            // Once at least: what the drive tells may lie behind what it was given.
+            // Once at least: the drive's count may lag behind the writes that it was given.
             stores[turns.next_index()].turn()?;
             while !course.is_due(drive.host_bytes()) {
                 stores[turns.next_index()].turn()?;

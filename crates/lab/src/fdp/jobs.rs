@@ -1,7 +1,7 @@
 //! Runs, several at a time.
 //!
 //! Invariants
-//! 1. Outcomes are in the order of the jobs, whichever thread did them, and are what they would be
+//! 1. Outcomes are in the order of the jobs, whichever thread did them, and are the same as
 //!    with one thread.
 //! 2. After the first error or the watcher's end no further job is begun, and those under way end
 //!    soon; all threads have ended when [`run`] returns.
@@ -26,7 +26,7 @@ pub(super) struct Job<'a> {
     pub(super) work: Work<'a>,
 }
 
-/// What.
+/// Work of a job.
 pub(super) enum Work<'a> {
     Measure(&'a Configuration),
     Engine(&'a EngineRun),
@@ -34,7 +34,7 @@ pub(super) enum Work<'a> {
     Network(&'a Planned),
 }
 
-/// What came of it.
+/// Result of a job.
 pub(super) enum Outcome {
     Measured(Measured),
     Spare(Spare),
@@ -87,7 +87,7 @@ impl Job<'_> {
     }
 }
 
-/// What threads tell.
+/// Messages of the threads to the caller.
 enum Message {
     Share(usize, f64),
     Done(usize, Box<Result<Outcome, LabError>>),

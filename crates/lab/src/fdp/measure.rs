@@ -5,7 +5,8 @@ use super::course::{Course, Measured};
 use super::sink::{CountingDrive, Drive};
 use crate::LabError;
 
-/// What is told how far a run is, from 0 to 1 by the least it takes; false ends it.
+/// Watcher of a run: it is told the share that is done, from 0 to 1 by the least that the run
+/// takes; false ends it.
 pub type OnShare<'a> = &'a mut dyn FnMut(f64) -> bool;
 
 /// Runs a configuration on the drive that it describes.
@@ -47,7 +48,7 @@ pub fn measure_on(
         if !watch(course.share()) {
             return Err(LabError::Interrupted);
         }
-        // Once at least: what the drive tells may lie behind what it was given.
+        // Once at least: the drive's count may lag behind the writes that it was given.
         writers.turn(drive)?;
         while !course.is_due(drive.host_bytes()) {
             writers.turn(drive)?;

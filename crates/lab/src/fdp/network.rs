@@ -42,7 +42,7 @@ pub(super) struct Planned {
     pub(super) workload: Workload,
 }
 
-/// What came of a workload, both ways.
+/// Results of a workload, both ways.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
     /// The workload.
@@ -68,13 +68,13 @@ impl Pair {
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetworkReport {
-    /// What it is about.
+    /// The title.
     pub title: String,
     /// The workloads.
     pub pairs: Vec<Pair>,
-    /// Where it was run; whoever runs it fills it in.
+    /// Where it was run; the caller fills it in.
     pub environment: BTreeMap<String, String>,
-    /// The command that runs it again; whoever runs it fills it in.
+    /// The command that runs it again; the caller fills it in.
     pub command: String,
 }
 
@@ -102,8 +102,7 @@ impl NetworkReport {
     }
 }
 
-/// Runs it. The drive has a 64th of what the options say, and at least 256 MiB: it stores what it is
-/// given, in memory.
+/// Runs it. The drive has a 64th of the size that the options say, and at least 256 MiB: it stores its data in memory.
 ///
 /// # Errors
 /// As [`super::run`], and those of the target and the initiators.

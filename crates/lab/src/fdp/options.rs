@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::own::OwnStores;
 use crate::LabError;
 
-/// What is run, and how large.
+/// Extent of the experiment: its parts, sizes and threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FdpOptions {
     /// The size of the drive on which the stores with records are; others are a part of that. At
@@ -19,7 +19,7 @@ pub struct FdpOptions {
     pub zipfian_fill: f64,
     /// Bytes per record; default 1,280.
     pub record_bytes: u64,
-    /// For the choice of keys and of who writes; default 1.
+    /// Seed for the choice of keys and of the next writer; default 1.
     pub seed: u64,
     /// Threads; default 1.
     pub threads: usize,
@@ -82,7 +82,7 @@ impl FdpOptions {
 /// How far the experiment is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress<'a> {
-    /// What has gone on last.
+    /// The run that made the last progress.
     pub run: &'a str,
     /// Runs that are through.
     pub done: usize,
@@ -92,5 +92,5 @@ pub struct Progress<'a> {
     pub share: f64,
 }
 
-/// What is told of progress, on the thread that called [`run`](super::run); `Break` ends the experiment.
+/// Observer of progress, called on the thread that called [`run`](super::run); `Break` ends the experiment.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>;

@@ -1,4 +1,4 @@
-//! Stores of one's own: anything that a factor depends on, in place of what was published.
+//! Stores of one's own: anything that a factor depends on, in place of the published values.
 
 use esker_base::units::human_bytes;
 use esker_device::fdp::Isolation;
@@ -23,7 +23,7 @@ pub struct OwnStores {
     pub stores: Vec<StoreRate>,
     /// Handles for each store: a run for each number; 0 is a drive without data placement.
     pub handles: Vec<u16>,
-    /// Whether cleaning keeps apart what handles wrote.
+    /// Whether cleaning keeps the data of different handles apart.
     pub isolation: Isolation,
     /// Which unit is cleaned.
     pub cleaning: Cleaning,
@@ -33,7 +33,7 @@ pub struct OwnStores {
     pub pace: CleaningPace,
     /// Bytes of a reclaim unit; none is a share of the drive, as in the published runs.
     pub unit_bytes: Option<u64>,
-    /// What the drive held before.
+    /// Content of the drive before.
     pub initial: InitialState,
     /// Which records are updated; none for circular writers, which have no records.
     pub keys: Option<KeyLaw>,

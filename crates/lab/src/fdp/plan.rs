@@ -1,4 +1,4 @@
-//! Which configurations the experiment runs, and what was published about each.
+//! Configurations that the experiment runs, and the published figures about each.
 
 use std::ops::Range;
 
@@ -28,12 +28,12 @@ const STORE_UNITS: u32 = 640;
 /// Records of a table that fills a 1.92 TB drive a little more than half.
 pub(super) const TABLE_RECORDS: u64 = 800_000_000;
 
-/// The smallest drive of which a factor is comparable with what was published, in bytes.
+/// The smallest drive whose factor is comparable with published figures, in bytes.
 const COMPARED_BYTES: u64 = 8 << 30;
 
 const AEROSPIKE: &str = "Micron, March 2024: four Aerospike instances on a 7450 PRO 7.68 TB";
 const FIO: &str = "Micron, July 2023: four sequential fio writers on a 7450 PRO 7.68 TB";
-/// What Micron expects of placement.
+/// Source of a published figure that Micron expects of placement and did not measure.
 const EXPECTED: &str = "Micron, March 2024: expected with data placement, not measured";
 
 /// One run to be made.
@@ -57,7 +57,7 @@ impl Chapter {
         Chapter { name, notes: notes.to_vec(), runs: Vec::new(), mean: None }
     }
 
-    /// Leaves out what was published, and says why.
+    /// Leaves out the published figures, and says why.
     fn compare_nothing(&mut self) {
         self.notes.push(
             "On a drive below 8 GiB these factors are not those of a larger one, and stand beside no published \
@@ -367,7 +367,7 @@ fn zipfian_fills(options: &FdpOptions) -> Chapter {
     chapter
 }
 
-/// What is asked about spare space, on a smaller drive: it takes many runs.
+/// Searches for spare space, on a smaller drive: each takes many runs.
 pub(super) fn searches(options: &FdpOptions) -> Vec<Search> {
     let small = FdpOptions { drive_bytes: options.drive_bytes / 8, ..options.clone() };
     let mut searches = Vec::new();

@@ -1,5 +1,4 @@
-//! What the experiment has found: every factor with everything it depends on, and beside it what was
-//! published.
+//! Results of the experiment: every factor with everything it depends on, and beside it the published figure.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +15,24 @@ use super::worth::Worth;
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FdpReport {
-    /// What it is about.
+    /// The title.
     pub title: String,
     /// Runs that belong together.
     pub chapters: Vec<Chapter>,
-    /// What a lower factor is worth.
+    /// Worth of a lower factor.
     pub worth: Option<Worth>,
-    /// Where it was run; whoever runs it fills it in.
+    /// Where it was run; the caller fills it in.
     pub environment: BTreeMap<String, String>,
-    /// The command that runs it again; whoever runs it fills it in.
+    /// The command that runs it again; the caller fills it in.
     pub command: String,
 }
 
 /// Runs that belong together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chapter {
-    /// What they are about.
+    /// The subject of the runs.
     pub name: String,
-    /// What a reader must not miss.
+    /// Notes that a reader must not miss.
     pub notes: Vec<String>,
     /// The runs.
     pub runs: Vec<Run>,
@@ -44,22 +43,22 @@ pub struct Chapter {
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// What is particular about it.
+    /// Name of the run: its particulars.
     pub name: String,
     /// Everything its factor depends on.
     pub assumptions: Vec<Assumption>,
-    /// What came of it.
+    /// The result of the run.
     pub measured: Measured,
-    /// What was published.
+    /// The published figure, if there is one.
     pub published: Option<Published>,
 }
 
 /// Something that a factor depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assumption {
-    /// What.
+    /// Name of the assumption.
     pub name: String,
-    /// How it was.
+    /// Its value in the run.
     pub value: String,
 }
 
@@ -68,9 +67,9 @@ pub struct Assumption {
 pub struct Derived {
     /// How it follows.
     pub name: String,
-    /// What it is.
+    /// The factor.
     pub write_amplification: f64,
-    /// What was published.
+    /// The published figure, if there is one.
     pub published: Option<Published>,
 }
 
@@ -79,7 +78,7 @@ pub struct Derived {
 pub struct Published {
     /// A write amplification factor.
     pub figure: f64,
-    /// By whom, about what.
+    /// The publisher, and the subject of the figure.
     pub source: String,
 }
 
@@ -99,7 +98,7 @@ impl Chapter {
         run.assumptions.iter().filter(|one| !common.contains(one)).collect()
     }
 
-    /// What most runs share of each assumption.
+    /// Returns, of each assumption, the value that most runs share.
     #[must_use]
     pub fn usual(&self) -> Vec<&Assumption> {
         let mut usual: Vec<(&Assumption, usize)> = Vec::new();
@@ -251,7 +250,7 @@ pub(super) fn pace(pace: CleaningPace) -> &'static str {
     }
 }
 
-/// What the drive has physically, and how much of it lies idle for cleaning.
+/// Returns the drive's physical media, and how much of it lies idle for cleaning.
 fn media(of: &Configuration) -> String {
     let namespaces = u16::try_from(of.stores.len()).unwrap_or(u16::MAX);
     let Ok(translation) = of.drive.translation(namespaces, of.handles_each) else {

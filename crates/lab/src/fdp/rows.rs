@@ -6,10 +6,10 @@ use super::report::{Chapter, Run};
 
 /// The name of runs without placement.
 const NOTHING: &str = "no placement";
-/// What the name of a run without placement ends with where it is a control.
+/// Suffix of the name of a run without placement that is a control.
 const CONTROL: &str = "no placement (control)";
 
-/// A workload, with its runs by what they place.
+/// A workload, with its runs by their placement.
 pub(super) struct Row<'a> {
     /// The name of the workload.
     pub(super) name: &'a str,
@@ -66,7 +66,7 @@ impl Row<'_> {
         Some((factor(without.1), with))
     }
 
-    /// What placement does here, in a sentence, if it does anything.
+    /// Returns the effect of placement here, in a sentence, if it has any.
     pub(super) fn finding(&self) -> Option<String> {
         let (without, with) = self.gain()?;
         (without - with > 0.005)

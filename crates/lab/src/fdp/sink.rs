@@ -15,7 +15,7 @@ use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptio
 
 use crate::LabError;
 
-/// What a store writes to: the bytes of one namespace.
+/// Target of a store's writes: the bytes of one namespace.
 pub trait Sink {
     /// Writes `bytes` bytes from `offset` on, which belong to the store's stream of this number.
     ///
@@ -38,12 +38,12 @@ pub trait Sink {
 pub struct Written {
     /// By the host.
     pub host_bytes: u128,
-    /// To the media: the host's, and what cleaning copied.
+    /// To the media: the host's, and the copies of cleaning.
     pub media_bytes: u128,
 }
 
 impl Written {
-    /// What was written since `earlier`.
+    /// Returns the bytes written since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Written) -> Written {
         Written {
@@ -79,7 +79,7 @@ pub trait Drive {
 
 // ---- counting ------------------------------------------------------------------------------------
 
-/// What a drive that only counts is made for.
+/// Parameters of a drive that only counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DriveModel {
     /// Bytes the host can address, in all namespaces.
@@ -96,7 +96,7 @@ pub struct DriveModel {
     pub frontier: Frontier,
     /// When it does.
     pub pace: CleaningPace,
-    /// Whether cleaning keeps apart what handles wrote.
+    /// Whether cleaning keeps the data of different handles apart.
     pub isolation: Isolation,
 }
 
@@ -140,7 +140,7 @@ impl DriveModel {
     }
 }
 
-/// A translation layer and no data: what it counts is exact, and it is fast.
+/// A translation layer and no data: its counts are exact, and it is fast.
 pub struct CountingDrive {
     ftl: Rc<RefCell<Ftl>>,
     page_bytes: u32,
@@ -254,7 +254,7 @@ pub struct DeviceDrive {
 struct DeviceNamespace {
     device: Arc<dyn Device>,
     port: Port,
-    /// What is written; its content does not matter. Absent only after an error.
+    /// Buffer that is written; its content does not matter. Absent only after an error.
     buf: Option<AlignedBuf>,
 }
 

@@ -2,13 +2,13 @@
 //! engine up to release 7.0 (its source, `drv_ssd.c`, was read for the rules).
 //!
 //! A record goes to the *client buffer*, which is written when it is a full block. The record's
-//! older version is dead from then on. A block of which less than the threshold is alive waits,
-//! first come first served, to be defragmented: what is alive goes to a second buffer, and the
-//! block is free once that is written. Nothing is discarded.
+//! older version is dead from then on. A block of which less than the threshold is alive waits, first come first
+//! served, to be defragmented: its live records go to a second buffer, and the block is free once that is written.
+//! Nothing is discarded.
 //!
-//! Which block is written next decides what the drive sees: the one that has been free the longest,
-//! and one that was never written only when none is free. So a store keeps to a part of its
-//! namespace that is as large as its blocks need at their fullest.
+//! The choice of the next block decides which writes the drive sees: the store takes the block that has been free the
+//! longest, and one that was never written only when none is free. So a store keeps to a part of its namespace that is
+//! as large as its blocks need at their fullest.
 //!
 //! Invariants
 //! 1. `places[r]` is the slot that holds the latest version of record `r`; `records` of that slot is
@@ -27,14 +27,14 @@ use super::sink::Sink;
 use super::writer::Writer;
 use crate::LabError;
 
-/// The stream of what clients write.
+/// The stream of clients' writes.
 const CLIENT: u16 = 0;
-/// The stream of what defragmentation moves.
+/// The stream of records that defragmentation moves.
 const DEFRAGMENTATION: u16 = 1;
 /// The place of a record that was never written.
 const NOWHERE: u32 = u32::MAX;
 
-/// What a store is made for.
+/// Parameters of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StoreOptions {
     /// Bytes of its namespace.
@@ -228,7 +228,7 @@ impl Store {
         Ok(())
     }
 
-    /// Moves what is alive out of every block that waits for it.
+    /// Moves the live records out of every block that waits for it.
     fn defragment(&mut self, sink: &mut dyn Sink) -> Result<(), LabError> {
         while let Some(block) = self.queue.pop_front() {
             if self.alive[block as usize] == 0 {
@@ -276,8 +276,7 @@ impl Writer for Store {
             places ^= self.places[record as usize];
             self.batch.push(record);
         }
-        // All places have been asked for by now, so that what follows waits for memory once and
-        // not for each record.
+        // All places have been asked for by now, so that the loop below waits for memory once and not for each record.
         std::hint::black_box(places);
         for index in 0..self.batch.len() {
             let record = self.batch[index];
@@ -362,7 +361,7 @@ mod tests {
         for _ in 0..turns {
             let free = (store.free.len(), store.pristine);
             store.turn(&mut log).unwrap();
-            // A turn takes a block for the client, and few for what is moved.
+            // A turn takes a block for the client, and few for moved records.
             assert!(free.0 < 5 || store.pristine == free.1, "{free:?}");
             check(&store);
         }
@@ -401,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_defragmentation_moves_has_a_stream_of_its_own() {
+    fn defragmentation_writes_to_its_own_stream() {
         let (_, log) = run(KeyLaw::Uniform, 0.6, 1_500);
         let moved = log.written.iter().filter(|&&(_, stream)| stream == DEFRAGMENTATION).count();
         assert!(moved > 200 && log.written.len() - moved == 1_500, "{moved}");

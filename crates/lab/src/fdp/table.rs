@@ -11,7 +11,7 @@ use super::worth::Worth;
 const WIDTH: usize = 100;
 
 impl FdpReport {
-    /// The report as text: for each chapter its factors, beside them what was published, and
+    /// The report as text: for each chapter its factors, beside them the published figures, and
     /// everything they depend on.
     #[must_use]
     pub fn table(&self) -> String {
@@ -112,7 +112,7 @@ pub(super) fn figure(published: Option<&Published>) -> String {
     published.map_or(String::new(), |published| format!("{}", published.figure))
 }
 
-/// Who published what.
+/// Returns the sources of the published figures.
 pub(super) fn sources(chapter: &Chapter) -> Vec<String> {
     let of_runs = chapter.runs.iter().filter_map(|run| run.published.as_ref());
     let derived = chapter.derived.iter().filter_map(|derived| derived.published.as_ref());
@@ -158,7 +158,7 @@ fn worth_table(worth: &Worth) -> String {
     text
 }
 
-/// What a search found, and what that gives back.
+/// Returns the need that a search found, and the capacity that this regains.
 pub(super) fn spare_cells(spare: &super::worth::Spare) -> (String, String) {
     let given = percent(spare.over_provisioning);
     let needed = match spare.needed {

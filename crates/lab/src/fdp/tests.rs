@@ -1,5 +1,5 @@
-//! The experiment at small scales. What its figures are at full scale, with the bounds that are
-//! published or agreed, takes a minute:
+//! The experiment at small scales. The figures at full scale, with the bounds that are published or
+//! agreed, take a minute:
 //! `cargo test --release -p esker-lab -- --ignored --nocapture`
 
 mod devices;
@@ -93,7 +93,7 @@ fn circular_writers_mixed_cost_what_their_rates_say() {
     assert_within(factor(&circular(WIDE_BLOCKS)), 1.64, 0.05);
 }
 
-/// What pace means: a unit that is cleaned while the host writes still loses pages meanwhile.
+/// The effect of pace: a unit that is cleaned while the host writes still loses pages meanwhile.
 #[test]
 fn whole_units_at_once_cost_more_than_steady_cleaning() {
     let of = circular(WIDE_BLOCKS);
@@ -129,7 +129,7 @@ fn hot_records_need_two_handles() {
 }
 
 #[test]
-fn what_nobody_trims_takes_the_spare_space() {
+fn untrimmed_data_takes_the_spare_space() {
     let fresh = with_handles(&stores(), 1);
     let mapped = Configuration { initial: InitialState::Mapped, ..fresh.clone() };
     assert!(factor(&mapped) > factor(&fresh) + 0.1);
@@ -213,7 +213,7 @@ fn every_factor_is_printed_with_all_it_depends_on_and_what_was_published() {
     for figure in ["1.84", "1.08", "1.6", "1.02"] {
         assert!(table.contains(figure) && page.contains(figure), "{figure}");
     }
-    // What is unlike the others is what a row says; the rest is said once.
+    // A row names the assumptions in which its run differs from the others; the rest is said once.
     let circular = &report.chapters[0];
     let run = circular.runs.iter().find(|run| run.name == "1:2:4:8, steady cleaning").unwrap();
     let unlike: Vec<&str> = circular.unlike(run).iter().map(|one| &*one.name).collect();
@@ -276,7 +276,7 @@ fn two_handles_are_enough_for_kvdbs_that_are_more_than_half_full() {
     assert!(two <= 1.02, "{two}");
 }
 
-/// At full scale: what is judged. It prints the report.
+/// At full scale: the judged figures. It prints the report.
 #[test]
 #[ignore = "a minute with optimisation: cargo test --release -p esker-lab -- --ignored"]
 #[allow(clippy::print_stdout)]

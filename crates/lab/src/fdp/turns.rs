@@ -24,7 +24,7 @@ pub enum Order {
 pub struct Turns {
     /// How often each store has a turn, in any unit.
     weights: Vec<f64>,
-    /// What each has had, divided by its weight.
+    /// Turns that each store has had, divided by its weight.
     had: Vec<f64>,
     order: Order,
     rng: Rng,

@@ -1,4 +1,4 @@
-//! What a lower write amplification is worth: drive life, and usable capacity.
+//! Worth of a lower write amplification: drive life, and usable capacity.
 //!
 //! *Life* is arithmetic: the media can be written as often as it is rated to be erased, and each
 //! byte of the host costs as many of the media as the factor says. *Capacity* is asked of the
@@ -11,10 +11,10 @@ use super::configuration::Configuration;
 use super::measure::{OnShare, measure};
 use crate::LabError;
 
-/// What is assumed, and what follows.
+/// Assumptions, and the results that follow from them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Worth {
-    /// What it rests on.
+    /// Assumptions that the figures rest on.
     pub assumptions: Vec<String>,
     /// The life of a drive under each configuration.
     pub lives: Vec<Life>,
@@ -25,7 +25,7 @@ pub struct Worth {
 /// How long a drive lasts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Life {
-    /// Under what.
+    /// The configuration.
     pub name: String,
     /// Its write amplification factor.
     pub write_amplification: f64,
@@ -38,7 +38,7 @@ pub struct Life {
 /// How much spare space a factor takes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spare {
-    /// Of what.
+    /// The configuration.
     pub name: String,
     /// The factor that is to be reached, and with which over-provisioning the other configuration
     /// has it.
@@ -88,7 +88,7 @@ impl Endurance {
         }
     }
 
-    /// What the figures rest on.
+    /// Returns the assumptions that the figures rest on.
     #[must_use]
     pub fn assumptions(&self, drive: &str) -> Vec<String> {
         vec![format!(
@@ -133,7 +133,7 @@ impl Search {
             of.drive.over_provisioning = over_provisioning;
             Ok::<bool, LabError>(factor(&of)? <= target * AS_GOOD)
         };
-        // Halving 1 + x: what the same media would offer is its inverse.
+        // Halving 1 + x: the capacity of the same media is its inverse.
         let (mut low, mut high) = RANGE;
         let needed = if !reaches(high)? {
             None

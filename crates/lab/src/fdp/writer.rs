@@ -1,4 +1,4 @@
-//! What writes to a drive: stores, each with a namespace of its own, that take turns.
+//! Writers to a drive: stores, each with a namespace of its own, that take turns.
 
 use super::sink::{Drive, Sink};
 use super::turns::Turns;
@@ -6,14 +6,14 @@ use crate::LabError;
 
 /// Something that writes blocks.
 pub trait Writer {
-    /// Does what its client asks of it until it has written a block for it, and what follows from
+    /// Serves its client until it has written a block for it, and does the work that follows from
     /// that. Returns how many bytes of the client it wrote.
     ///
     /// # Errors
     /// The sink's, or when the writer has no place left.
     fn turn(&mut self, sink: &mut dyn Sink) -> Result<u64, LabError>;
 
-    /// Whether it still writes what its client has before it begins.
+    /// Whether it still writes the data that its client has before it begins.
     fn is_loading(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! How long the modelled disk takes for what a cache leaves to it.
+//! How long the modelled disk takes for the commands that a cache leaves to it.
 //!
 //! The simulator of caches counts the disk's commands and blocks and has no time. So each command
 //! is given the mean time of a random one of 4 KiB, and each further block the time in which it
@@ -25,7 +25,7 @@ const LONG_BLOCKS: u32 = 256;
 /// Times of the disk, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// What the disk is.
+    /// Description of the disk.
     pub disk: String,
     /// A random read of a block.
     pub read_ns: f64,

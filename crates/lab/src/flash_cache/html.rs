@@ -1,4 +1,4 @@
-//! The report as a page: first what the source claims beside what came out, then each workload.
+//! The report as a page: first the source's claims beside the results, then each workload.
 
 use esker_base::units::human_bytes;
 use esker_report::{
@@ -33,7 +33,7 @@ impl FlashCacheReport {
         page
     }
 
-    /// How many of the source's figures are reached, and what the version of 2013 saves on the first workload.
+    /// How many of the source's figures are reached, and the savings of the version of 2013 on the first workload.
     fn headline(&self) -> String {
         let Some(workload) = self.workloads.first() else {
             return "No workload was run.".to_owned();
@@ -125,7 +125,7 @@ fn section(workload: &WorkloadResult, versions: &[(String, String)]) -> Section 
     section
 }
 
-/// What all versions save of what is claimed, by size; the claim is a hollow mark on the version it is of.
+/// Chart of the savings of all versions beside the claimed one, by size; the claim is a hollow mark on its version.
 fn claimed(workload: &WorkloadResult, saving: &Saving) -> Chart {
     let shown = ["first, LRU", OF_2013, ESKER];
     let rows = workload.sizes.iter().map(|size| {

@@ -1,4 +1,4 @@
-//! What the study gives, as text and JSON.
+//! Results of the study, as text and JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::disk::Times;
 use super::results::{COLUMNS, WorkloadResult};
 use super::verdict::{self, Verdict};
 
-/// What changes when the JSON does.
+/// Version of the JSON; it changes with the form.
 const FORMAT: &str = "esker-flash-cache/3";
 
 /// The report.
@@ -18,17 +18,17 @@ const FORMAT: &str = "esker-flash-cache/3";
 pub struct FlashCacheReport {
     /// The form of this report.
     pub format: String,
-    /// What it is.
+    /// The title.
     pub title: String,
-    /// The versions that are compared: name, and what they are.
+    /// The versions that are compared: name and description.
     pub versions: Vec<(String, String)>,
-    /// The source's figures beside what came out.
+    /// The source's figures beside the results.
     pub verdicts: Vec<Verdict>,
-    /// What each did with each workload.
+    /// Results of all versions with each workload.
     pub workloads: Vec<WorkloadResult>,
     /// How long the modelled disk takes.
     pub times: Times,
-    /// What is to be known.
+    /// Notes for readers.
     pub notes: Vec<String>,
     /// Where it was run.
     pub environment: BTreeMap<String, String>,

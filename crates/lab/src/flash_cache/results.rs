@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::{BLOCK_BYTES, Times, figure};
 
-/// What all versions did with a workload.
+/// Results of all versions with a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadResult {
     /// Its name.
@@ -25,7 +25,7 @@ pub struct WorkloadResult {
     pub sizes: Vec<SizeResult>,
 }
 
-/// What all versions did with a size of the cache.
+/// Results of all versions with a size of the cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SizeResult {
     /// Of the footprint.
@@ -38,7 +38,7 @@ pub struct SizeResult {
     pub by_percentile: Vec<Point>,
 }
 
-/// What a version did.
+/// Results of a version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VersionResult {
     /// Its name.
@@ -63,7 +63,7 @@ pub struct VersionResult {
     pub writes_saved: f64,
     /// Blocks written to the flash.
     pub flash_blocks: u64,
-    /// The same as a share of what an LRU cache writes that lets everything in.
+    /// The same as a share of the writes of an LRU cache that lets everything in.
     pub flash_share: f64,
     /// Seconds of the disk.
     pub disk_s: f64,
@@ -163,7 +163,7 @@ pub(crate) const COLUMNS: [&str; 11] = [
 ];
 
 impl SizeResult {
-    /// What a version did.
+    /// Returns the results of a version.
     pub(super) fn version(&self, name: &str) -> Option<&VersionResult> {
         self.versions.iter().find(|version| version.name == name)
     }

@@ -1,4 +1,4 @@
-//! The study on little data: that its figures are what they say.
+//! The study on little data: its figures are those that it names.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The source's figures beside what came out, for each workload.
+//! The source's figures beside the results, for each workload.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,24 +21,24 @@ const EQUAL_POINTS: f64 = 0.5;
 /// Of the disk's operations, the share of the busier half that is still called a half, in percent.
 const HALF_PERCENT: f64 = 55.0;
 
-/// A published figure beside what came out on a workload.
+/// A published figure beside the results on a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The workload.
     pub workload: String,
-    /// What is measured.
+    /// The measured figure.
     pub figure: String,
     /// The source's figure.
     pub published: String,
-    /// What it has to be here.
+    /// The bound that it has to keep here.
     pub wanted: String,
-    /// What came out, by size of the cache.
+    /// The results, by size of the cache.
     pub esker: String,
     /// Whether it is reached: partly, at some of the sizes.
     pub outcome: Outcome,
 }
 
-/// A figure of the source, and what it is here at a size of the cache.
+/// A figure of the source, and its value here at a size of the cache.
 pub(super) struct Claim {
     pub(super) what: &'static str,
     published: &'static str,
@@ -60,7 +60,7 @@ pub(super) const READS: Saving =
 pub(super) const WRITES: Saving =
     Saving { what: "disk writes", claimed: 75.0, of: |one| one.writes_saved * 100.0 };
 
-/// What the source claims, in its order.
+/// Claims of the source, in its order.
 pub(super) const CLAIMS: [Claim; 6] = [
     Claim {
         what: "hits of Esker's defaults",

@@ -18,7 +18,7 @@ pub(crate) enum Source {
     Mysql { name: String },
 }
 
-/// All workloads, and what is to be known of them.
+/// Returns all workloads, and notes about them.
 pub(crate) fn sources(options: &FlashCacheOptions) -> Result<(Vec<Source>, Vec<String>), LabError> {
     let mut sources = Vec::new();
     if options.transactions > 0 {

@@ -1,5 +1,5 @@
-//! From the conventional drive with the kernel's paging to the host-managed one with the pager, step by step:
-//! what each part is worth, to lookups and to scans.
+//! From the conventional drive with the kernel's paging to the host-managed one with the pager, step by step: the worth
+//! of each part, to lookups and to scans.
 
 use serde::{Deserialize, Serialize};
 
@@ -104,12 +104,12 @@ fn steps() -> [Step; 9] {
     ]
 }
 
-/// What a step did.
+/// Results of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
     /// Its name.
     pub name: String,
-    /// What is new about it.
+    /// The change from the step before.
     pub what: String,
     /// Whether each part of it is in the next one, too; otherwise it stands beside the others.
     pub is_on_the_way: bool,
@@ -117,7 +117,7 @@ pub struct StepResult {
     pub by_threads: Vec<ThreadsResult>,
 }
 
-/// What a step did with so many threads.
+/// Results of a step with so many threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadsResult {
     /// How many.
@@ -135,7 +135,7 @@ pub struct ThreadsResult {
 /// Factors where a figure is another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sensitivity {
-    /// Which figure, and what it is.
+    /// The figure, and its other value.
     pub name: String,
     /// How many times faster than the conventional drive, with one thread.
     pub lookup_factor: f64,
@@ -203,7 +203,7 @@ fn factor(before: &Outcome, now: &Outcome) -> f64 {
     before.operation_ns / now.operation_ns
 }
 
-/// What is another figure.
+/// Variant of the model in which one figure is another.
 #[derive(Clone, Copy, Default)]
 struct Variant {
     name: &'static str,

@@ -20,7 +20,7 @@ const REST: Duration = Duration::from_secs(1);
 /// Bytes of a page of memory, and of a random read.
 pub(super) const PAGE: u64 = 4096;
 
-/// Who decides what a die does next.
+/// Scheduler of the dies: it decides the next operation of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// The drive's own controller.
@@ -41,7 +41,7 @@ pub(super) fn profile() -> Result<(Profile, Profile), LabError> {
     Ok((host, drive))
 }
 
-/// What a drive of this capacity is made of.
+/// Returns the parameters of a drive of this capacity.
 pub(super) fn parameters(
     side: Side,
     capacity: u64,
@@ -117,7 +117,7 @@ impl Bed {
         self.batch.push_back(Command { tag: Tag(tag), op: Op::Read { lba: Lba(page), buf } });
     }
 
-    /// Hands what was begun to the drive.
+    /// Hands the commands that were begun to the drive.
     pub(super) fn submit(&mut self) -> Result<(), LabError> {
         while !self.batch.is_empty() {
             if self.queue.submit(&mut self.batch)? == 0 {

@@ -1,4 +1,4 @@
-//! The report as a page: verdicts, a cumulative distribution for each depth, and what each part is worth.
+//! The report as a page: verdicts, a cumulative distribution for each depth, and the worth of each part.
 
 use esker_report::{
     Axis, Bars, Block, Chart, Curve, Curves, Draw, Outcome, Page, Section, Table, Unit,
@@ -10,8 +10,8 @@ use super::report::{
 };
 
 impl HostSsdReport {
-    /// The report as a page: verdicts, a cumulative distribution for each depth, the account of
-    /// what each part is worth, and everything that the text has.
+    /// The report as a page: verdicts, a cumulative distribution for each depth, the account of each part's worth, and
+    /// everything that the text has.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new(&self.title, self.headline());
@@ -29,7 +29,7 @@ impl HostSsdReport {
         page
     }
 
-    /// How many figures are reached, and what Esker's whole way is worth with one thread.
+    /// How many figures are reached, and the gain of Esker's whole way with one thread.
     fn headline(&self) -> String {
         let reached = self.verdicts.iter().filter(|one| one.is_reached).count();
         let mut text = format!("{reached} of {} figures are reached", self.verdicts.len());

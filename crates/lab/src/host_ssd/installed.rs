@@ -1,5 +1,5 @@
-//! The pager on what a machine really has, beside other ways to hold more data than memory: the plan, and what
-//! comes of it. Real time, so other figures on every machine.
+//! The pager on a real machine, beside other ways to hold more data than memory: the plan, and its results. Real time,
+//! so other figures on every machine.
 //!
 //! A [`Bench`] of the caller's runs one way at a time, in a process of its own. All ways run in turn, in the other
 //! direction in each second round, and medians are compared.
@@ -26,7 +26,7 @@ const LEAST_DATA: u64 = 32 << 20;
 /// The fewest runs that have a median worth its name.
 const LEAST_ROUNDS: u32 = 3;
 
-/// What to run.
+/// Options of the study.
 #[derive(Clone, Debug)]
 pub struct InstalledOptions {
     /// Bytes of the table.
@@ -49,7 +49,7 @@ impl InstalledOptions {
     /// Whether they make a study.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// `Invalid` for an option that makes no sense; the message names its bound.
     pub fn check(&self) -> Result<(), LabError> {
         let refuse = |why: String| Err(LabError::Invalid(why));
         if self.data_bytes < LEAST_DATA {
@@ -115,7 +115,7 @@ impl Way {
         }
     }
 
-    /// What it is.
+    /// Returns a description of the way.
     #[must_use]
     pub fn what(self) -> &'static str {
         match self {
@@ -147,7 +147,7 @@ impl Way {
     }
 }
 
-/// What one run of a way gave.
+/// Figures of one run of a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Lookups a second.
@@ -165,16 +165,16 @@ pub struct Query {
     pub name: String,
     /// How long it took.
     pub seconds: f64,
-    /// What it answered.
+    /// Its answer.
     pub answer: String,
 }
 
-/// What came of a try.
+/// Result of a try.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Trial<T> {
     /// It ran.
     Ran(T),
-    /// It cannot be run here; the text says why, and what would help.
+    /// It cannot be run here; the text says why, and names the remedy.
     Skipped(String),
 }
 
@@ -193,14 +193,14 @@ pub trait Bench {
     fn queries(&mut self, is_paged: bool) -> Result<Trial<Vec<Query>>, LabError>;
 }
 
-/// What a way gave.
+/// Results of a way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WayResult {
     /// Which.
     pub way: Way,
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its description.
     pub what: String,
     /// Lookups a second.
     pub lookups_per_s: Option<Spread>,
@@ -210,7 +210,7 @@ pub struct WayResult {
     pub peak_mib: Option<Spread>,
 }
 
-/// What a query of DuckDB took.
+/// Times of a query of DuckDB.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueryResult {
     /// Its name.
@@ -221,7 +221,7 @@ pub struct QueryResult {
     pub swap_s: Spread,
 }
 
-/// What came of it.
+/// Results of the study on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Installed {
     /// Bytes of the table, and of the memory for it.
@@ -232,13 +232,13 @@ pub struct Installed {
     pub lookups: u64,
     /// Runs of each way.
     pub rounds: u32,
-    /// What each way gave.
+    /// Results of each way.
     pub ways: Vec<WayResult>,
-    /// What DuckDB's queries took.
+    /// Times of DuckDB's queries.
     pub queries: Vec<QueryResult>,
-    /// What was to be reached.
+    /// Verdicts on the goals.
     pub verdicts: Vec<Verdict>,
-    /// What was not run, and why.
+    /// Runs that were left out, and why.
     pub skipped: Vec<String>,
 }
 
@@ -354,7 +354,7 @@ fn queries(
     Ok(first.iter().enumerate().filter_map(result).collect())
 }
 
-/// What the pager is to reach: how many times another way's rate.
+/// Goals of the pager: how many times another way's rate.
 const GOALS: [(&str, Measure, Way, f64); 6] = [
     ("lookups at random", Measure::Lookups, Way::MmapRandom, 1.0),
     ("lookups at random", Measure::Lookups, Way::Umap, 1.15),
@@ -426,7 +426,7 @@ impl Installed {
         (head.map(str::to_owned).to_vec(), self.queries.iter().map(row).collect())
     }
 
-    /// What was run, in a sentence.
+    /// Returns the extent of the study, in a sentence.
     pub(super) fn subtitle(&self) -> String {
         format!(
             "Real time on this machine: a table of {}, memory of {}, {} lookups through an index in memory, then \

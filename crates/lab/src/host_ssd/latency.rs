@@ -7,7 +7,8 @@ use super::drive::{Bed, Side, parameters};
 use super::{HostSsdOptions, Steps};
 use crate::LabError;
 
-/// What the source says of its conventional drive: so many reads within so long.
+/// The source's figure for its conventional drive: the share of reads that take at most so long, in
+/// µs.
 pub(super) const WITHIN: (f64, f64) = (0.8, 150.0);
 /// Reads that wait in the host's window beside those at the dies, where these are bounded.
 pub(super) const WINDOW: u32 = 64;
@@ -33,7 +34,7 @@ pub struct Latency {
     pub cumulative: Vec<f64>,
 }
 
-/// What was seen at a depth.
+/// Latencies at a depth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DepthResult {
     /// Reads under way: submitted, or where `at_dies` at the dies.

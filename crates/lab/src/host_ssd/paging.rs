@@ -1,16 +1,16 @@
-//! A program with more data than memory, in virtual time: threads that look up records through an index that
-//! stays in memory, or scan a table; what pages them; and the drive under both.
+//! A program with more data than memory, in virtual time: threads that look up records through an index that stays in
+//! memory, or scan a table; their pager; and the drive under both.
 //!
 //! A page is out, coming, in memory but not mapped, or mapped. Pages leave in the order in which they came,
 //! which is as good as any for lookups at random and for scans. Both workloads only read, so nothing is
 //! written back.
 //!
-//! The pager reads ahead as Esker's does for a stream that goes forward: from the third fault in a row on,
-//! 8 pages, twice as many each time, in reads of 64 pages; the first page of each request is not mapped, so
-//! that the stream is seen to go on. The thread that reads pays for mapping what has come.
+//! The pager reads ahead as Esker's does for a stream that goes forward: from the third fault in a row on, 8 pages,
+//! twice as many each time, in reads of 64 pages; the first page of each request is not mapped, so that the stream is
+//! seen to go on. The thread that reads pays for mapping the pages that have come.
 //!
 //! Invariants
-//! 1. Coming, unmapped and mapped pages are never more than the memory and what the last request added.
+//! 1. Coming, unmapped and mapped pages are never more than the memory and the pages of the last request.
 //! 2. The same options give the same times.
 
 use std::cmp::Reverse;
@@ -35,18 +35,18 @@ const STREAMS: usize = 16;
 /// Faults in a row that make a stream.
 const STREAM_FAULTS: u32 = 3;
 
-/// What is read beyond the page that is missing.
+/// Pages that are read beyond the missing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ahead {
     /// Nothing.
     Nothing,
     /// The aligned run of so many pages in which it lies, with one command, as the kernel does.
     Cluster(u64),
-    /// What a stream will want next, as Esker's pager does.
+    /// The next pages of a stream, as Esker's pager reads them.
     Streams,
 }
 
-/// What the processor does, in nanoseconds.
+/// Times of the processor's work, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Costs {
     /// A fault of the kernel: trap, page, map.
@@ -84,7 +84,7 @@ pub(super) struct Paging {
     pub(super) ahead: Ahead,
 }
 
-/// What threads do.
+/// Work of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// Look up records at random, so many in all.
@@ -93,14 +93,14 @@ pub(super) enum Work {
     Scan,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Lookups, or pages scanned.
     pub operations: u64,
     /// How long they took.
     pub elapsed_ns: u64,
-    /// What one took, for the thread that did it.
+    /// Time of one operation, for the thread that did it.
     pub operation_ns: f64,
     /// The share that found its page mapped.
     pub hit_ratio: f64,
@@ -127,7 +127,7 @@ struct Thread {
     wanted: Option<u64>,
     /// Whether the fault on it was seen: it was read for this thread.
     is_seen: bool,
-    /// What it has to do before it goes on.
+    /// Work that it has to do before it goes on, in nanoseconds.
     owed_ns: u64,
     stream: Stream,
 }
@@ -380,14 +380,14 @@ impl<'a> Machine<'a> {
         self.begin(now, id);
     }
 
-    /// Reads a page that is missing, and what is read with it.
+    /// Reads a page that is missing, and the pages that are read with it.
     fn fetch(&mut self, id: usize, page: u64) {
         match self.paging.ahead {
             Ahead::Cluster(pages) => {
                 let first = page / pages * pages;
                 let end = (first + pages).min(self.pages.len() as u64);
                 let is_out = |page: &u64| self.pages[to_usize(*page)] == State::Out;
-                // What is in memory already cuts the run.
+                // A page that is in memory already cuts the run.
                 let from = (first..page).rev().take_while(is_out).last().unwrap_or(page);
                 let to = (page..end).take_while(is_out).last().unwrap_or(page) + 1;
                 self.order(id, from, to - from, None, false);

@@ -1,4 +1,4 @@
-//! What the study gives, as text and JSON.
+//! Results of the study, as text and JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,17 +17,17 @@ use super::{HostSsdOptions, drive};
 use crate::LabError;
 use crate::text::aligned;
 
-/// What changes when the JSON does.
+/// Version of the JSON; it changes with the form.
 const FORMAT: &str = "esker-host-ssd/1";
-/// What is left out without a folder to measure in.
+/// Part that is left out without a folder to measure in.
 const NOT_INSTALLED: &str =
     "what is installed here: name a folder on the drive to measure with --real";
 /// The source's factors: lookups and scans.
 const PUBLISHED: (f64, f64) = (1.4, 3.0);
-/// What Esker aims for.
+/// Esker's goals: lookups and scans.
 const AIM: (f64, f64) = (1.6, 3.5);
-/// The depth at which the host's window is judged, and what the 99th and the 99.9th percentile may be of the
-/// median.
+/// The depth at which the host's window is judged, and the bounds of its 99th and 99.9th percentiles, as multiples of
+/// the median.
 const JUDGED_DEPTH: u32 = 32;
 const JUDGED: (f64, f64) = (1.2, 1.3);
 
@@ -36,9 +36,9 @@ const JUDGED: (f64, f64) = (1.2, 1.3);
 pub struct HostSsdReport {
     /// The form of this report.
     pub format: String,
-    /// What it is.
+    /// The title.
     pub title: String,
-    /// What was published, what came out, and whether that is it.
+    /// The published figures and the results, and whether these reach them.
     pub verdicts: Vec<Verdict>,
     /// The points of the cumulative distributions, in microseconds.
     pub grid_us: Vec<u32>,
@@ -50,13 +50,13 @@ pub struct HostSsdReport {
     pub account: Vec<StepResult>,
     /// Factors where single figures are others.
     pub sensitivity: Vec<Sensitivity>,
-    /// The pager on what this machine has, in real time, if that was asked for.
+    /// The pager on this machine's drives, in real time, if that was asked for.
     pub installed: Option<Installed>,
-    /// What the drives are, and what they depend on.
+    /// Descriptions of the drives, with the sources and assumptions of their figures.
     pub drives: Vec<DriveFacts>,
-    /// What else everything depends on.
+    /// Further assumptions that all figures depend on.
     pub assumptions: Vec<Assumption>,
-    /// What was left out, and why.
+    /// Parts that were left out, and why.
     pub skipped: Vec<String>,
     /// Where it was run.
     pub environment: BTreeMap<String, String>,
@@ -67,7 +67,7 @@ pub struct HostSsdReport {
 /// A figure beside one that was published, or that is to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Of what.
+    /// Name of the figure.
     pub name: String,
     /// The source's figure, or the bound.
     pub wanted: String,
@@ -77,23 +77,23 @@ pub struct Verdict {
     pub is_reached: bool,
 }
 
-/// A drive, where its figures are from, and what is assumed of it.
+/// A drive, where its figures are from, and the assumptions about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DriveFacts {
-    /// What it is.
+    /// The drive.
     pub title: String,
     /// Where the figures are from; inputs are marked.
     pub sources: Vec<String>,
-    /// What is assumed.
+    /// The assumptions.
     pub assumptions: Vec<String>,
 }
 
 /// Something that the figures depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assumption {
-    /// What.
+    /// Name of the assumption.
     pub name: String,
-    /// How it is.
+    /// Its value.
     pub value: String,
 }
 
@@ -191,7 +191,7 @@ impl HostSsdReport {
         })
     }
 
-    /// Adds what was measured on this machine.
+    /// Adds the results of this machine.
     pub fn add_installed(&mut self, installed: Installed) {
         self.skipped.retain(|one| one != NOT_INSTALLED);
         self.skipped.extend(installed.skipped.iter().cloned());
@@ -330,8 +330,8 @@ impl HostSsdReport {
         self.depths.iter().map(row).collect()
     }
 
-    /// The head and the rows of the account: a step each, and for each number of threads what a lookup takes and
-    /// what a scan carries, with the factors.
+    /// The head and the rows of the account: a step each, and for each number of threads the time of a lookup and the
+    /// rate of a scan, with the factors.
     pub(super) fn account_rows(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let mut head = vec!["step".to_owned()];
         let threads = self.account.first().map_or(&[][..], |first| &first.by_threads[..]);

@@ -1,4 +1,4 @@
-//! The study, small: that it runs, says the same each time, and has what the issue of it is.
+//! The study, small: that it runs, says the same each time, and shows everything.
 
 use std::ops::ControlFlow;
 
@@ -40,7 +40,7 @@ fn the_study_says_the_same_twice_and_shows_everything() {
     assert_ne!(other.depths, report.depths);
 }
 
-/// By hand: tR, channel, link and what the host or the firmware takes.
+/// By hand: tR, channel, link and the time of the host or of the firmware.
 #[test]
 fn one_read_at_a_time_takes_the_sum_of_its_parts() {
     let report = run(&small(), follow).unwrap();

@@ -36,7 +36,7 @@ pub struct ArmRun {
     pub round: u32,
     /// The load, then the workloads.
     pub phases: Vec<Phase>,
-    /// What to know of its drives and of how they were opened.
+    /// Remarks about its drives and how they were opened.
     pub remarks: Vec<String>,
 }
 

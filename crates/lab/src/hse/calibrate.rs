@@ -13,7 +13,7 @@ use crate::LabError;
 
 /// The first try.
 const FIRST: u32 = 8;
-/// How busy the processors may be: below what makes a run incomparable, because a whole run is less even.
+/// How busy the processors may be: below the share that makes a run incomparable, because a whole run is less even.
 const ENOUGH: f64 = 0.6;
 /// Tries at most.
 const TRIES: usize = 5;
@@ -25,7 +25,7 @@ const SMALL: u64 = 4;
 pub struct Calibration {
     /// How many times slower than real time it is.
     pub dilation: u32,
-    /// What was tried: the factor, and how busy the processors were in the phase that kept them busiest.
+    /// The tries: the factor, and how busy the processors were in the phase that kept them busiest.
     pub tries: Vec<(u32, f64)>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn calibrate(
     Ok(found)
 }
 
-/// The next factor: what keeps processors busy takes as long, in more time.
+/// Returns the next factor: the processors' work takes as long, within more time.
 fn slower(dilation: u32, busiest: f64) -> u32 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a small factor
     let next = (f64::from(dilation) * (busiest / ENOUGH).clamp(1.25, 3.0)).ceil() as u32;

@@ -1,4 +1,4 @@
-//! The report as a page: gains beside the source's, tails, bytes by stream, and what decided.
+//! The report as a page: gains beside the source's, tails, bytes by stream, and deciders.
 
 use esker_report::{
     Axis, Bars, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Line, Page, Panel, Panels, Section,
@@ -79,7 +79,8 @@ impl HseReport {
         section
     }
 
-    /// A bar for each workload and arm, of what each class was written by each stream.
+    /// Chart with a bar for each workload and arm, of the bytes that each stream wrote to each
+    /// class.
     fn byte_chart(&self) -> Option<Chart> {
         let rounds = self.first_rounds();
         let all = || rounds.iter().flat_map(|(name, arms)| arms.iter().map(move |arm| (name, arm)));

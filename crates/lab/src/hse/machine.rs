@@ -1,4 +1,4 @@
-//! What an experiment runs on: the drives of its arms, and the processors.
+//! Machine of an experiment: the drives of its arms, and the processors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::LabError;
 
-/// What is compared.
+/// Arms that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arm {
@@ -36,7 +36,7 @@ impl fmt::Display for Arm {
     }
 }
 
-/// What a drive's maker says that it carries, each by itself.
+/// Rates that a drive's maker publishes, each by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rates {
     /// Sequential reads, in bytes a second.
@@ -61,8 +61,8 @@ impl Rates {
         })
     }
 
-    /// How long a drive takes at least for this, in seconds: what it writes, and what it reads at the rate that
-    /// bounds it more, one after the other.
+    /// How long a drive takes at least for this traffic, in seconds: its writes, and its reads at the rate that bounds
+    /// them more, one after the other.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // counts become a span
     pub fn seconds(&self, written_bytes: u64, read_bytes: u64, reads: u64) -> f64 {
@@ -75,13 +75,13 @@ impl Rates {
 pub struct Drive {
     /// The class whose data it holds.
     pub class: MediaClass,
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: String,
     /// The device.
     pub device: Arc<dyn Device>,
     /// The model, if it is one.
     pub model: Option<Ssd>,
-    /// What it carries at most, if that is known.
+    /// The most that it carries, if that is known.
     pub rates: Option<Rates>,
 }
 
@@ -99,11 +99,11 @@ pub struct Opened {
     pub manifest: Arc<dyn Device>,
     /// The drives that the capacity class is striped over, and the staging drive if the arm has one.
     pub drives: Vec<Drive>,
-    /// What to know of them.
+    /// Remarks about the drives.
     pub remarks: Vec<String>,
 }
 
-/// What all processors have done since the machine started.
+/// Times of all processors since the machine started.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Processors {
     /// How long they had something to do, in nanoseconds of all of them together.
@@ -133,7 +133,7 @@ pub trait Machine {
     /// Whether these drives are real ones, on which no clock can be slower.
     fn is_real(&self) -> bool;
 
-    /// What the processors have done so far, if the machine tells.
+    /// Returns the times of the processors so far, if the machine tells.
     fn processors(&self) -> Option<Processors>;
 
     /// Figures of the process for the series of a run.

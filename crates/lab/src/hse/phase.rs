@@ -1,4 +1,4 @@
-//! The load or a workload on an arm, and what its drives carried meanwhile.
+//! The load or a workload on an arm, and the traffic of its drives meanwhile.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use super::machine::{Drive, Machine, Processors};
 use crate::LabError;
 use crate::store::KvStore;
 
-/// What decided how fast a phase was.
+/// Cause that decided how fast a phase was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decider {
@@ -61,7 +61,7 @@ pub struct OperationLatency {
     pub p999_us: f64,
 }
 
-/// What a drive carried in a phase, maintenance after it included.
+/// Traffic of a drive in a phase, maintenance after it included.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DriveUse {
     /// Its class.
@@ -80,7 +80,7 @@ pub struct DriveUse {
     pub life_percent: Option<f64>,
     /// How long it takes for all of this at least, in seconds.
     pub needs_s: Option<f64>,
-    /// The same for what it carried before maintenance was waited for, as a share of that time.
+    /// The same for its traffic before maintenance was waited for, as a share of that time.
     pub of_rates: Option<f64>,
 }
 
@@ -106,7 +106,7 @@ pub struct ClassBusy {
     pub share: f64,
 }
 
-/// What a phase gave. Times are of the arm's clock.
+/// Results of a phase. Times are of the arm's clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Phase {
     /// The workload's name.
@@ -133,7 +133,7 @@ pub struct Phase {
     pub processors: Option<f64>,
     /// How long writers were slowed down and held up, in seconds of all clients together, by cause.
     pub held_s: Vec<(String, f64)>,
-    /// What decided.
+    /// The cause that decided how fast it was.
     pub decider: Decider,
     /// The run itself, with its course.
     pub run: RunResult,
@@ -159,7 +159,7 @@ impl Phase {
         self.latencies.iter().find(|one| one.operation == operation)
     }
 
-    /// How long its busiest drive takes for what it carried, in seconds.
+    /// How long its busiest drive takes for its traffic, in seconds.
     #[must_use]
     pub fn needs_s(&self) -> Option<f64> {
         self.drives.iter().filter_map(|one| one.needs_s).reduce(f64::max)

@@ -1,4 +1,4 @@
-//! What the study gives, as text and JSON.
+//! Results of the study, as text and JSON.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::verdict::{Pair, rate, tail, verdicts};
 use super::{DATA_TO_MEMORY, DATA_TO_STAGING, HseOptions, arm};
 use crate::{Outcome, Spread};
 
-/// What changes when the JSON does.
+/// Version of the JSON; it changes with the form.
 const FORMAT: &str = "esker-hse/1";
 
 /// The report.
@@ -23,11 +23,11 @@ const FORMAT: &str = "esker-hse/1";
 pub struct HseReport {
     /// The form of this report.
     pub format: String,
-    /// What it is.
+    /// The title.
     pub title: String,
-    /// What came out, in a sentence.
+    /// The result, in a sentence.
     pub finding: String,
-    /// What was published, what came out, and whether that is it.
+    /// The published figures and the results, and whether these reach them.
     pub verdicts: Vec<Verdict>,
     /// Each workload in each arm, by medians.
     pub rows: Vec<Row>,
@@ -35,7 +35,7 @@ pub struct HseReport {
     pub calibration: Calibration,
     /// All runs.
     pub runs: Vec<ArmRun>,
-    /// What everything depends on.
+    /// Assumptions that all figures depend on.
     pub assumptions: Vec<Assumption>,
     /// Where it was run.
     pub environment: BTreeMap<String, String>,
@@ -60,16 +60,16 @@ pub struct Row {
     pub busiest_class: Option<Spread>,
     /// The largest share of its published rates that a drive was used at.
     pub of_rates: Option<Spread>,
-    /// What decided in each round.
+    /// The decider of each round.
     pub deciders: Vec<Decider>,
 }
 
 /// Something that the figures depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Assumption {
-    /// What.
+    /// Name of the assumption.
     pub name: String,
-    /// How it is.
+    /// Its value.
     pub value: String,
 }
 
@@ -122,7 +122,7 @@ fn row(pair: &Pair<'_>, arm: Arm) -> Row {
     }
 }
 
-/// What came out, in a sentence.
+/// Returns the result, in a sentence.
 fn finding(pairs: &[Pair<'_>], verdicts: &[Verdict]) -> String {
     let gains = pairs.iter().filter_map(|pair| {
         let ratio = pair.ratio(rate)?;

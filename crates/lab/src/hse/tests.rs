@@ -133,7 +133,7 @@ fn a_drive_carries_what_its_maker_says() {
     close(rates.seconds(360_000_000, 540_000_000, 10), 2.0);
 }
 
-/// A run that is told: how fast, the tail of reads, bytes to capacity, and what decided.
+/// A run with the given figures: how fast, the tail of reads, bytes to capacity, and the decider.
 fn phase(workload: &str, ops_per_s: f64, p999_us: f64, capacity: u64, decider: Decider) -> Phase {
     let preset = Workload::preset(workload).unwrap();
     let latency = OperationLatency {
@@ -252,7 +252,7 @@ fn medians_are_compared_and_processors_make_it_incomparable() {
     let by_processors = runs(Processors);
     let found = verdicts(&Pair::all(&by_processors));
     let outcomes: Vec<_> = found.iter().map(|one| one.outcome).collect();
-    // A's rates and latencies say nothing of drives then; its bytes are what they are.
+    // A's rates and latencies say nothing of drives then; its bytes count all the same.
     assert_eq!(outcomes[3..], [Outcome::NotComparable, Outcome::NotComparable, Outcome::Reached]);
     assert_eq!(outcomes[0], Outcome::Missed);
 }

@@ -1,4 +1,4 @@
-//! The source's figures and the goals beside what came out.
+//! The source's figures and the goals beside the results.
 
 use esker_kv::MediaClass;
 use serde::Serialize;
@@ -12,15 +12,15 @@ use crate::{Outcome, Spread};
 /// A figure beside one that was published, or that is to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// Of what.
+    /// Name of the figure.
     pub name: String,
     /// The source's figure.
     pub published: String,
-    /// What it has to be.
+    /// The bound that it has to keep.
     pub wanted: String,
-    /// What came out.
+    /// The result.
     pub esker: String,
-    /// What the drives' rates alone would give, where that can be said.
+    /// The figure that the drives' rates alone would give, where that can be said.
     pub rates_alone: Option<String>,
     /// Whether it is reached.
     pub outcome: Outcome,
@@ -198,7 +198,7 @@ fn load_bytes(pair: &Pair<'_>) -> Option<Verdict> {
         wanted: format!("at most {most}, and at least 1 before A begins"),
         esker: format!("{with:.2} (without: {without:.2})"),
         rates_alone: None,
-        // Bytes are counted, whatever decides how fast they come.
+        // Bytes are counted, whether drives or processors decide how fast they come.
         outcome: if is_reached { Outcome::Reached } else { Outcome::Missed },
     })
 }

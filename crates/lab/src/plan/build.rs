@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. All drives of a run have one clock.
-//! 2. In virtual time no device has a thread: what a cache or a pool does in the background is done in turn with
+//! 2. In virtual time no device has a thread: the background work of a cache or a pool is done in turn with
 //!    commands ([`stepped`](super::stepped)).
 
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Maker {
         Maker { pace, clock, count: 0 }
     }
 
-    /// Opens a device. `keeps` is whether what is written to its drives has to be read again.
+    /// Opens a device. `keeps` is whether the data written to its drives has to be read again.
     pub(super) fn build(&mut self, node: &Node, keeps: bool) -> Result<Built, LabError> {
         match node {
             Node::Ssd(ssd) => self.ssd(ssd, keeps),
@@ -238,8 +238,8 @@ impl Built {
         }
     }
 
-    /// The device that is written once as a whole before a load on this one begins: of a cache its origin, and none
-    /// of a disk, whose time does not depend on what it holds.
+    /// The device that is written once as a whole before a load on this one begins: of a cache its origin, and none of
+    /// a disk, whose time does not depend on its content.
     pub(super) fn filled(&self) -> Option<&Built> {
         match &self.kind {
             Kind::Cache(_) => self.parts.first()?.filled(),

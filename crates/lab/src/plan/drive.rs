@@ -1,9 +1,9 @@
 //! A drive of a plan: a profile, the figures that are another than its, and the whole scaled down.
 //!
-//! | figure | what of the model follows it |
+//! | figure | part of the model that follows it |
 //! | --- | --- |
 //! | `sequential_read` | the link to the host; the channels, where they carry less |
-//! | `sequential_write` | the link, or the time of a program where the dies are what bounds it |
+//! | `sequential_write` | the link, or the time of a program where the dies bound it |
 //! | `random_reads` | commands that the firmware starts in a second |
 //! | `read_latency_us`, `write_latency_us` | the firmware's time, after all other parts of the way |
 

@@ -1,7 +1,7 @@
-//! A plan's file: TOML with drives, what is built of them, a load, and alternatives.
+//! A plan's file: TOML with drives, the devices built of them, a load, and alternatives.
 //!
-//! Every refusal names the line. A key that is unknown, or a value of another type, is found while the text is read
-//! (serde); what does not go together is found by whoever resolves the plan, who names the key ([`Wrong`]).
+//! Every refusal names the line. The reader (serde) finds a key that is unknown, or a value of another type. The
+//! resolver of the plan finds settings that do not go together, and names the key ([`Wrong`]).
 
 mod amount;
 mod lines;
@@ -76,7 +76,7 @@ pub(super) struct File {
     pub(super) alternative: Vec<Alternative>,
 }
 
-/// A drive: a profile, and what is another than the profile says.
+/// A drive: a profile, and the figures that are another than the profile's.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Drive {
@@ -157,7 +157,7 @@ pub(super) struct PoolOf {
     pub(super) map: Option<Bytes>,
 }
 
-/// Records of the engine, and what clients do with them.
+/// Records of the engine, and the load of its clients.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ycsb {

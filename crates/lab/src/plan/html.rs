@@ -1,4 +1,4 @@
-//! The report as a page: what is best, all cases, where bytes went, tails, and what everything depends on.
+//! The report as a page: the best cases, all cases, where bytes went, tails, and all assumptions.
 
 use esker_report::{
     Axis, Bars, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Draw, Page, Section, Table, Unit,

@@ -24,7 +24,7 @@ const REQUEST_BYTES: u64 = 96;
 /// The inputs of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Inputs {
-    /// The devices: what a load on a device is run on; or the engine's capacity, then its staging class.
+    /// The devices: those that a load on a device is run on; or the engine's capacity, then its staging class.
     pub(super) devices: Vec<Node>,
     pub(super) load: Load,
     pub(super) seed: u64,
@@ -151,7 +151,7 @@ impl Inputs {
         }
     }
 
-    /// Bytes of memory that the run takes at most, nearly: what its drives hold, and their maps.
+    /// Bytes of memory that the run takes at most, nearly: the data that its drives hold, and their maps.
     pub(super) fn memory_bytes(&self) -> u64 {
         let (keeps, more) = match &self.load {
             Load::Engine(engine) => (true, engine.memory_bytes),

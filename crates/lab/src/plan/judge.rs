@@ -48,7 +48,7 @@ pub struct Judged {
     pub dram_bytes: f64,
     /// Bytes that the real devices can take of data.
     pub room_bytes: f64,
-    /// Months until they are full; 0 where they do not even hold what is there.
+    /// Months until they are full; 0 where they do not even hold today's data.
     pub full_in_months: Option<f64>,
     /// The cost of all drives, and of the DRAM, in a year.
     pub cost_per_year: Option<f64>,
@@ -118,7 +118,7 @@ pub(super) fn judge(plan: &Plan, case: &Case, measured: Measured) -> Judged {
     }
 }
 
-/// How many times a day what was measured comes: as often as growth says, or as a trace was recorded.
+/// How many times a day the measured load comes: as often as growth says, or as a trace was recorded.
 #[allow(clippy::cast_precision_loss)] // a ratio of byte counts
 fn times_a_day(plan: &Plan, case: &Case, measured: &Measured) -> Option<f64> {
     let written = measured.user_written_bytes as f64;

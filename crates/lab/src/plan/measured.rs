@@ -10,7 +10,7 @@ use crate::hse::phase::Decider;
 pub struct Measured {
     /// By which clock its times are.
     pub clock: ClockKind,
-    /// How long what was measured took, in seconds of that clock.
+    /// How long the measured part took, in seconds of that clock.
     pub elapsed_s: f64,
     /// Operations or requests.
     pub operations: u64,
@@ -78,11 +78,11 @@ pub struct KindLatency {
 /// The traffic of a device while it was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceUse {
-    /// Bytes that whoever is above wrote to it.
+    /// Bytes that its user above wrote to it.
     pub written_bytes: u64,
-    /// Bytes that whoever is above read.
+    /// Bytes that its user above read.
     pub read_bytes: u64,
-    /// Bytes that it wrote to what it is made of: its media, or its devices.
+    /// Bytes that it wrote to its parts: its media, or its devices.
     pub passed_bytes: u64,
     /// Whether it is a drive.
     pub is_drive: bool,
@@ -100,7 +100,7 @@ impl Measured {
         ratio(self.drives().map(|one| one.passed_bytes).sum(), self.user_written_bytes)
     }
 
-    /// Bytes written to drives for each byte that the user wrote: what all layers above them add.
+    /// Bytes written to drives for each byte that the user wrote: the share of all layers above them.
     #[must_use]
     pub fn software_amplification(&self) -> Option<f64> {
         ratio(self.drives().map(|one| one.written_bytes).sum(), self.user_written_bytes)
@@ -120,7 +120,7 @@ impl Measured {
         self.classes_written_bytes + self.manifest_written_bytes
     }
 
-    /// The latencies that its tail is told by: of reads, or else of what there is most of.
+    /// The latencies that its tail is told by: of reads, or else of the most frequent kind.
     #[must_use]
     pub fn tail(&self) -> Option<&KindLatency> {
         let reads = self.latencies.iter().find(|one| one.kind == "read");

@@ -42,7 +42,7 @@ pub(super) struct GrowthFacts {
 
 /// An alternative at a point of the sweep.
 pub(super) struct Case {
-    /// The alternative, and what the sweep makes of it.
+    /// The name of the alternative, with its point of the sweep.
     pub(super) name: String,
     /// The alternative alone.
     pub(super) alternative: String,
@@ -63,7 +63,7 @@ type Point<'v> = Vec<(&'v str, &'v Value)>;
 /// Resolves a plan that was read.
 ///
 /// # Errors
-/// The line of what does not go together, and what to do.
+/// The line of the settings that do not go together, and the remedy.
 pub(super) fn resolve(
     read: &Read,
     folder: &Path,

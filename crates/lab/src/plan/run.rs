@@ -8,7 +8,7 @@ use super::measured::Measured;
 use super::surroundings::Surroundings;
 use crate::LabError;
 
-/// Runs it. `follow` is told what is being done, and ends it with `false`.
+/// Runs it. `follow` is told each step, and ends the run with `false`.
 ///
 /// # Errors
 /// A device's, the engine's, or when `follow` ends it.

@@ -2,9 +2,9 @@
 //! those on a clock that moves by itself one after the other.
 //!
 //! Invariants
-//! 1. Outcomes are in the order of the cases, and are what they would be with one thread.
+//! 1. Outcomes are in the order of the cases, and are the same as with one thread.
 //! 2. Runs that are under way together take no more memory than there is.
-//! 3. After the first error no further run is begun; what was measured before is kept.
+//! 3. After the first error no further run is begun; earlier measurements are kept.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -68,7 +68,7 @@ pub(super) struct Outcome {
     pub(super) remarks: Vec<String>,
 }
 
-/// The runs of a plan, each once, with what is kept of them.
+/// The runs of a plan, each once, with their kept results.
 struct Books<'p> {
     /// The key of each case.
     keys: Vec<String>,
@@ -189,10 +189,10 @@ enum Message {
     Done(String, Box<Result<Kept, LabError>>),
 }
 
-/// A run that is to be made: its key, its inputs, and what people call it.
+/// A run that is to be made: its key, its inputs, and its name for people.
 type Left<'p> = (&'p str, &'p Inputs, &'p str);
 
-/// Takes in what runs tell, and keeps what they give.
+/// Takes in the messages of runs, and keeps their results.
 struct Desk<'a> {
     shelf: &'a mut dyn Shelf,
     version: &'a str,

@@ -20,7 +20,7 @@ pub enum Storage {
 pub enum Arm {
     /// Local drives; Cassandra compresses.
     Local,
-    /// The same once more: their difference is what repetition alone makes.
+    /// The same once more: their difference is the effect of repetition alone.
     LocalAgain,
     /// One pool over the network; the pool compresses.
     Remote,

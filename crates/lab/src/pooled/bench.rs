@@ -121,7 +121,7 @@ pub struct Survival {
 
 /// Runs things on a machine.
 pub trait Bench {
-    /// Looks for all that is needed, and builds the client. Returns what is missing, each with its cure.
+    /// Looks for all that is needed, and builds the client. Returns the missing parts, each with its cure.
     ///
     /// # Errors
     /// A build that failed.
@@ -130,7 +130,7 @@ pub trait Bench {
     /// Makes the databases of an arm.
     ///
     /// # Errors
-    /// A program that failed; the message has its name and what it said.
+    /// A program that failed; the message has its name and its output.
     fn load(&mut self, arm: Arm) -> Result<LoadedBytes, LabError>;
 
     /// Starts the nodes of an arm on drives so many times slower than the real ones.

@@ -16,7 +16,7 @@ pub struct YcsbFigures {
 }
 
 impl YcsbFigures {
-    /// Reads what YCSB has printed; lines of another form are somebody else's.
+    /// Reads the output of YCSB; lines of another form come from other programs.
     ///
     /// # Errors
     /// When there is no figure at all, or a line of figures has no number.

@@ -1,5 +1,5 @@
-//! The same experiment on devices: what a store writes there, and what that costs, is what the
-//! counting drive says.
+//! The same experiment on devices: a store's writes there, and their cost, are those of the
+//! counting drive.
 
 use std::sync::Arc;
 

@@ -43,7 +43,7 @@ fn the_network_changes_nothing_that_a_drive_writes() {
     let fine = report(pairs.clone());
     fine.check().unwrap();
     assert_eq!(fine.table().matches(" equal\n").count(), pairs.len());
-    // What it would be if placement ids were lost on the way.
+    // The pair as it would be if placement ids were lost on the way.
     let lost = Pair { over_network: pairs[0].over_network.clone(), ..pairs[1].clone() };
     let wrong = report(vec![pairs[0].clone(), lost]);
     let error = wrong.check().unwrap_err();

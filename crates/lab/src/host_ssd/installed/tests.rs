@@ -52,7 +52,7 @@ fn follow(_: &Progress<'_>) -> ControlFlow<()> {
 fn ways_run_in_turn_and_medians_are_compared() {
     let mut told = Told { without: vec![Way::Umap], has_duckdb: true, ..Told::default() };
     let installed = run(&OPTIONS, &mut told, follow).unwrap();
-    // What is missing is asked for once; the second round goes the other way.
+    // A missing way is asked for once; the second round goes the other way.
     let second: Vec<Way> = told.order[8..15].to_vec();
     let expected: Vec<Way> = Way::ALL[..7].iter().rev().copied().collect();
     assert_eq!(second, expected);

@@ -75,7 +75,7 @@ impl Lines {
         }
     }
 
-    /// The refusal of what is wrong.
+    /// The refusal of a wrong setting.
     pub(in crate::plan) fn wrong(&self, wrong: &Wrong) -> LabError {
         self.refusal(self.line_at(&wrong.at), &wrong.why)
     }

@@ -1,4 +1,4 @@
-//! Devices by name: drives, and what is built of them.
+//! Devices by name: drives, and the devices built of them.
 
 use std::collections::BTreeMap;
 

@@ -133,7 +133,7 @@ fn measured(
     let latencies: Vec<KindLatency> = run
         .by_operation
         .iter()
-        // What one client in turn waits for is mostly maintenance.
+        // One client in turn waits mostly for maintenance.
         .filter(|one| clock != ClockKind::InTurn || one.operation.name() == "read")
         .filter_map(|one| Some(KindLatency::of(one.operation.name(), one.latency.as_ref()?)))
         .collect();

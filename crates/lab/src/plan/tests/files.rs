@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_wrong_is_said_with_its_line() {
+fn errors_name_their_line() {
     read(READS).unwrap();
     let ssd = "profile = \"optane-p4800x\"";
     for (from, to, expected) in [
