@@ -3,10 +3,10 @@
 //!
 //! `cargo bench -p esker-lab --bench policies -- FOLDER... [NAME]`
 //!
-//! Every trace of the folders is taken, or those whose name begins so (the files of a trace by processor,
-//! `NAME.blktrace.0` and so on, are one), at caches of 5, 10, 20 and 40 % of its footprint, as one set and in sets of
-//! 16 MiB. A case counts for the means where the optimum is more than one in a hundred below LRU; how far the default
-//! falls behind LRU, and behind the best, is of every case.
+//! Every trace of the folders is taken, or those whose name begins so. The files of a trace by processor
+//! (`NAME.blktrace.0` and so on) are one. Each runs at caches of 5, 10, 20 and 40 % of its footprint, as one set and in
+//! sets of 16 MiB. A case counts for the means where the optimum is more than one in a hundred below LRU. Every case
+//! counts for how far the default falls behind LRU, and behind the best.
 //!
 //! Traces that played a part in the choice of the default's rules and constants are added up together, those that were
 //! left out of it by folder.

@@ -1,5 +1,5 @@
-//! Savings of data placement when several stores share a drive: the experiment of Micron with four Aerospike instances
-//! (March 2024), its simplest form with circular writers, and Esker's engine.
+//! Savings of data placement when several stores share a drive. The stores are four Aerospike instances as in Micron's
+//! experiment (March 2024), the circular writers of its simplest form, or Esker's engine.
 //!
 //! | module | what |
 //! | --- | --- |

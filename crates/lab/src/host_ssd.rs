@@ -1,6 +1,6 @@
-//! A drive that the host manages, beside a conventional one of the same NAND: how long 4 KiB reads take, and the worth
-//! of both to a program with four times as much data as memory. In virtual time; if a machine is given to measure on,
-//! the pager on its drives, too.
+//! A drive that the host manages, beside a conventional one of the same NAND: times of 4 KiB reads, and the worth of
+//! both to a program. The program has four times as much data as memory. All times are virtual; if a machine is given
+//! to measure on, the pager runs on its drives, too.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -64,7 +64,7 @@ impl Default for HostSsdOptions {
             drive_bytes: 8 << 30,
             reads: 200_000,
             depths: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
-            // Not a multiple of a row of all dies, so that threads start on different dies.
+            // Not a multiple of the bytes that all dies hold in a row, so that threads start on different dies.
             data_bytes: 477 << 20,
             lookups: 100_000,
             threads: vec![1, 4, 16, 64],

@@ -1,5 +1,5 @@
-//! A writer that overwrites its namespace from the first block to the last, over and over: fio's
-//! sequential write job, and the simplest model of a store with a log.
+//! A writer that overwrites its namespace from the first block to the last, over and over. It
+//! stands for fio's sequential write job, and is the simplest model of a store with a log.
 
 use super::sink::Sink;
 use super::writer::Writer;

@@ -1,4 +1,4 @@
-//! A drive in software that stores the data of the stores, made like the one that counts: both lead to the same
+//! A drive in software that stores the data of the stores, made like the one that counts. Both lead to the same
 //! factors, to the last digit.
 //!
 //! Invariant: data placement is always enabled, so that the drive's log tells what hosts wrote. Stores without

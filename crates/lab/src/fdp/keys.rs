@@ -46,8 +46,8 @@ pub struct Keys {
     zipfian: Option<Sampled>,
 }
 
-/// Every `stride`-th rank of the zipfian law, from the `stride`-th on: the ranks that fall on a
-/// sample of the table. Such a law has the same shape at every scale, and the ranks before the
+/// Every `stride`-th rank of the zipfian law, from the `stride`-th on: the ranks that a sample of
+/// the table is asked for. Such a law has the same shape at every scale, and the ranks before the
 /// first are so few that a sample has none of them.
 #[derive(Clone, Debug)]
 struct Sampled {

@@ -33,7 +33,7 @@ const COMPARED_BYTES: u64 = 8 << 30;
 
 const AEROSPIKE: &str = "Micron, March 2024: four Aerospike instances on a 7450 PRO 7.68 TB";
 const FIO: &str = "Micron, July 2023: four sequential fio writers on a 7450 PRO 7.68 TB";
-/// Source of a published figure that Micron expects of placement and did not measure.
+/// Source named beside a figure that Micron expects of placement, but has not measured.
 const EXPECTED: &str = "Micron, March 2024: expected with data placement, not measured";
 
 /// One run to be made.

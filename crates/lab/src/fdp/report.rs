@@ -98,7 +98,7 @@ impl Chapter {
         run.assumptions.iter().filter(|one| !common.contains(one)).collect()
     }
 
-    /// Returns, of each assumption, the value that most runs share.
+    /// Returns each assumption with the value that most runs share.
     #[must_use]
     pub fn usual(&self) -> Vec<&Assumption> {
         let mut usual: Vec<(&Assumption, usize)> = Vec::new();

@@ -1,14 +1,13 @@
 //! A store that writes records in large blocks and never in place, the way of Aerospike's storage
 //! engine up to release 7.0 (its source, `drv_ssd.c`, was read for the rules).
 //!
-//! A record goes to the *client buffer*, which is written when it is a full block. The record's
-//! older version is dead from then on. A block of which less than the threshold is alive waits, first come first
-//! served, to be defragmented: its live records go to a second buffer, and the block is free once that is written.
-//! Nothing is discarded.
+//! A record goes to the *client buffer*, which is written when it is a full block. The record's older version is dead
+//! from then on. A block of which less than the threshold is alive waits, first come first served, to be defragmented.
+//! Its live records go to a second buffer, and the block is free once that is written. Nothing is discarded.
 //!
-//! The choice of the next block decides which writes the drive sees: the store takes the block that has been free the
-//! longest, and one that was never written only when none is free. So a store keeps to a part of its namespace that is
-//! as large as its blocks need at their fullest.
+//! The choice of the next block decides which writes the drive sees. The store takes the block that has been free the
+//! longest; it takes one that was never written only when none is free. So a store keeps to a part of its namespace
+//! that is as large as its blocks need at their fullest.
 //!
 //! Invariants
 //! 1. `places[r]` is the slot that holds the latest version of record `r`; `records` of that slot is

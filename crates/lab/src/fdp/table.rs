@@ -158,7 +158,7 @@ fn worth_table(worth: &Worth) -> String {
     text
 }
 
-/// Returns the need that a search found, and the capacity that this regains.
+/// Returns two cells: the spare space that a search found, and the capacity that this gives back.
 pub(super) fn spare_cells(spare: &super::worth::Spare) -> (String, String) {
     let given = percent(spare.over_provisioning);
     let needed = match spare.needed {

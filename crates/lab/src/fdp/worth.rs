@@ -133,7 +133,7 @@ impl Search {
             of.drive.over_provisioning = over_provisioning;
             Ok::<bool, LabError>(factor(&of)? <= target * AS_GOOD)
         };
-        // Halving 1 + x: the capacity of the same media is its inverse.
+        // Halving 1 + x: the capacity that the same media offer is its inverse.
         let (mut low, mut high) = RANGE;
         let needed = if !reaches(high)? {
             None

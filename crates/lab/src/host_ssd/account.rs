@@ -1,5 +1,5 @@
-//! From the conventional drive with the kernel's paging to the host-managed one with the pager, step by step: the worth
-//! of each part, to lookups and to scans.
+//! From the conventional drive with the kernel's paging to the host-managed one with the pager, step by step. Each step
+//! shows the worth of a part to lookups and to scans.
 
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +109,7 @@ fn steps() -> [Step; 9] {
 pub struct StepResult {
     /// Its name.
     pub name: String,
-    /// The change from the step before.
+    /// Its description, with the part that is new.
     pub what: String,
     /// Whether each part of it is in the next one, too; otherwise it stands beside the others.
     pub is_on_the_way: bool,

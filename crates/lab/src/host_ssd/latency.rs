@@ -7,8 +7,7 @@ use super::drive::{Bed, Side, parameters};
 use super::{HostSsdOptions, Steps};
 use crate::LabError;
 
-/// The source's figure for its conventional drive: the share of reads that take at most so long, in
-/// µs.
+/// Figure of the source for its conventional drive: a share of reads, and their longest time in µs.
 pub(super) const WITHIN: (f64, f64) = (0.8, 150.0);
 /// Reads that wait in the host's window beside those at the dies, where these are bounded.
 pub(super) const WINDOW: u32 = 64;

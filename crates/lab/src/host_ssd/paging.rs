@@ -1,16 +1,16 @@
-//! A program with more data than memory, in virtual time: threads that look up records through an index that stays in
-//! memory, or scan a table; their pager; and the drive under both.
+//! A program with more data than memory, its pager, and the drive under both, in virtual time. Threads look up records
+//! through an index that stays in memory, or scan a table.
 //!
 //! A page is out, coming, in memory but not mapped, or mapped. Pages leave in the order in which they came,
 //! which is as good as any for lookups at random and for scans. Both workloads only read, so nothing is
 //! written back.
 //!
 //! The pager reads ahead as Esker's does for a stream that goes forward: from the third fault in a row on, 8 pages,
-//! twice as many each time, in reads of 64 pages; the first page of each request is not mapped, so that the stream is
+//! twice as many each time, in reads of 64 pages. The first page of each request is not mapped, so that the stream is
 //! seen to go on. The thread that reads pays for mapping the pages that have come.
 //!
 //! Invariants
-//! 1. Coming, unmapped and mapped pages are never more than the memory and the pages of the last request.
+//! 1. Coming, unmapped and mapped pages are never more than the memory and the pages that the last request added.
 //! 2. The same options give the same times.
 
 use std::cmp::Reverse;

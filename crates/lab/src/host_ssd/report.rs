@@ -80,7 +80,7 @@ pub struct Verdict {
 /// A drive, where its figures are from, and the assumptions about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DriveFacts {
-    /// The drive.
+    /// Name of the drive.
     pub title: String,
     /// Where the figures are from; inputs are marked.
     pub sources: Vec<String>,
@@ -330,8 +330,8 @@ impl HostSsdReport {
         self.depths.iter().map(row).collect()
     }
 
-    /// The head and the rows of the account: a step each, and for each number of threads the time of a lookup and the
-    /// rate of a scan, with the factors.
+    /// The head and the rows of the account, a row for each step. For each number of threads it has the time of a
+    /// lookup and the rate of a scan, with the factors.
     pub(super) fn account_rows(&self) -> (Vec<String>, Vec<Vec<String>>) {
         let mut head = vec!["step".to_owned()];
         let threads = self.account.first().map_or(&[][..], |first| &first.by_threads[..]);

@@ -61,8 +61,8 @@ impl Rates {
         })
     }
 
-    /// How long a drive takes at least for this traffic, in seconds: its writes, and its reads at the rate that bounds
-    /// them more, one after the other.
+    /// How long a drive takes at least for this traffic, in seconds. Writes and reads come one after the other, reads
+    /// at the rate that bounds them more.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // counts become a span
     pub fn seconds(&self, written_bytes: u64, read_bytes: u64, reads: u64) -> f64 {

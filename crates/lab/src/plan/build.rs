@@ -238,8 +238,8 @@ impl Built {
         }
     }
 
-    /// The device that is written once as a whole before a load on this one begins: of a cache its origin, and none of
-    /// a disk, whose time does not depend on its content.
+    /// The device that is written once as a whole before a load on this one begins. Of a cache that is its origin; of a
+    /// disk none, because its time does not depend on its content.
     pub(super) fn filled(&self) -> Option<&Built> {
         match &self.kind {
             Kind::Cache(_) => self.parts.first()?.filled(),

@@ -100,7 +100,7 @@ impl Measured {
         ratio(self.drives().map(|one| one.passed_bytes).sum(), self.user_written_bytes)
     }
 
-    /// Bytes written to drives for each byte that the user wrote: the share of all layers above them.
+    /// Bytes written to drives for each byte that the user wrote: the amplification of all layers above them.
     #[must_use]
     pub fn software_amplification(&self) -> Option<f64> {
         ratio(self.drives().map(|one| one.written_bytes).sum(), self.user_written_bytes)
