@@ -1,4 +1,4 @@
-//! Two runs of the same experiment beside each other: every figure that both have, by what changed most.
+//! Two runs of the same experiment beside each other: every figure that both have, the largest change first.
 //!
 //! Any report of the laboratory, of `esker bench` or of `esker demo` in JSON can be compared. A figure is a number
 //! with the way that leads to it: names of fields, and of list entries the fields that name them.

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`job`] | [`Job`]: parameters of the load |
 //! | `requests` | the next request, and when it is due |
-//! | `client` | a thread that keeps a queue pair full, and times what comes back |
+//! | `client` | a thread that keeps a queue pair full, and times the completions |
 //! | [`report`] | [`LoadReport`], as text and JSON |
 //! | `html` | the same as a page |
 //!

@@ -1,8 +1,8 @@
 //! A drive in software that stores the data of the stores, made like the one that counts. Both lead to the same
 //! factors, to the last digit.
 //!
-//! Invariant: data placement is always enabled, so that the drive's log tells what hosts wrote. Stores without
-//! placement share one handle.
+//! Invariant: data placement is always enabled, so that the drive's log tells the bytes that hosts wrote. Stores
+//! without placement share one handle.
 
 use std::sync::Arc;
 

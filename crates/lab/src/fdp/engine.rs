@@ -242,7 +242,7 @@ impl EngineRun {
     }
 }
 
-/// What a die of the drive programs at once, in bytes.
+/// Bytes that a die of the drive programs at once.
 const PROGRAM_BYTES: u32 = 64 << 10;
 
 /// The engine's parts, scaled down with the drive: blocks are small beside reclaim units.

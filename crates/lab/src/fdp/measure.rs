@@ -20,7 +20,8 @@ pub fn measure(of: &Configuration, watch: OnShare<'_>) -> Result<Measured, LabEr
     measure_on(&mut drive, of, watch)
 }
 
-/// Runs a configuration's stores on another drive, whatever the configuration says of its own.
+/// Runs a configuration's stores on another drive, in place of the one that the configuration
+/// describes.
 ///
 /// # Errors
 /// As [`measure`], and the drive's.

@@ -11,7 +11,7 @@ pub struct FdpOptions {
     /// The size of the drive on which the stores with records are; others are a part of that. At
     /// least 256 MiB; default 16 GiB, for which counting takes some 200 MiB of memory per thread.
     pub drive_bytes: u64,
-    /// Media in use beyond what the host can address, as a share of it; default 0.145.
+    /// Media in use beyond the bytes that the host can address, as a share of them; default 0.145.
     pub over_provisioning: f64,
     /// The share of its namespace that the records of a store take with uniform keys; default 0.58.
     pub fill: f64,

@@ -1,7 +1,7 @@
 //! Where a store under test writes: a namespace of a drive that only counts, or any device.
 //!
-//! A store says what it writes and which of its streams that belongs to. Which reclaim unit
-//! handle a stream has is the drive's matter: with none, everything shares one.
+//! A store names the range of each write, and the stream that it belongs to. Which reclaim unit handle a stream has is
+//! the drive's matter: with none, everything shares one.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -88,7 +88,7 @@ pub struct DriveModel {
     pub page_bytes: u32,
     /// Reclaim units that hold as much as the host can address.
     pub units: u32,
-    /// Media in use beyond what the host can address, as a share of it: 0.145 is 14.5 %.
+    /// Media in use beyond the bytes that the host can address, as a share of them: 0.145 is 14.5 %.
     pub over_provisioning: f64,
     /// Which unit is cleaned.
     pub cleaning: Cleaning,

@@ -147,7 +147,7 @@ impl Bed {
                 self.free.extend(completion.buf);
             }
         }
-        // Whatever order they are handed out in.
+        // Sorted, so that the order in which the drive hands them out does not matter.
         ended.sort_unstable();
         Ok(())
     }
