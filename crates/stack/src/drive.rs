@@ -1,6 +1,6 @@
 //! Makes, finds and checks drives.
 //!
-//! A drive's name begins with that of its profile, so that an image says what it is a model of:
+//! A drive's name begins with that of its profile, so that an image names the drive that it models:
 //! `micron-7450:/data/drive.img`, `micron-7450:NAME`, `micron-7450`, `micron-7450#2`.
 
 use std::path::Path;
@@ -89,7 +89,7 @@ pub(crate) fn open(spec: &SsdSpec, path: &Path, pace: Pace) -> Result<Ssd, Stack
     Ssd::open(Arc::new(device), pace).map_err(|error| StackError::flash(spec, error))
 }
 
-/// Checks that a drive that is there is what `spec` says.
+/// Checks that a drive that is there agrees with `spec`.
 pub(crate) fn check(spec: &SsdSpec, ssd: &Ssd) -> Result<(), StackError> {
     let (report, parameters) = (ssd.report(), ssd.parameters());
     let namespaces = count(&report.namespaces);
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_have_on_a_device_is_seen_wherever_they_begin() {
+    fn foreign_content_is_seen_wherever_it_begins() {
         // Partition tables, bcachefs, ZFS, a CD, btrfs.
         for begin in [512, 4096, 16 << 10, 32 << 10, 64 << 10] {
             let device = MemoryDevice::new("memory", 1 << 20, 512);

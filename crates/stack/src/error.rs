@@ -1,4 +1,4 @@
-//! Errors: which specification, and what would be right.
+//! Errors: which specification, and the remedy.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -16,20 +16,20 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StackError {
-    /// The text is no specification; `why` says what is right.
+    /// The text is no specification; `why` says the right form.
     #[error("'{text}': {why}")]
     Syntax {
         /// The text.
         text: String,
-        /// What is wrong, and what would be right.
+        /// The problem, and the remedy.
         why: String,
     },
-    /// It is a specification, and says what cannot be.
+    /// It is a specification, but one that cannot be met.
     #[error("{spec}: {why}")]
     Invalid {
         /// The specification.
         spec: String,
-        /// What is wrong, and what would be right.
+        /// The problem, and the remedy.
         why: String,
     },
     /// It says something else than the drive that is there.
@@ -37,7 +37,7 @@ pub enum StackError {
     Contradiction {
         /// The specification.
         spec: String,
-        /// What the drive has, and what was asked.
+        /// The drive's value, and the value asked for.
         why: String,
     },
     /// There must be an image, and there is none.
@@ -62,7 +62,7 @@ pub enum StackError {
     Incomplete {
         /// The specification.
         spec: String,
-        /// What is missing, and what would be right.
+        /// The missing part, and the remedy.
         why: String,
     },
     /// There must not be an image, and there is something.
@@ -94,7 +94,7 @@ pub enum StackError {
         spec: String,
         /// Why.
         cause: String,
-        /// What a caller can do about it.
+        /// The remedy for callers.
         kind: ErrorKind,
     },
     /// A cache could not be made or opened.
@@ -104,7 +104,7 @@ pub enum StackError {
         spec: String,
         /// Why.
         cause: String,
-        /// What a caller can do about it.
+        /// The remedy for callers.
         kind: ErrorKind,
     },
     /// A pool could not be opened, or has no such volume.
@@ -114,7 +114,7 @@ pub enum StackError {
         spec: String,
         /// Why.
         cause: String,
-        /// What a caller can do about it.
+        /// The remedy for callers.
         kind: ErrorKind,
     },
     /// A file that is to be made says nowhere how large it is to be.
@@ -163,7 +163,7 @@ impl StackError {
         StackError::Volume { spec: spec.to_string(), cause: cause.to_string(), kind: cause.kind() }
     }
 
-    /// What a caller can do about it.
+    /// Returns the remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

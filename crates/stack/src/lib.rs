@@ -2,15 +2,15 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`spec`] | [`Spec`]: what a specification says; text to it and back |
+//! | [`spec`] | [`Spec`]: a specification as a value; text to it and back |
 //! | `syntax` | `scheme:body?key=value&…`, whatever the scheme |
 //! | [`time`] | [`Time`]: how fast a model is |
 //! | [`stack`] | [`Stack`]: opens specifications; those that name one drive share it |
-//! | `traced` | [`Traced`]: a device that records what it is asked |
+//! | `traced` | [`Traced`]: a device that records its requests |
 //! | `drive` | makes, finds and checks drives |
 //! | [`pool`] | [`OpenPool`]: a pool that its volumes share; the last one closes it |
 //! | [`served`] | pools that other processes serve |
-//! | `missing` | what to say of a device that is not there |
+//! | `missing` | messages about a device that is not there |
 //! | [`error`] | [`StackError`] |
 //!
 //! # Grammar
@@ -32,7 +32,7 @@
 //!
 //! # What is there, and how large it is
 //!
-//! With [`Create::Never`](esker_device::Create) nothing is made but what ends with the process: memory, models
+//! With [`Create::Never`](esker_device::Create) nothing is made but devices that end with the process: memory, models
 //! without an image, and caches on them. A file has the size it has; `capacity` is the size of a new one, or one to
 //! which it is extended.
 //!

@@ -1,4 +1,4 @@
-//! What to say of a device that is not there: which one, and with which command it is made.
+//! Messages about a device that is not there: which one, and the command that makes it.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const EXAMPLE: u64 = 8 << 30;
 /// Refuses a cache of which a file or a block device is not there, before any is opened.
 ///
 /// # Errors
-/// `NotFound`, with what is missing and what to do.
+/// `NotFound`, with the missing device and the remedy.
 pub(crate) fn check(spec: &CacheSpec) -> Result<(), StackError> {
     let (origin, flash) = (gone(&spec.origin), gone(&spec.flash));
     let why = match (origin, flash) {

@@ -46,14 +46,14 @@ pub const CODES: [(ErrorKind, &str, u16); 10] = [
 pub enum NoAnswer {
     /// Nobody listens at the socket.
     Absent(io::Error),
-    /// The connection failed, or what came is no answer of a pool.
+    /// The connection failed, or the bytes that came are no answer of a pool.
     Broken(ErrorKind, String),
     /// The pool refused, and has changed nothing.
     Refused(ErrorKind, String),
 }
 
 impl NoAnswer {
-    /// What a caller can do about it.
+    /// Returns the remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -1,4 +1,4 @@
-//! What a specification says, and the same as text.
+//! Specifications as values, and the same as text.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -8,7 +8,7 @@
 //! | `cache` | a flash device in front of an origin |
 //! | `stripe` | several devices as one |
 //! | `volume` | volumes of a pool |
-//! | `traced` | devices that record what they are asked |
+//! | `traced` | devices that record their requests |
 //! | `remote` | namespaces of remote targets |
 //!
 //! Invariant: the text of a specification reads back as an equal one, whoever made it, as long as
@@ -59,7 +59,7 @@ pub enum Spec {
     Disk(DiskSpec),
     /// `nvme-tcp://HOST:PORT/NQN`: a namespace of a remote target.
     Remote(Box<RemoteSpec>),
-    /// `traced:(SPEC)?to=FILE`: a device that records what it is asked.
+    /// `traced:(SPEC)?to=FILE`: a device that records its requests.
     Traced(Box<TracedSpec>),
     /// `cache:(SPEC)?flash=(SPEC)`: a flash device in front of an origin.
     Cache(Box<CacheSpec>),
@@ -69,7 +69,7 @@ pub enum Spec {
     Volume(Box<VolumeSpec>),
 }
 
-/// The schemes, with what they stand for.
+/// The schemes, with their meanings.
 const SCHEMES: &str = "file:PATH, mem:SIZE, null:SIZE, ssd:PROFILE, disk:PROFILE, \
     nvme-tcp://HOST:PORT/NQN, traced:(SPEC)?to=FILE, \
     cache:(SPEC)?flash=(SPEC), stripe:(SPEC)(SPEC)…, volume:POOL/NAME, volume:POOL/NAME?drives=(SPEC)(SPEC)…, or a path";
@@ -82,7 +82,7 @@ impl Spec {
         split_scheme(text).is_some()
     }
 
-    /// Whether what is written is there after the process has ended.
+    /// Whether written data outlives the process.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         match self {
@@ -158,7 +158,7 @@ impl Spec {
     }
 
     /// The specification that finds the same device again from any directory: with an absolute path,
-    /// and without what only matters when a drive is made.
+    /// and without the keys that only matter when a drive is made.
     ///
     /// # Errors
     /// When the current directory cannot be found out.

@@ -5,7 +5,7 @@
 //!    namespaces of one model, and whatever one of them says of the drive is true of it.
 //! 2. Models with the same time share one clock.
 //! 3. A pool is opened once, and by all of its devices: specifications with its name share it.
-//! 4. A drive with an image is open as long as a device of it, or what is known of its model, is there: the last
+//! 4. A drive with an image is open as long as a device of it, or its [`Model`], is there: the last
 //!    one closes the image. A drive in memory with a name lives as long as the stack: its content has no other place.
 
 use std::path::{Path, PathBuf};
@@ -77,19 +77,19 @@ enum Key {
 pub struct Opened {
     /// The device.
     pub device: Arc<dyn Device>,
-    /// What it is a model of, if it is one.
+    /// The drive that it models, if it is a model.
     pub model: Option<Model>,
 }
 
 /// The devices of a cache.
 pub struct CacheParts {
-    /// What is slow and large.
+    /// The slow, large device.
     pub origin: Arc<dyn Device>,
-    /// What is fast.
+    /// The fast device.
     pub flash: Arc<dyn Device>,
 }
 
-/// What a device is a model of.
+/// The drive that a device models.
 #[derive(Clone)]
 pub struct Model {
     /// The profile; none when an image was made from one that this program does not know.
@@ -101,7 +101,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// What is not known of the drive, to be shown wherever a result depends on it.
+    /// Returns the assumptions about the drive, to be shown wherever a result depends on them.
     #[must_use]
     pub fn assumptions(&self) -> Vec<String> {
         let Some(profile) = &self.profile else {
@@ -127,7 +127,7 @@ impl Model {
 }
 
 impl Opened {
-    /// What the user should know: how the device was opened, and what a model assumes.
+    /// Returns remarks for the user: how the device was opened, and the assumptions of a model.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = self.device.remarks();
@@ -182,7 +182,7 @@ impl Stack {
         Stack { access: Access { read_only, ..self.access }, ..self }
     }
 
-    /// The same stack, for the classes of a KVDB: a `file:`, also inside `traced:`, grows with what is written to
+    /// The same stack, for the classes of a KVDB: a `file:`, also inside `traced:`, grows with the data written to
     /// it. Everywhere else a file has one size: the one it has, or the capacity that was said.
     #[must_use]
     pub fn growing(self, growing: bool) -> Stack {
@@ -218,8 +218,9 @@ impl Stack {
     /// namespace is connected to, and always there.
     ///
     /// # Errors
-    /// `NotFound` and `Exists` as `create` says, or for a new file without a size, `Invalid` for what contradicts itself or the drive
-    /// that is there, `Corrupt` for a damaged image or another file, or a device's error.
+    /// `NotFound` and `Exists` as `create` says, or for a new file without a size. `Invalid` for a specification that
+    /// contradicts itself or the drive that is there, `Corrupt` for a damaged image or another file, or a device's
+    /// error.
     pub fn open(&self, spec: &Spec, create: Create) -> Result<Opened, StackError> {
         self.open_as(spec, create, self.access)
     }
@@ -554,7 +555,7 @@ impl State {
     }
 }
 
-/// By what other specifications mean the same drive.
+/// The key by which other specifications mean the same drive.
 fn key_of(spec: &SsdSpec) -> Result<Option<Key>, StackError> {
     let Some(path) = &spec.image else {
         return Ok(spec.drive.clone().map(Key::Name));

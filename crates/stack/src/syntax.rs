@@ -16,7 +16,7 @@ const MOST_NESTED: usize = 8;
 /// A body, or the value of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// What is written, decoded.
+    /// Bytes as written, decoded.
     Bytes(Vec<u8>),
     /// Specifications in parentheses, one or more.
     Specs(Vec<Spec>),
@@ -29,7 +29,7 @@ pub(crate) struct Parts {
     pub(crate) pairs: Vec<(String, Value)>,
 }
 
-/// The scheme of a text and what follows its colon, if it has one. Anything else is a path.
+/// The scheme of a text and the rest after its colon, if it has one. Anything else is a path.
 pub(crate) fn split_scheme(text: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = text.split_once(':')?;
     let starts = scheme.starts_with(|c: char| c.is_ascii_lowercase());
@@ -43,7 +43,7 @@ impl Parts {
         Parts { body: body.into(), pairs: Vec::new() }
     }
 
-    /// What follows the colon.
+    /// Parses the text after the colon.
     pub(crate) fn parse(rest: &str) -> Result<Parts, String> {
         check_parentheses(rest)?;
         let (body, pairs) = split_outside(rest, '?').unwrap_or((rest, ""));
@@ -185,7 +185,7 @@ impl From<Vec<Spec>> for Value {
     }
 }
 
-/// What stands in each pair of parentheses, if a text is one pair after the other.
+/// Returns the content of each pair of parentheses, if a text is one pair after the other.
 fn groups(text: &str) -> Option<Vec<&str>> {
     let (mut found, mut start) = (Vec::new(), 0);
     for (at, _, open) in depths(text) {
@@ -273,7 +273,7 @@ fn byte_of(high: u8, low: u8) -> Option<u8> {
     Some(digit(high)? << 4 | digit(low)?)
 }
 
-/// Encodes what has a meaning, what cannot be seen, and what is no text.
+/// Encodes characters with a meaning, control characters, and bytes that are no text.
 fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -305,7 +305,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// The pairs, if all of them are among `known`: names and what they take.
+    /// The pairs, if all of them are among `known`: names and their values' forms.
     pub(crate) fn of(scheme: &str, parts: &Parts, known: &[Key]) -> Result<Keys, String> {
         for (key, _) in &parts.pairs {
             if known.iter().all(|(name, _)| name != key) {
@@ -345,7 +345,7 @@ impl Keys {
         specs.map(Some).map_err(|why| format!("{key}: {why}"))
     }
 
-    /// The value of a key, read by `read`, whose refusal says what is right.
+    /// The value of a key, read by `read`, whose refusal says the right form.
     pub(crate) fn take<T>(
         &mut self,
         key: &str,
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_meaning_is_written_as_hexadecimal_digits() {
+    fn characters_with_a_meaning_are_written_as_hexadecimal_digits() {
         let parts = Parts::parse("/a%3Fb%26?key=1%25&other=%ff").unwrap();
         assert_eq!(parts.bytes(), Ok(&b"/a?b&"[..]));
         let expected = [("key".to_owned(), "1%".into()), ("other".to_owned(), vec![255].into())];
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_says_what_is_right() {
+    fn malformed_texts_are_answered_with_right_forms() {
         let refused = |text: &str, why: &str| {
             let message = Parts::parse(text).unwrap_err();
             assert!(message.contains(why), "{message}");

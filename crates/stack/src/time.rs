@@ -18,7 +18,7 @@ pub enum Time {
 }
 
 impl Time {
-    /// What a specification may say.
+    /// The forms that a specification may have.
     pub(crate) const FORMS: &str = "none, virtual, real, or 10x for ten times slower";
 }
 

@@ -1,11 +1,11 @@
-//! A device that records what it is asked, and passes it on: `traced:(SPEC)?to=FILE`.
+//! A device that records its requests, and passes them on: `traced:(SPEC)?to=FILE`.
 //!
 //! A device that Esker attaches, serves or measures leaves a trace in the compact format
 //! (`esker-trace`), without the kernel's tracing and the rights for it.
 //!
 //! Invariants
 //! 1. A command is recorded when it is submitted, before the device sees it, once.
-//! 2. Recording never waits for the file: what does not fit the buffer is dropped, counted, and said
+//! 2. Recording never waits for the file: requests beyond the buffer are dropped, counted, and said
 //!    in [`Device::remarks`] and in the trace.
 
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Records what `inner` is asked with `writer`, with times of `clock` and a buffer of `capacity` requests (32
+    /// Records the requests of `inner` with `writer`, with times of `clock` and a buffer of `capacity` requests (32
     /// bytes each).
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Queue {
             OpKind::Discard => TracedOp::Discard,
             _ => TracedOp::Flush,
         };
-        // What is dropped is counted there.
+        // The recorder counts the requests that it drops.
         self.recorder.record(
             self.number,
             kind,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_buffer_is_counted_and_nobody_waits() {
+    fn requests_beyond_the_buffer_are_counted_and_do_not_wait() {
         let dir = tempfile::tempdir().unwrap();
         let memory = Arc::new(MemoryDevice::new("memory", 1 << 20, 4096));
         let path = dir.path().join("trace");

@@ -1,4 +1,4 @@
-//! What a stack makes and what it does not, and how large a file is in each place of a specification.
+//! Devices that a stack makes and those it does not, and how large a file is in each place of a specification.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -79,7 +79,7 @@ fn class_of_kvdb_grows_and_device_does_not() {
     for text in ["@/class", "traced:(@/class)?to=@/t"] {
         assert!(bytes(&scratch.open(&classes, text, Create::Never).unwrap()) > 1 << 40);
     }
-    // What is in a cache never grows: its superblock knows both sizes.
+    // Devices of a cache never grow: its superblock knows both sizes.
     scratch.sparse("f", 16 * MIB);
     let cached = scratch.open(&classes, "cache:(@/class)?flash=(@/f)", Create::IfMissing);
     assert_eq!(bytes(&cached.unwrap()), 10 * 4096);

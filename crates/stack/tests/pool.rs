@@ -1,4 +1,4 @@
-//! Stripes and volumes as specifications: what they give, what they share, and what is refused.
+//! Stripes and volumes as specifications: the devices they give and share, and refusals.
 
 use std::path::Path;
 use std::sync::Arc;

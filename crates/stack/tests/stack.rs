@@ -1,4 +1,4 @@
-//! Specifications, opened: what they give, what they share, and what is refused.
+//! Specifications, opened: the devices they give and share, and refusals.
 
 use std::fs;
 use std::path::PathBuf;
@@ -184,14 +184,14 @@ fn image_is_closed_with_the_last_device_of_its_drive() {
     // The stack is there still.
     assert_eq!(read(&*open(&elsewhere, &text).device, 1), 7);
     assert_eq!(read(&*open(&stack, &text).device, 1), 7, "and opens it again");
-    // Of what stands on a drive, the same holds.
+    // The same holds for a device on top of a drive.
     let traced = scratch.spec("traced:(ssd:?image=@/d.img&time=none&nsid=2)?to=@/t.trace");
     drop(open(&stack, &traced));
     assert_eq!(read(&*open(&elsewhere, &text).device, 1), 7);
 }
 
 #[test]
-fn what_contradicts_an_image_is_refused() {
+fn keys_that_contradict_an_image_are_refused() {
     let scratch = Scratch::new();
     open(&Stack::new(), &scratch.spec(&format!("{SMALL}&image=@/d.img")));
     let wrong = |profile: &str, keys: &str, words: &[&str]| {

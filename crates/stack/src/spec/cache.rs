@@ -14,9 +14,9 @@ const EXAMPLE: &str = "cache:(disk.img)?flash=(flash.img)&mode=wb";
 /// cache that is there; they count when there is none yet, and one is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheSpec {
-    /// What is slow and large.
+    /// The slow, large device.
     pub origin: Spec,
-    /// What is fast: the flash device.
+    /// The fast device: flash.
     pub flash: Spec,
     /// Where writes go; as it was, or write-through, where nothing is said.
     pub mode: Option<Mode>,
@@ -97,7 +97,7 @@ impl CacheSpec {
         parts
     }
 
-    /// What a new cache is made with.
+    /// Returns the options with which a new cache is made.
     #[must_use]
     pub fn create_options(&self) -> CreateOptions {
         let usual = CreateOptions::default();

@@ -61,7 +61,7 @@ impl DiskSpec {
         }
     }
 
-    /// The disk's profile, and what this specification makes of its parameters.
+    /// The disk's profile, and its parameters as this specification changes them.
     pub(crate) fn parameters(&self) -> Result<(Profile, DiskParameters), String> {
         let (profile, parameters) = find(&self.profile)?;
         let Some(bytes) = self.capacity else { return Ok((profile, parameters)) };

@@ -1,4 +1,4 @@
-//! Devices that are what they are: files, memory, nothing.
+//! Plain devices: files, memory, nothing.
 
 use std::path::PathBuf;
 use std::time::Duration;

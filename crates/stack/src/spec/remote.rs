@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_remote_namespace_is_what_it_means() {
+    fn remote_specifications_parse_to_their_meaning() {
         let id = "00010203-0405-4607-8809-0a0b0c0d0e0f";
         let text = format!(
             "nvme-tcp://disks,[::1]:4421/nqn.2026-01.io.esker:a?nsid=7&hostid={id}&key-file=k&\
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_answered_with_what_is_right() {
+    fn wrong_specifications_are_answered_with_right_forms() {
         let nqn = "nqn.2026-01.io.esker:a";
         for (text, why) in [
             ("nvme-tcp:host/nqn".to_owned(), "write nvme-tcp://HOST:PORT/NQN"),

@@ -46,13 +46,13 @@ pub struct SsdSpec {
     pub unit: Option<u64>,
     /// Erasures by which units may differ; `Some(None)` leaves wear to chance.
     pub wear: Option<Option<u32>>,
-    /// Who has the translation layer.
+    /// The side that has the translation layer.
     pub ftl: Option<FtlSide>,
     /// Reads that the host holds back, at most, while their dies are busy.
     pub window: Option<u32>,
 }
 
-/// Who has the translation layer of a drive.
+/// The side that has the translation layer of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FtlSide {
     /// The host, over dies with command queues of their own.
@@ -161,7 +161,7 @@ impl SsdSpec {
         parts
     }
 
-    /// Leaves what is needed to find the drive and the namespace, and the capacity as a check.
+    /// Leaves only the keys needed to find the drive and the namespace, and the capacity as a check.
     pub(super) fn forget_making(&mut self) {
         *self = SsdSpec {
             profile: self.profile.take(),
@@ -174,7 +174,7 @@ impl SsdSpec {
         };
     }
 
-    /// What this specification makes of its profile.
+    /// Returns the profile and the parameters that this specification makes of it.
     pub(crate) fn parameters(&self) -> Result<(Profile, Parameters), String> {
         let Some(name) = &self.profile else {
             return Err(format!("a new drive needs a profile; there are {}", names()));
@@ -247,7 +247,7 @@ impl SsdSpec {
         Ok(parameters)
     }
 
-    /// Where a drive that is there says otherwise: the key, what it has and what was asked.
+    /// Where a drive that is there says otherwise: the key, its value and the value asked for.
     pub(crate) fn contradiction(&self, profile: &str, has: &Parameters) -> Option<String> {
         let capacity = self.capacity.map(|bytes| bytes / u64::from(has.page_size));
         let units = self.over_provisioning.map(|share| has.units_for(share));

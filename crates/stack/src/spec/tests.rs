@@ -32,7 +32,7 @@ fn a_text_without_a_scheme_is_a_path_as_it_is() {
 }
 
 #[test]
-fn what_is_said_is_what_it_means() {
+fn specifications_parse_to_their_meaning() {
     let Spec::Ssd(ssd) =
         spec("ssd:micron-7450?capacity=8GiB&time=10x&fdp=on&handles=0,1/2,3&op=0.2&wear=50")
     else {
@@ -104,7 +104,7 @@ fn a_device_within_another_is_what_it_is() {
 }
 
 #[test]
-fn what_is_unknown_is_answered_with_what_there_is() {
+fn unknown_names_are_answered_with_known_ones() {
     refused("tape:x", &["no devices 'tape:'", "ssd:PROFILE", "./tape:x"]);
     refused("ssd:", &["a profile is missing", "micron-5210", "image="]);
     refused("ssd:intel", &["no solid-state drive 'intel'", "micron-9300, "]);
@@ -136,7 +136,7 @@ fn what_is_unknown_is_answered_with_what_there_is() {
 }
 
 #[test]
-fn what_is_needed_to_find_a_drive_again_is_kept() {
+fn reopening_keeps_keys_that_find_a_drive() {
     let made = "ssd:micron-7450?capacity=8GiB&image=d.img&namespaces=4&nsid=2&fdp=on&lba=512";
     let here = std::env::current_dir().unwrap().join("d.img");
     let expected = format!("ssd:micron-7450?capacity=8GiB&image={}&nsid=2", here.display());
@@ -180,7 +180,7 @@ fn plain() -> impl Strategy<Value = Spec> {
     let disk = disk.prop_map(|(capacity, time, image)| {
         Spec::Disk(DiskSpec { profile: "sas-10k".into(), capacity, time, image })
     });
-    // What an NQN may have: no white space, quotes or backslashes.
+    // Characters of an NQN: no white space, quotes or backslashes.
     let named = || "[!#-&(-\\[\\]-~]{0,20}";
     let remote = (
         (vec("[a-z0-9.\\[\\]:-]{1,12}", 1..3), named(), option::of(1u32..=0xffff_fffe)),

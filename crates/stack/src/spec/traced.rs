@@ -1,4 +1,4 @@
-//! Devices that record what they are asked.
+//! Devices that record the requests that they get.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -13,7 +13,7 @@ use crate::syntax::{Key, Keys, Parts, name_of, number, one_of};
 /// How many requests the buffer holds where nothing is said: 32 MiB.
 const BUFFER: u32 = 1 << 20;
 
-/// What becomes of a trace that is there.
+/// Treatment of a trace that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfExists {
     /// The recording goes on with it.
@@ -25,14 +25,14 @@ pub enum IfExists {
 const IF_EXISTS: [(&str, IfExists); 2] =
     [("append", IfExists::Append), ("replace", IfExists::Replace)];
 
-/// A device that records what it is asked: see [`Traced`](crate::Traced).
+/// A device that records its requests: see [`Traced`](crate::Traced).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracedSpec {
     /// The device that does it.
     pub inner: Spec,
     /// The file of the trace.
     pub to: PathBuf,
-    /// What becomes of a file that is there; it is refused where nothing is said.
+    /// Treatment of a file that is there; it is refused where nothing is said.
     pub if_exists: Option<IfExists>,
     /// How many requests may wait to be written, 32 bytes each; 1,048,576 where nothing is said.
     pub buffer: Option<u32>,
