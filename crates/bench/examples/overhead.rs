@@ -1,4 +1,4 @@
-//! What the driver itself costs: every operation on a store that does nothing.
+//! The cost of the driver itself: every operation on a store that does nothing.
 //!
 //! `cargo run --release -p esker-bench --example overhead`
 

@@ -1,8 +1,8 @@
 //! The numbers of inserted records.
 //!
-//! Many threads insert; a reader may only ask for what is there. So a number is *reserved* before
-//! its insert and *completed* after it, and readers see the end of the gapless run of completed
-//! numbers.
+//! Many threads insert; a reader may only ask for records that are there. So a number is
+//! *reserved* before its insert and *completed* after it, and readers see the end of the gapless
+//! run of completed numbers.
 //!
 //! Invariants
 //! 1. Every number below `acknowledged` is completed.
@@ -51,7 +51,7 @@ impl InsertCounter {
         while early.remove(&end) {
             end += 1;
         }
-        // Release: who sees the number sees the insert that came before it.
+        // Release: a reader that sees the number sees the insert that came before it.
         self.acknowledged.store(end, Ordering::Release);
     }
 

@@ -17,7 +17,7 @@ pub enum Distribution {
         /// The skew, between 0 and 1; YCSB's is 0.99.
         theta: f64,
     },
-    /// Zipfian popularity scattered over all records: what YCSB does when its request
+    /// Zipfian popularity scattered over all records, as in YCSB when its request
     /// distribution is `zipfian`. A rank among ten billion is drawn, hashed with
     /// [`fnv64`], and taken modulo the number of records.
     ScrambledZipfian {

@@ -1,6 +1,6 @@
 //! Runs workloads against a store: starts the threads, has them watched, collects the result.
 //!
-//! Calls `worker` for the threads and `watch` for what happens meanwhile.
+//! Calls `worker` for the threads and `watch` for the course of the run.
 //!
 //! Invariants
 //! 1. All sessions are open before the first operation starts.
@@ -93,7 +93,7 @@ impl<'a> Runner<'a> {
         self.run(&Workload::load(), &options, progress)
     }
 
-    /// Runs a workload on what has been inserted so far.
+    /// Runs a workload on the records inserted so far.
     ///
     /// # Errors
     /// [`BenchError`]: an invalid workload or option, a thread or session that cannot start, and,

@@ -36,7 +36,7 @@ pub enum BenchError {
          the run stopped there (errors can be counted instead)"
     )]
     Operation {
-        /// What was asked.
+        /// The operation.
         operation: OperationKind,
         /// The key, with bytes that are not printable escaped.
         key: String,
@@ -51,7 +51,7 @@ pub enum BenchError {
          the store lost, mixed up or damaged data, or holds those of another data set"
     )]
     WrongValue {
-        /// What was asked.
+        /// The operation.
         operation: OperationKind,
         /// The key, with bytes that are not printable escaped.
         key: String,
@@ -73,7 +73,7 @@ pub enum BenchError {
         /// Which worker, from 0.
         worker: usize,
     },
-    /// The store could not make what was written durable after a run.
+    /// The store could not make its writes durable after a run.
     #[error("the sync after workload '{workload}' failed: {cause}")]
     Sync {
         /// The run's workload.
@@ -86,7 +86,7 @@ pub enum BenchError {
     Panicked {
         /// Which worker, from 0.
         worker: usize,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }
@@ -96,7 +96,7 @@ impl BenchError {
         BenchError::Invalid(why.into())
     }
 
-    /// What a caller can do about it. The kind of a store's own error is known to the store only:
+    /// Returns the remedy for callers. The kind of a store's own error is known to the store only:
     /// see [`BenchError::store_error`].
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

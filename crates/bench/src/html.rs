@@ -23,7 +23,7 @@ impl Report {
         self.page().html()
     }
 
-    /// The page, for what its caller knows besides.
+    /// The page, to which its caller adds facts of its own.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new(&self.title, self.headline());

@@ -4,14 +4,14 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`workload`] | [`Workload`]: the mixes A to F of YCSB; [`Dataset`]: what the records look like |
+//! | [`workload`] | [`Workload`]: the mixes A to F of YCSB; [`Dataset`]: the form of the records |
 //! | [`distribution`], [`zipf`] | which record a request asks for |
 //! | [`counter`] | numbers of inserted records |
 //! | [`key`], [`value`] | keys as YCSB writes them; values that can be verified |
-//! | [`store`] | [`Store`] and [`Session`]: what a store under test implements |
+//! | [`store`] | [`Store`] and [`Session`]: the interface of a store under test |
 //! | [`driver`] | [`Runner`]: loads and runs, one workload after another |
-//! | [`watch`] | [`Progress`]: what a caller can show of a run |
-//! | [`result`] | [`RunResult`], [`Report`]: what was measured, to and from JSON |
+//! | [`watch`] | [`Progress`]: a run's state, for callers to show |
+//! | [`result`] | [`RunResult`], [`Report`]: measurements, to and from JSON |
 //! | [`table`], [`html`] | a report as plain text and as one HTML file |
 //!
 //! # A sequence of workloads

@@ -1,4 +1,4 @@
-//! What one thread measures, and how the measurements of all threads are put together.
+//! Measurements of one thread, and how those of all threads are put together.
 //!
 //! A thread owns its histograms ([`Tally`], three significant figures: within 0.1 % of any value)
 //! and shares only the figures of the current interval ([`IntervalTally`], two significant

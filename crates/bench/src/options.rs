@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What to do about an operation that fails or returns a wrong value.
+/// Treatment of an operation that fails or returns a wrong value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
     /// End the run with the error.
@@ -27,9 +27,9 @@ pub struct RunOptions {
     pub warm_up: Duration,
     /// The length of an interval of the series, at least 10 ms.
     pub interval: Duration,
-    /// Whether to verify what is read.
+    /// Whether to verify the values read.
     pub verify: bool,
-    /// What to do about errors.
+    /// Treatment of errors.
     pub on_error: OnError,
     /// The seed of all random choices. Runs of one [`Runner`](crate::driver::Runner) differ even with one seed.
     pub seed: u64,

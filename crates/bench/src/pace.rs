@@ -46,7 +46,7 @@ impl Pace {
         self.scheduled += 1;
     }
 
-    /// Leaves out what should have started before `moment` and has not.
+    /// Leaves out operations that should have started before `moment` and have not.
     pub(crate) fn skip_to(&mut self, moment: Nanos) {
         if self.next_start() >= moment {
             return;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_leaves_the_others_in_their_places() {
+    fn skipped_operations_leave_others_in_their_places() {
         for rate in [1_000.0, 3_000.0, 7e6] {
             for worker in 0..3 {
                 let mut pace = Pace::new(Nanos(500), rate, worker, 3);

@@ -1,4 +1,4 @@
-//! What was measured, to and from JSON. Field names carry their units; `docs/bench.md` describes
+//! Measurements, to and from JSON. Field names carry their units; `docs/bench.md` describes
 //! them all.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct Report {
     pub title: String,
     /// The command line that made it; empty when unknown.
     pub command: String,
-    /// What the caller knows about the place: commit, kernel, cpu, device, load average.
+    /// Facts that the caller knows about the place: commit, kernel, cpu, device, load average.
     pub environment: BTreeMap<String, String>,
     /// The records.
     pub dataset: Dataset,
@@ -54,7 +54,7 @@ impl Report {
         serde_json::to_string_pretty(self).expect("every field has a JSON form")
     }
 
-    /// Reads what [`Report::json`] wrote.
+    /// Reads the text that [`Report::json`] wrote.
     ///
     /// # Errors
     /// [`BenchError::Invalid`] when `json` is not such a report.
@@ -113,7 +113,7 @@ pub struct RunResult {
     pub by_operation: Vec<OperationResult>,
     /// The run over time.
     pub intervals: Vec<Interval>,
-    /// What the store said about itself.
+    /// The store's own figures over time.
     pub series: Vec<Series>,
 }
 

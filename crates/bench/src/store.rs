@@ -1,4 +1,4 @@
-//! What a store under test implements: [`Store`], and a [`Session`] for each thread.
+//! The interface of a store under test: [`Store`], and a [`Session`] for each thread.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub trait Store: Sync {
         Ok(())
     }
 
-    /// What the store says about itself, asked at the start of a run, at every interval and at
+    /// Returns the store's own figures, asked for at the start of a run, at every interval and at
     /// the end. The names become the legends of the report's charts.
     fn sample(&self) -> Vec<Sample> {
         Vec::new()

@@ -13,7 +13,7 @@ const HEADER: [&str; 10] =
 
 impl Report {
     /// The table of all runs: one line for each kind of operation, a second one for latencies from
-    /// the intended start under a fixed rate; then remarks on what a reader must not miss.
+    /// the intended start under a fixed rate; then remarks that a reader must not miss.
     #[must_use]
     pub fn table(&self) -> String {
         let mut rows = vec![HEADER.map(str::to_owned)];
@@ -64,12 +64,12 @@ pub(crate) fn figures(latency: Option<&Latency>) -> [String; 6] {
     [l.mean_ns, ns[0], ns[1], ns[2], ns[3], ns[4]].map(micros)
 }
 
-/// What a reader of a run's figures has to know besides.
+/// Remarks that a reader of a run's figures needs.
 pub(crate) fn remarks_of(run: &RunResult) -> Vec<String> {
     [warnings_of(run), counters_of(run)].concat()
 }
 
-/// What went wrong in a run.
+/// Failures and shortfalls of a run.
 pub(crate) fn warnings_of(run: &RunResult) -> Vec<String> {
     let mut remarks = Vec::new();
     let mut count = |n: u64, what: &str| {
@@ -90,13 +90,13 @@ pub(crate) fn warnings_of(run: &RunResult) -> Vec<String> {
     remarks
 }
 
-/// What the store counted during a run.
+/// Increases of the store's counters during a run.
 pub(crate) fn counters_of(run: &RunResult) -> Vec<String> {
     let user = run.user_bytes_written;
     run.series.iter().filter_map(|series| increase(series, run.operations, user)).collect()
 }
 
-/// A counter's increase, in total and against what the user did.
+/// A counter's increase, in total and against the user's operations and bytes.
 fn increase(series: &Series, operations: u64, user_bytes: u64) -> Option<String> {
     let increase = series.increase().filter(|&n| n > 0.0)?;
     let each = increase / operations.max(1) as f64;

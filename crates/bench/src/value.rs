@@ -1,5 +1,5 @@
-//! Values whose bytes follow from the record's number and a version, so that whoever reads one can
-//! tell whether it is what some writer wrote.
+//! Values whose bytes follow from the record's number and a version, so that a reader can tell
+//! whether some writer wrote it.
 //!
 //! | offset | size | what |
 //! | --- | --- | --- |
@@ -65,9 +65,9 @@ pub enum Mismatch {
     /// Another size than all values have.
     #[error("the value has {got} bytes instead of {expected}")]
     Size {
-        /// What all values have.
+        /// The size of all values.
         expected: usize,
-        /// What this one has.
+        /// The size of this value.
         got: usize,
     },
     /// The value of another record.

@@ -1,4 +1,4 @@
-//! Watches a run while its threads work: intervals, what the store says of itself, and the
+//! Watches a run while its threads work: intervals, the store's own figures, and the
 //! caller's callback.
 //!
 //! Invariants
@@ -27,7 +27,7 @@ pub enum Phase {
     Sync,
 }
 
-/// What a caller can show of a run at the end of an interval.
+/// State of a run at the end of an interval, for callers to show.
 #[derive(Clone, Debug)]
 pub struct Progress<'a> {
     /// The workload's name.
@@ -91,7 +91,7 @@ impl Progress<'_> {
     }
 }
 
-/// What is told of progress; returning `Break` ends the run early, with its result so far.
+/// Callback for progress; returning `Break` ends the run early, with its result so far.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>;
 
 /// How often the driver looks whether its threads have finished.
@@ -176,7 +176,7 @@ impl<'a> Watch<'a> {
         self.schedule.measure_from + Duration::from_nanos(end_ns)
     }
 
-    /// Ends the interval at `now`. One shorter than half of what was asked joins the one before.
+    /// Ends the interval at `now`. One shorter than half of the set length joins the one before.
     pub(crate) fn close_interval(&mut self, now: Nanos) {
         let mut start_ns = nanos(self.interval_start() - self.schedule.measure_from);
         let end_ns = nanos(now - self.schedule.measure_from).max(start_ns);

@@ -4,8 +4,8 @@
 //! 1. Only the call of the store lies between the two readings of the clock. (A verified scan
 //!    checks its records inside the visitor, so inside the call.)
 //! 2. Every reserved record number is completed, also when its insert failed or panicked.
-//! 3. Under a fixed rate an operation belongs to the moment it was meant to start; what the warm-up
-//!    could not start is not made up for while measuring.
+//! 3. Under a fixed rate an operation belongs to the moment it was meant to start; operations that
+//!    the warm-up could not start are not made up for while measuring.
 //! 4. A panic in one client stops all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ use crate::store::{BoxError, Session, Store};
 use crate::value::{Mismatch, ValueSource, mix};
 use crate::workload::{Dataset, Mix, OperationKind, Workload};
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 pub(crate) struct Plan<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) clock: &'a Clock,
@@ -52,7 +52,7 @@ pub(crate) struct Schedule {
     pub(crate) deadline: Option<Nanos>,
 }
 
-/// What one thread did.
+/// The work of one thread.
 pub(crate) struct Outcome {
     pub(crate) tallies: [Tally; 5],
     pub(crate) user_bytes_written: u64,
@@ -62,14 +62,14 @@ pub(crate) struct Outcome {
     pub(crate) failure: Option<BenchError>,
 }
 
-/// What a call returned, as far as it matters here.
+/// The result of a call, as far as it matters here.
 struct Effect {
     found: bool,
     rows: u64,
     bytes: u64,
 }
 
-/// What verification found.
+/// A finding of verification.
 enum Wrong {
     Value(Vec<u8>, Mismatch),
     Order(Vec<u8>),

@@ -11,7 +11,7 @@ use crate::key::{KeyFormat, MAX_ZERO_PADDING};
 use crate::value::ValueFormat;
 use crate::zipf::DEFAULT_THETA;
 
-/// What a client does to a store.
+/// A kind of operation of a client on a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationKind {
@@ -62,7 +62,7 @@ impl fmt::Display for OperationKind {
     }
 }
 
-/// The records a store is loaded with, and what all records look like.
+/// The records a store is loaded with, and the form of all records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dataset {
     /// How many records the load inserts.
@@ -103,7 +103,7 @@ impl Dataset {
 /// A mix of operations over a data set. Proportions add up to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// What reports call it.
+    /// The workload's name in reports.
     pub name: String,
     /// The proportion of reads.
     pub read: f64,

@@ -142,7 +142,7 @@ impl Zipfian {
     }
 }
 
-/// The integer part of a number that is not negative; what is larger than any `u64` saturates.
+/// The integer part of a number that is not negative; a number larger than any `u64` saturates.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // that is what it is for
 pub(crate) fn floor(value: f64) -> u64 {
     value as u64

@@ -12,7 +12,7 @@ use esker_bench::{
 };
 use parking_lot::Mutex;
 
-/// What was called, with which key and value.
+/// A call, with its key and value.
 type Call = (OperationKind, Vec<u8>, Vec<u8>);
 
 /// How long the n-th call takes.
@@ -276,8 +276,8 @@ fn a_time_limit_ends_a_run_and_counts_what_never_started() {
     assert_eq!((paced.operations, paced.unstarted_operations), (500, 500));
 }
 
-/// A store of half the rate that is asked: what a second of warm-up leaves behind is not what the
-/// second that is measured has to do.
+/// A store of half the rate asked for: the backlog of a second of warm-up is no work of the second
+/// that is measured.
 #[test]
 fn the_backlog_of_a_warm_up_is_not_measured() {
     let clock = Clock::virtual_time();
@@ -412,7 +412,7 @@ fn a_panic_in_one_client_ends_the_others_and_leaves_no_number_open() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_with_a_reason() {
+fn impossible_runs_are_refused_with_a_reason() {
     let store = MapStore::default();
     let mut runner = Runner::new(&store, Clock::real(), dataset(10)).unwrap();
     let mut refused = |workload: Workload, options: RunOptions| {

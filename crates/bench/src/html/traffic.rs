@@ -1,4 +1,4 @@
-//! What the store said of itself: counters as rates, levels as steps. Series that never move are left out.
+//! The store's own figures: counters as rates, levels as steps. Series that never move are left out.
 //!
 //! Counters of a unit share a panel where their names end alike after a comma ("staging log, written") or, of
 //! nanoseconds, begin with "writers".
@@ -11,7 +11,7 @@ use crate::store::Unit;
 
 /// The shortest stretch of which a rate is shown.
 const LEAST_NS: u64 = 100_000_000;
-/// What the names of series of written bytes end with.
+/// The end of the names of series of written bytes.
 const WRITTEN: &str = ", written";
 
 /// Bytes written by series for each byte of the user, a bar for each run that wrote.
@@ -50,7 +50,7 @@ pub(super) fn by_run(runs: &[RunResult]) -> Option<Chart> {
     Some(Chart::new(title, Bars { axis, parts, bars }).note(note))
 }
 
-/// What the store did each second.
+/// The store's work in each second.
 pub(super) fn over_time(run: &RunResult) -> Option<Chart> {
     let moved = run.series.iter().filter(|series| series.increase().is_some_and(|n| n > 0.0));
     let mut groups: Vec<(String, Vec<&Series>)> = Vec::new();
@@ -138,7 +138,7 @@ fn edges(points: &[Point]) -> Vec<u64> {
     edges
 }
 
-/// Levels: memory, and the shape of what is stored.
+/// Levels: memory, and the shape of the stored data.
 pub(super) fn levels(run: &RunResult) -> Option<Chart> {
     let says = |series: &&Series| !series.counter && series.points.iter().any(|p| p.value != 0.0);
     let (mut bytes, mut panels) = (Vec::new(), Vec::new());
