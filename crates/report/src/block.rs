@@ -1,4 +1,4 @@
-//! Sections, what is in them, and verdicts.
+//! Sections, their blocks, and verdicts.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::table::Table;
 pub struct Section {
     /// The heading.
     pub heading: String,
-    /// What is in it, in order.
+    /// The section's blocks, in order.
     pub blocks: Vec<Block>,
 }
 
@@ -26,11 +26,11 @@ pub enum Block {
     Heading(String),
     /// A table.
     Table(Table),
-    /// Names and what they stand for.
+    /// Names and their meanings.
     Pairs(Vec<(String, String)>),
     /// Charts; several stand side by side where there is room.
     Charts(Vec<Chart>),
-    /// What is shown when its summary is clicked, and on paper.
+    /// Blocks that are shown when the summary is clicked, and on paper.
     Folded(String, Vec<Block>),
 }
 
@@ -77,14 +77,14 @@ impl Section {
         }
     }
 
-    /// Adds names and what they stand for, unless there are none.
+    /// Adds names and their meanings, unless there are none.
     pub fn pairs(&mut self, pairs: Vec<(String, String)>) {
         if !pairs.is_empty() {
             self.add(Block::Pairs(pairs));
         }
     }
 
-    /// Adds what is folded away under a summary, unless there is nothing.
+    /// Adds blocks that are folded away under a summary, unless there are none.
     pub fn fold(&mut self, summary: impl Into<String>, blocks: Vec<Block>) {
         if !blocks.is_empty() {
             self.add(Block::Folded(summary.into(), blocks));
@@ -107,11 +107,11 @@ impl From<Chart> for Block {
 /// A figure beside one that was published, or that is to be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Of what.
+    /// The name of the figure.
     pub figure: String,
-    /// What was published, or is wanted.
+    /// The figure that was published, or is wanted.
     pub published: String,
-    /// What Esker has.
+    /// Esker's figure.
     pub esker: String,
     /// Whether it is reached.
     pub outcome: Outcome,

@@ -1,4 +1,4 @@
-//! Charts: what is drawn, with which axes. Their JSON is what `assets/charts.js` draws from.
+//! Charts: their data and their axes. `assets/charts.js` draws from their JSON.
 //!
 //! | kind | for | drawn by |
 //! | --- | --- | --- |

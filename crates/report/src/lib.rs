@@ -1,6 +1,6 @@
 //! Reports as one self-contained HTML file: a finding, verdicts, tables, charts, and where the figures were taken.
 //!
-//! A [`Page`] has a title, a headline that states what was found, and [`Section`]s; a section has paragraphs, lists,
+//! A [`Page`] has a title, a headline that states the result, and [`Section`]s; a section has paragraphs, lists,
 //! [`Table`]s and [`Chart`]s. Every chart carries the table of its figures, as a folded part of the page and as CSV.
 //!
 //! | module | what |

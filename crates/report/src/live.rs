@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::page::Page;
 
-/// The state of what a live page is about.
+/// The state of a live page's subject.
 pub enum State<'a> {
     /// As the page has it.
     Unchanged,
@@ -15,7 +15,7 @@ pub enum State<'a> {
 }
 
 impl State<'_> {
-    /// The answer to a page, as JSON; it asks next for what is newer than `version`, which only grows.
+    /// The answer to a page, as JSON; it asks next for a state newer than `version`, which only grows.
     #[must_use]
     pub fn json(&self, version: u64) -> String {
         let answer = match self {

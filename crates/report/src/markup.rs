@@ -1,4 +1,4 @@
-//! Charts as parts of a page: titles, legends, and what a script fills.
+//! Charts as parts of a page: titles, legends, and the places that a script fills.
 //!
 //! Invariants
 //! 1. Every foreign string goes through [`escape`] or [`attribute`] on its way into markup.
@@ -134,7 +134,7 @@ fn below(name: &str) -> String {
     format!("<p class=\"axis below\">{}</p>\n", escape(name))
 }
 
-/// What stands before a name in a legend.
+/// The mark before a name in a legend.
 #[derive(Clone, Copy)]
 enum Key {
     Line(usize),

@@ -27,17 +27,17 @@ const MANY: usize = 3;
 /// A report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Page {
-    /// What it is about.
+    /// The subject.
     pub title: String,
-    /// What was found, as a sentence with its figures.
+    /// The result, as a sentence with its figures.
     pub headline: String,
-    /// What everything in it was measured on, in a sentence; empty for nothing.
+    /// The setup that everything in it was measured on, in a sentence; empty for nothing.
     pub about: String,
     /// Figures beside published ones.
     pub verdicts: Vec<Verdict>,
     /// The parts.
     pub sections: Vec<Section>,
-    /// What the figures depend on.
+    /// The assumptions that the figures depend on.
     pub assumptions: Vec<(String, String)>,
     /// Where they were taken: commit, kernel, processor, devices.
     pub environment: BTreeMap<String, String>,
@@ -60,7 +60,7 @@ impl Page {
         document(&self.title, &header, &main, &draw.charts)
     }
 
-    /// The same while what it is about goes on: the page asks for `state?since=VERSION` beside its own address once a
+    /// The same while its subject goes on: the page asks for `state?since=VERSION` beside its own address once a
     /// second, shows the [`State`](crate::State) that it is answered, and becomes the report at the end.
     #[must_use]
     pub fn live(&self) -> String {
@@ -87,7 +87,7 @@ impl Page {
         (self.header(), main, charts)
     }
 
-    /// The title, what was found, and on what.
+    /// The title, the headline, and the sentence about the measurements.
     fn header(&self) -> String {
         let line = |class: &str, text: &str| match text {
             "" => String::new(),
@@ -196,7 +196,7 @@ impl Page {
 /// Several reports in one file: a summary, and a chapter for each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Book {
-    /// What stands in front of the chapters: verdicts, and what was left out.
+    /// The page in front of the chapters: verdicts, and omissions.
     pub summary: Page,
     /// The chapters: a short name for anchors and links, and the report.
     pub chapters: Vec<(String, Page)>,
@@ -294,7 +294,7 @@ fn pairs(all: &[(String, String)]) -> String {
     text
 }
 
-/// The charts' JSON and what draws them.
+/// The charts' JSON and the scripts that draw them.
 fn script(charts: &[&Chart]) -> String {
     if charts.is_empty() {
         return String::new();

@@ -41,7 +41,7 @@ impl<T: Into<String>> From<T> for Cell {
 /// A table whose first column names its rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// What it shows; empty for none.
+    /// The table's caption; empty for none.
     pub caption: String,
     /// The names of the columns.
     pub head: Vec<String>,
@@ -51,11 +51,11 @@ pub struct Table {
     pub words: Vec<usize>,
     /// Rows above which a line is drawn.
     pub ruled: Vec<usize>,
-    /// What follows the name of a column in CSV, where figures stand without their unit: ` (ns)`.
+    /// The text after the name of a column in CSV, where figures stand without their unit: ` (ns)`.
     pub(crate) units: Vec<Cow<'static, str>>,
 }
 
-/// The most rows that a page shows of what a chart draws; CSV has all.
+/// The most rows that a page shows of a chart's data; CSV has all.
 const SHOWN: usize = 60;
 
 impl Table {
@@ -65,7 +65,7 @@ impl Table {
         Table { head: head.into_iter().map(Into::into).collect(), ..Table::default() }
     }
 
-    /// Says what it shows.
+    /// Sets the caption.
     #[must_use]
     pub fn caption(self, caption: impl Into<String>) -> Table {
         Table { caption: caption.into(), ..self }

@@ -49,7 +49,7 @@ impl Unit {
         }
     }
 
-    /// What stands in the head of a column of bare numbers, after the name of the figure.
+    /// Returns the text in the head of a column of bare numbers, after the name of the figure.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Unit::Plain | Unit::Count | Unit::Factor | Unit::FineFactor => "",

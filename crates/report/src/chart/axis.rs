@@ -19,7 +19,7 @@ pub enum Scale {
     Percentile,
 }
 
-/// What an axis reaches over.
+/// The range of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Range {
@@ -35,13 +35,13 @@ pub enum Range {
 /// An axis: a name, a unit, and how it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
-    /// The name of what it measures.
+    /// The name of the measured quantity.
     pub name: String,
     /// Its unit.
     pub unit: Unit,
     /// How it runs.
     pub scale: Scale,
-    /// What it reaches over; logarithmic ones reach over their data unless this is fixed.
+    /// The range; logarithmic axes reach over their data unless this is fixed.
     pub range: Range,
 }
 

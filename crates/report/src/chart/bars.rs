@@ -19,11 +19,11 @@ pub struct Bars {
 /// A figure for each pair of cases, as the colour of a cell, with the figure in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeatMap {
-    /// The name of what columns are.
+    /// The name of the dimension of the columns.
     pub column_name: String,
     /// The columns, from the left.
     pub columns: Vec<String>,
-    /// The name of what rows are.
+    /// The name of the dimension of the rows.
     pub row_name: String,
     /// The rows, from the top.
     pub rows: Vec<String>,

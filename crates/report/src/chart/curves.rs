@@ -30,9 +30,9 @@ pub enum Draw {
     Points,
     /// Level until the next point.
     Step,
-    /// The points only: of what lies between nothing is known.
+    /// The points only: nothing is known between them.
     Marks,
-    /// Hollow points only: what was published.
+    /// Hollow points only: published figures.
     Hollow,
 }
 
@@ -56,7 +56,7 @@ pub struct Curve {
 pub struct Mark {
     /// Where.
     pub at: f64,
-    /// What is there, with its figure: it stands in the legend.
+    /// The name of the mark, with its figure: it stands in the legend.
     pub name: String,
 }
 
@@ -101,7 +101,7 @@ impl Curves {
         Curves { x: Axis::sizes("size of the cache"), y, curves, marks }
     }
 
-    /// A cumulative distribution: a point's y is the share, in percent, of what is not greater than x.
+    /// A cumulative distribution: a point's y is the share, in percent, of values not greater than x.
     #[must_use]
     pub fn cumulative(x: Axis, share: impl Into<String>, curves: Vec<Curve>) -> Curves {
         let y = Axis::linear(share, Unit::Percent).over(Range::Fixed(0.0, 100.0));

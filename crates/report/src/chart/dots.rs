@@ -13,7 +13,7 @@ pub struct Dots {
     pub series: Vec<String>,
     /// The rows, from the top.
     pub rows: Vec<DotRow>,
-    /// What a hollow mark is.
+    /// The meaning of a hollow mark.
     pub hollow: String,
 }
 
@@ -26,16 +26,16 @@ pub struct DotRow {
     pub dots: Vec<Dot>,
 }
 
-/// A figure, and what was published.
+/// A figure, and the published one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dot {
     /// The series, counted from zero.
     pub series: usize,
     /// The figure.
     pub value: f64,
-    /// What was published; none for nothing.
+    /// The published figure; none for nothing.
     pub published: Option<f64>,
-    /// What is to be said of it, after the figure: "not steady".
+    /// A remark on the dot, after the figure: "not steady".
     pub remark: String,
 }
 

@@ -7,20 +7,20 @@ use super::curves::Curves;
 use super::dots::Dots;
 use super::panels::Panels;
 
-/// A chart, with the title that states what it shows.
+/// A chart, with the title that states its message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
-    /// What is to be seen in it, as a sentence.
+    /// The message of the chart, as a sentence.
     pub title: String,
-    /// What has to be known to read it; empty for nothing.
+    /// The note needed to read it; empty for nothing.
     pub note: String,
-    /// What is drawn.
+    /// The kind of chart, with its data.
     pub kind: Kind,
     /// The command that made it, where that is not the page's.
     pub command: Option<String>,
 }
 
-/// What is drawn.
+/// The kind of chart, with its data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Kind {
@@ -43,7 +43,7 @@ impl Chart {
         Chart { title: title.into(), note: String::new(), kind: kind.into(), command: None }
     }
 
-    /// Says what has to be known to read it.
+    /// Sets the note needed to read it.
     #[must_use]
     pub fn note(self, note: impl Into<String>) -> Chart {
         Chart { note: note.into(), ..self }
