@@ -1,4 +1,4 @@
-//! What can be said on the command line. Help, man pages and completions all come from here.
+//! The command line's grammar. Help, man pages and completions all come from here.
 
 mod attach;
 mod bench;
@@ -68,7 +68,7 @@ pub(crate) use volume::VolumeCommand;
     arg_required_else_help = true
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -138,12 +138,12 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command().try_get_matches()?)
 }
 
-/// `-5` is a wrong number or a key, and no option: whoever parses it says what is right.
+/// `-5` is a wrong number or a key, and no option: its parser says the right form.
 fn taking_negative_numbers(command: clap::Command) -> clap::Command {
     command.allow_negative_numbers(true).mut_subcommands(taking_negative_numbers)
 }
 
-/// What can be measured.
+/// The benchmarks.
 #[derive(Subcommand)]
 pub(crate) enum BenchCommand {
     /// The workloads of YCSB: the load, and A to F
@@ -155,7 +155,7 @@ pub(crate) enum BenchCommand {
 /// The memory budget below which the durability window shrinks with it.
 const DURABILITY_SHARE: u64 = 4;
 
-/// The engine's options from what was said of them; the rest is the engine's default.
+/// The engine's options from those given; the rest is the engine's default.
 pub(crate) fn engine_options(
     memory_bytes: u64,
     durability_ms: Option<u64>,

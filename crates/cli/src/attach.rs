@@ -21,7 +21,7 @@ use crate::signals::StopSignals;
 const STEP: Duration = Duration::from_millis(200);
 /// How long a process may take to end that has unmounted its device: it may have much to write back.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// After so long it is said what is waited for.
+/// The time after which the reason of a wait is printed.
 const NOTICE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -30,7 +30,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result {
     attach_to(&args.device.parse()?, &args.to)
 }
 
-/// Attaches what a specification names.
+/// Attaches the device that a specification names.
 pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
     let mut signals = StopSignals::catch()?;
     let stack = Arc::new(stack());
@@ -55,7 +55,7 @@ pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
     serve(&mut attachment, &mut signals)?;
     drop(exporter);
     drop(attachment);
-    // What has come up since, such as a trace that is not complete.
+    // Remarks that have come up since, such as a trace that is not complete.
     for remark in device.remarks().iter().filter(|remark| !remarks.contains(remark)) {
         eprintln!("esker: note: {remark}");
     }
@@ -117,7 +117,7 @@ fn carried(stats: &DeviceStats) -> String {
     )
 }
 
-/// Asks the process that has attached a device to detach it, or clears away what it has left.
+/// Asks the process that has attached a device to detach it, or clears away its remains.
 pub(crate) fn detach(args: &DetachArgs) -> Result {
     let found = esker_attach::find(&args.mount_point)?;
     if found.is_dead {

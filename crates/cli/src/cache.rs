@@ -60,7 +60,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
     }
 }
 
-/// Says what will become of a cache whose origin is to be another, and does it.
+/// Says the consequences for a cache whose origin is to be another, and carries them out.
 fn accept(devices: &CacheDevices, dirty: Option<&str>) -> Result {
     let chosen = match dirty {
         None => None,

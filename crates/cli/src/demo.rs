@@ -1,4 +1,4 @@
-//! `esker demo`: a database of its own, the load and workloads A to F, what they cost, and the
+//! `esker demo`: a database of its own, the load and workloads A to F, their costs, and the
 //! bytes of the load beside the figures published for HSE.
 
 use std::fmt::Write as _;
@@ -102,7 +102,7 @@ fn introduction(args: &DemoArgs, place: &Place, devices: &Devices, threads: usiz
     )
 }
 
-/// What is said after the table.
+/// The figures that are shown after the table.
 struct Conclusion {
     load: Traffic,
     /// How long maintenance went on after the load.
@@ -157,7 +157,7 @@ impl Conclusion {
         )
     }
 
-    /// Puts what matters where the HTML report shows it.
+    /// Puts the main figures where the HTML report shows them.
     fn enter(&self, report: &mut Report) {
         let (all, capacity) = self.ratios();
         report.environment.insert(

@@ -83,7 +83,7 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
     Ok(())
 }
 
-/// Writes what was measured, and gives the page of it.
+/// Writes the measurements, and gives the page of them.
 fn finish(
     args: &DeviceArgs,
     outputs: &Outputs,
@@ -105,7 +105,7 @@ fn finish(
     Ok(html)
 }
 
-/// What a replayed trace asks for, in words.
+/// Describes the load of a replayed trace in words.
 fn of_trace(args: &DeviceArgs, report: LoadReport, requests: usize) -> LoadReport {
     let names: Vec<String> = args.trace.iter().map(|path| path.display().to_string()).collect();
     let when = match args.in_time {

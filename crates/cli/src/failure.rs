@@ -1,4 +1,4 @@
-//! What went wrong, what to do about it, and the exit code that says the same to a script.
+//! Failures: the problem, the remedy, and the exit code that says the same to a script.
 
 use std::fmt;
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure of this kind; `message` says what happened, to what, and what to do.
+    /// A failure of this kind; `message` names the problem, its object, and the remedy.
     pub(crate) fn new(kind: ErrorKind, message: impl fmt::Display) -> Failure {
         Failure::coded(kind.exit_code(), message)
     }
@@ -43,12 +43,12 @@ impl Failure {
         Failure { message, code }
     }
 
-    /// An exit code of a program that has said what was to be said.
+    /// The exit code of a program that has printed its messages itself.
     pub(crate) fn silent(code: u8) -> Failure {
         Failure { message: None, code }
     }
 
-    /// The file system refused something; `advice` says what to do.
+    /// The file system refused something; `advice` says the remedy.
     pub(crate) fn file(path: &Path, error: &io::Error, advice: &str) -> Failure {
         let message = format!("{}: {error}; {advice}", path.display());
         Failure::new(ErrorKind::from(error), message)
@@ -70,12 +70,12 @@ impl Failure {
         self
     }
 
-    /// What happened.
+    /// Returns the message; empty for none.
     pub(crate) fn message(&self) -> &str {
         self.message.as_deref().unwrap_or_default()
     }
 
-    /// Says on standard error what happened, and gives the exit code.
+    /// Prints the message on standard error, and gives the exit code.
     pub(crate) fn exit(self) -> ExitCode {
         if let Some(message) = self.message {
             eprintln!("esker: {message}");

@@ -142,7 +142,7 @@ pub(crate) fn runs_table(runs: &[RunResult]) -> String {
     align(&rows, 2)
 }
 
-/// What a reader of the table must not miss.
+/// Remarks that a reader of the table must not miss.
 pub(crate) fn remarks(runs: &[RunResult]) -> String {
     let mut text = String::new();
     for run in runs {

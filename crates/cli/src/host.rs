@@ -1,4 +1,4 @@
-//! What the machine says about itself and about this process, from `/proc` of Linux
+//! Facts about the machine and about this process, from `/proc` of Linux
 //! (Documentation/filesystems/proc.rst). Facts that cannot be read are left out.
 
 use std::collections::BTreeMap;
@@ -49,8 +49,8 @@ pub(crate) fn memory_bytes() -> Option<u64> {
 }
 
 /// How long this machine's processors had something to do since it started, and how long they could have had, in
-/// nanoseconds of all of them together. Programs that give way to others (`nice`) are left out; what a hypervisor kept
-/// from this machine was no idleness.
+/// nanoseconds of all of them together. Programs that give way to others (`nice`) are left out; time that a hypervisor
+/// kept from this machine was no idleness.
 pub(crate) fn processors_ns() -> Option<(u64, u64)> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
@@ -62,14 +62,14 @@ pub(crate) fn processors_ns() -> Option<(u64, u64)> {
     Some((ns(all - idle), ns(all)))
 }
 
-/// What this process says about itself while it is measured.
+/// Samples of this process while it is measured: CPU time and resident memory.
 pub(crate) fn samples() -> Vec<Sample> {
     let cpu = cpu_ns().map(|ns| Sample::counter("CPU time", Unit::Nanoseconds, ns as f64));
     let resident = rss_bytes().map(|b| Sample::level("resident memory", Unit::Bytes, b as f64));
     cpu.into_iter().chain(resident).collect()
 }
 
-/// What a report says about where its figures were taken.
+/// The environment in which a report's figures were taken.
 pub(crate) fn environment() -> BTreeMap<String, String> {
     let first_line = |path: &str| {
         let text = fs::read_to_string(path).ok()?;

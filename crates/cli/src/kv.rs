@@ -188,8 +188,8 @@ fn engine(opening: &Opening) -> Options {
     engine_options(opening.memory, opening.durability_ms, None)
 }
 
-/// Opens, works, and closes, so that what was written is durable and the next open has nothing to
-/// replay. When the work fails, what it wrote before is durable as well.
+/// Opens, works, and closes, so that all writes are durable and the next open has nothing to
+/// replay. When the work fails, its writes before the failure are durable as well.
 fn with_db(opening: &Opening, work: impl FnOnce(&Kvdb) -> Result) -> Result {
     let (db, _devices) = place::open_in(&opening.dir, engine(opening))?;
     let outcome = work(&db);
@@ -234,7 +234,7 @@ fn find_or(db: &Kvdb, opening: &Opening, name: &str, advice: &str) -> Result<Kvs
     }
 }
 
-/// What to do when the name of a file was given alone, in the place of a KVS.
+/// The remedy when the name of a file was given alone, in the place of a KVS.
 fn file_alone(verb: &str, opening: &Opening, redirection: char, file: &str) -> String {
     let dir = opening.dir.display();
     format!(

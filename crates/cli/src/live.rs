@@ -179,7 +179,7 @@ impl<S: Subject> Shared<S> {
     }
 }
 
-/// With headers for what is nobody else's business.
+/// With headers that keep the answer private.
 fn private(answer: Answer) -> Answer {
     let headers = [
         ("Cache-Control", "no-store"),

@@ -2,8 +2,8 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`args`] | what can be said on the command line; help, man pages and completions follow from it |
-//! | [`demo`] | `esker demo`: a store of its own, all workloads, what they cost |
+//! | [`args`] | the command line's grammar; help, man pages and completions follow from it |
+//! | [`demo`] | `esker demo`: a store of its own, all workloads, their costs |
 //! | [`ycsb`], [`device`] | `esker bench`: the workloads of YCSB, and a load on any device |
 //! | [`kv`] | `esker kv`: databases at the prompt |
 //! | [`target`] | `esker target`: devices served over NVMe/TCP |
@@ -17,10 +17,10 @@
 //! | [`media`] | the devices of a database, as they are said on the command line |
 //! | [`place`] | where a measured database lives |
 //! | [`measure`], [`traffic`] | one load or workload; bytes by class and stream |
-//! | [`metrics`], [`http`], [`token`] | metrics for Prometheus; a small server; what its clients have to have |
+//! | [`metrics`], [`http`], [`token`] | metrics for Prometheus; a small server; the token of its clients |
 //! | [`live`] | the page of a run that goes on |
 //! | [`figures`], [`output`], [`progress`], [`host`] | numbers for people, reports, the machine |
-//! | [`failure`] | what went wrong, what to do, and the exit code |
+//! | [`failure`] | the problem, the remedy, and the exit code |
 
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_precision_loss)] // counts become figures for people

@@ -1,4 +1,4 @@
-//! What the demonstration and the benchmark share: a store, a runner over it, one run after
+//! Parts that the demonstration and the benchmark share: a store, a runner over it, one run after
 //! another, and the report of them.
 
 use std::ops::ControlFlow;
@@ -41,7 +41,7 @@ pub(crate) fn report(title: &str, dataset: Dataset, store: &KvStore, remarks: &[
     report
 }
 
-/// Says in a report what the devices are, where their names do not.
+/// Names a report's devices by their specifications, where their names do not tell.
 pub(crate) fn name_devices(report: &mut Report, devices: &Devices) {
     for (class, spec) in devices.specs() {
         report.environment.insert(format!("{class} class"), spec.to_string());
@@ -55,7 +55,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Begins to show what is to become a report. `live` is the port of the page.
+    /// Begins to show a report in the making. `live` is the port of the page.
     ///
     /// # Errors
     /// As [`Live::start`].
@@ -134,7 +134,7 @@ pub(crate) fn memory(stats: &Stats, devices: &Devices) -> String {
     )
 }
 
-/// The process's peak. What a model without an image holds lies in this process, and is none of the engine's.
+/// The process's peak. The content of a model without an image lies in this process, and is none of the engine's.
 fn peak(stats: &Stats, devices: &Devices) -> String {
     let Some(bytes) = host::peak_rss_bytes() else { return "unknown".to_owned() };
     let content = devices.bytes_in_process(stats);
@@ -149,7 +149,7 @@ fn peak(stats: &Stats, devices: &Devices) -> String {
     format!("{} ({ratio:.2} x the budget)", human_bytes(bytes))
 }
 
-/// Says in a report what memory was allowed and taken.
+/// Enters into a report how much memory was allowed and taken.
 pub(crate) fn note_memory(report: &mut Report, stats: &Stats, devices: &Devices) {
     let budget = human_bytes(stats.dram.budget_bytes);
     report.environment.insert("memory budget".to_owned(), budget);

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::figures::wrapped;
 use crate::pool::link::stack;
 
-/// What the classes of a new database are to be.
+/// The media of a new database's classes.
 pub(crate) struct Media {
     /// Whether there is a staging class, and where, if not in the database's directory.
     staging: Option<Option<Medium>>,
@@ -43,7 +43,7 @@ impl Media {
         !matches!(args.staging, Staging::Inside) || args.capacity.is_some()
     }
 
-    /// What the engine opens itself. It is given the other devices.
+    /// Returns the paths that the engine opens itself. It is given the other devices.
     pub(crate) fn layout(&self) -> Layout {
         let path = |medium: &Medium| match medium {
             Medium::Path(path) => Some(path.clone()),
@@ -75,12 +75,12 @@ impl Media {
         })
     }
 
-    /// Refuses what a database that is kept cannot live on.
+    /// Refuses devices that a database that is kept cannot live on.
     pub(crate) fn check_lasting(&self) -> Result {
         self.specs().try_for_each(|(_, spec)| check_lasting(spec))
     }
 
-    /// Opens the devices that are no paths, and makes what is missing of them.
+    /// Opens the devices that are no paths, and makes those that are missing.
     pub(crate) fn open(&self) -> Result<Devices> {
         let specs = self.specs().map(|(class, spec)| (class, spec.clone()));
         Devices::open(classes(), specs, |_| Create::IfMissing)
@@ -93,12 +93,12 @@ impl Media {
     }
 }
 
-/// Opens what a KVDB lives on: files that grow.
+/// Opens the devices of a KVDB's classes: files that grow.
 fn classes() -> Stack {
     stack().growing(true)
 }
 
-/// What is made for a new database that is kept: its files and images. A cache is not: it has an origin with
+/// The devices made for a new database that is kept: its files and images. A cache is not: it has an origin with
 /// content, and is made by a command of its own.
 fn kept(spec: &Spec) -> Create {
     if spec.is_cache() { Create::Never } else { Create::IfMissing }
@@ -206,12 +206,12 @@ impl Devices {
         &self.stack
     }
 
-    /// The classes whose devices are no paths, with what was said of them.
+    /// The classes whose devices are no paths, with their specifications.
     pub(crate) fn specs(&self) -> impl Iterator<Item = (MediaClass, &Spec)> {
         self.open.iter().map(|(class, (spec, _))| (*class, spec))
     }
 
-    /// What to know of the models before their figures: what they are, and what is assumed.
+    /// Introduces the models before their figures: their specifications and assumptions.
     pub(crate) fn introduction(&self) -> String {
         let mut text = String::new();
         for (class, (spec, opened)) in &self.open {
@@ -238,7 +238,7 @@ impl Devices {
         remarks
     }
 
-    /// What has become of the drives that are modelled, one line for each.
+    /// Returns the state of the modelled drives at the end, one line for each.
     pub(crate) fn conclusion(&self) -> String {
         let mut text = String::new();
         for (class, report) in self.reports() {
@@ -282,7 +282,7 @@ impl Devices {
         Value::Array(each.collect())
     }
 
-    /// The most that the content of models without an image takes of this process: what was written to each, and no
+    /// The most that the content of models without an image takes of this process: the bytes written to each, and no
     /// more than it holds.
     pub(crate) fn bytes_in_process(&self, stats: &Stats) -> u64 {
         let of = |(class, (spec, opened)): (&MediaClass, &(Spec, Opened))| {

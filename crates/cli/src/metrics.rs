@@ -10,7 +10,7 @@
 //!
 //! The collectors of a target and of a pool lie in their rooms. Names follow the conventions of Prometheus: base units
 //! (`_bytes`, `_seconds`, `_ratio`), counters end in `_total`. `docs/metrics.md` lists all of them, and
-//! `tests/metrics/run` compares that list with what processes say.
+//! `tests/metrics/run` compares that list with the metrics of processes.
 //!
 //! Nothing is counted for Prometheus: a collector reads the figures that libraries keep anyway, when it is asked.
 
@@ -59,7 +59,7 @@ fn of_stack(stack: &Arc<Stack>) -> Vec<Box<dyn Collector>> {
 
 /// Reads figures of one kind when it is asked.
 pub(crate) trait Collector: Send {
-    /// Adds what it has to the others' families.
+    /// Adds its metrics to the others' families.
     fn collect(&self, families: &mut Families);
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn write_whole<T>(
         out.flush().map_err(&failed)?;
         Ok(written)
     };
-    // A link stays, and what it leads to is replaced.
+    // A link stays, and its target is replaced.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let old = match OpenOptions::new().write(true).open(path) {
         Ok(file) => Some((file.metadata().map_err(&failed)?, file)),
@@ -121,7 +121,7 @@ impl Outputs {
     }
 }
 
-/// Makes sure that a file can be written at `path`, without changing what is there.
+/// Makes sure that a file can be written at `path`, without changing a file that is there.
 fn make_sure(path: &Path) -> Result {
     if path.is_dir() {
         let why = "it is a directory; name a file in it";

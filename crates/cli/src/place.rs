@@ -17,7 +17,7 @@ use crate::media::{Devices, Media, files_at};
 /// The file by which a database is known.
 const MANIFEST: &str = "manifest.esker";
 
-/// Opens or creates what a measurement runs on.
+/// The place of the database that a measurement runs on; opens or creates it.
 pub(crate) struct Place {
     /// The directory; `None` is a temporary one.
     pub(crate) dir: Option<PathBuf>,
@@ -71,7 +71,7 @@ impl Place {
         Ok((db?, devices))
     }
 
-    /// What to tell of the place.
+    /// Returns the description of the place.
     pub(crate) fn describe(&self) -> String {
         match &self.dir {
             Some(dir) => format!("database in {}, kept", dir.display()),
@@ -90,7 +90,7 @@ pub(crate) fn create_in(dir: &Path, media: &Media, options: Options) -> Result<(
     Ok((db, devices))
 }
 
-/// Opens what a database that is to be made in `dir` is given.
+/// Opens the devices for a database that is to be made in `dir`.
 pub(crate) fn new_devices(dir: &Path, media: &Media) -> Result<Devices> {
     if dir.exists() && !dir.is_dir() {
         let why = "there is a file of this name; name a directory";
@@ -123,8 +123,8 @@ pub(crate) fn find_in(dir: &Path) -> Result {
     Err(Failure::new(ErrorKind::NotFound, format!("{}: {why}", dir.display())))
 }
 
-/// Says what is different from what a reader would expect of these devices, where it cannot be
-/// overlooked; what models assume is said with their results.
+/// Prints how these devices differ from a reader's expectation, where it cannot be
+/// overlooked; assumptions of models are printed with their results.
 pub(crate) fn warn_of_remarks(db: &Kvdb) {
     for remark in db.remarks().iter().filter(|remark| !remark.starts_with("assumed: ")) {
         eprintln!("esker: note: {remark}");

@@ -2,15 +2,15 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `routes` | what can be asked of an open pool |
+//! | `routes` | requests to an open pool |
 //! | `request`, `view`, `answer`, `hosts`, `refusal` | the bodies of both ways |
 //! | `openapi` | the description of both |
 //! | `operations` | changes that were made, by their ids |
-//! | `explain` | what a slow volume waits for |
+//! | `explain` | the waits of a slow volume |
 //! | `show` | answers as tables |
 //! | `link`, `socket` | the way to a pool: in this process, or over HTTP at a socket |
 //! | `export` | volumes over NVMe/TCP |
-//! | `metrics` | what Prometheus collects |
+//! | `metrics` | metrics for Prometheus |
 //! | `config` | a pool like another one |
 //! | `served` | an open pool that answers |
 //! | `serve` | the process that owns a pool |
@@ -123,7 +123,7 @@ fn placed(pool: &str, view: &DriveView) -> String {
     format!("{} is drive {} of {pool}", view.device.as_deref().unwrap_or("it"), view.drive)
 }
 
-/// What was begun, or has come to its end.
+/// The line that a change has begun, or has come to its end.
 fn ended(pool: &str, how: &Change, what: &str) -> String {
     let has_waited = how.wait || !how.at.drives.is_empty();
     match has_waited {

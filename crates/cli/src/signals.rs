@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 /// How often is looked for a signal while one is waited for.
 pub(crate) const STEP: Duration = Duration::from_millis(20);
 
-/// What is wrong when signals cannot be had.
+/// The failure when signals cannot be caught.
 pub(crate) fn refused(error: io::Error) -> Failure {
     Failure::new(ErrorKind::from(&error), format!("waiting for signals: {error}"))
 }

@@ -129,7 +129,7 @@ fn create_disk(drive: &str, spec: DiskSpec, image: &Path) -> Result {
     output::print(&text)
 }
 
-/// The drive, and the options as if they had been keys of it: what is wrong with them is said once.
+/// The drive, and the options as if they had been keys of it: mistakes in them are reported once.
 fn described(drive: &str, division: &Division) -> Result<Spec> {
     let has_scheme = ["ssd:", "disk:"].iter().any(|scheme| drive.starts_with(scheme));
     let mut text = if has_scheme { drive.to_owned() } else { format!("ssd:{drive}") };

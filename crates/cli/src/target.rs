@@ -1,4 +1,4 @@
-//! `esker target`: devices served over NVMe/TCP, and what they have carried.
+//! `esker target`: devices served over NVMe/TCP, and their traffic.
 
 mod config;
 pub(crate) mod metrics;
@@ -99,7 +99,7 @@ fn reload(planner: &mut config::Planner<'_>, target: &Target) {
     }
 }
 
-/// Prints what whoever reads the output may want to know; that nobody reads it ends nothing.
+/// Prints text for a reader of the output; the lack of a reader ends nothing.
 fn say(text: &str) {
     let _ = output::print(text);
 }

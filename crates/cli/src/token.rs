@@ -32,7 +32,7 @@ impl Token {
         Ok(Token(HEXLOWER.encode(&bytes).into_bytes()))
     }
 
-    /// Itself, to be told to the one who may have it.
+    /// The token's text, for its owner.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }

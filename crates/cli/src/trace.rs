@@ -1,4 +1,4 @@
-//! `esker trace`: traces of block I/O: what they consist of, what caches would miss, new ones.
+//! `esker trace`: traces of block I/O: their content, the misses of caches, new ones.
 
 mod advise;
 mod info;

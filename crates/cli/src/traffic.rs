@@ -1,4 +1,4 @@
-//! Bytes by media class and stream between two moments, and what they are for each byte that the
+//! Bytes by media class and stream between two moments, and their ratio to each byte that the
 //! user wrote.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) const HSE_ALL: f64 = 3.57;
 /// The part of [`HSE_ALL`] that went to the capacity medium.
 pub(crate) const HSE_CAPACITY: f64 = 1.49;
 
-/// What was written between two moments.
+/// Bytes written between two moments.
 pub(crate) struct Traffic {
     /// Keys and values that the user wrote.
     pub(crate) user_bytes: u64,
@@ -24,15 +24,15 @@ pub(crate) struct Traffic {
     classes: Vec<MediaClass>,
     /// How long each class had something to do, of the time.
     busy: Vec<f64>,
-    /// For what writers were slowed down, and what held them up, of their time, by cause.
+    /// Of the writers' time, the part in which they were slowed down or held up, by cause.
     held: [(&'static str, Duration); 4],
     manifest_bytes: u64,
-    /// Of a load, what has not aged yet: it is in memory and in the log.
+    /// Of a load, bytes that have not aged yet: they are in memory and in the log.
     pub(crate) young_bytes: u64,
 }
 
 impl Traffic {
-    /// What was written from `before` to `after`.
+    /// Returns the bytes written from `before` to `after`.
     pub(crate) fn between(before: &Stats, after: &Stats) -> Traffic {
         let mut streams: Vec<(String, Vec<u64>)> = Vec::new();
         for (now, then) in after.classes.iter().zip(&before.classes) {

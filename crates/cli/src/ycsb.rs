@@ -27,7 +27,7 @@ const RECORDS: u64 = 1_000_000;
 /// How long a workload runs that has no limit of its own.
 const SECONDS: Duration = Duration::from_secs(10);
 
-/// What to do where there is nothing to run workloads on.
+/// The remedy where there is nothing to run workloads on.
 const BEGIN: &str = "begin with --workload load, or name a loaded database with --db";
 
 /// Runs the benchmark.

@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 
 use common::{Scratch, esker, run, text};
 
-/// Ends the process and what it has attached, if the test has not.
+/// Ends the process and detaches its device, if the test has not.
 struct Serving(Child, String);
 
 impl Drop for Serving {
@@ -71,7 +71,7 @@ fn a_file_is_attached_written_to_and_detached() {
 }
 
 #[test]
-fn what_a_crash_has_left_is_cleared_away() {
+fn remains_of_a_crash_are_cleared_away() {
     let scratch = Scratch::new();
     let at = text(&scratch.path("at"));
     fs::create_dir(&at).unwrap();
@@ -85,7 +85,7 @@ fn what_a_crash_has_left_is_cleared_away() {
 }
 
 #[test]
-fn what_cannot_be_attached_says_what_would_be_right() {
+fn devices_that_cannot_be_attached_are_refused_with_a_remedy() {
     let scratch = Scratch::new();
     let at = text(&scratch.path("at"));
     fs::create_dir(&at).unwrap();

@@ -102,7 +102,7 @@ fn swapped_flash_devices_are_refused_until_one_is_accepted() {
     run(["cache", "resize", &disk_a, &flash_b]).fails(77, &words);
     run(["cache", "resize", &disk_a, &flash_b, "--anew"]).fails(77, &words);
     run(["kv", "create", &text(&scratch.path("db")), "--capacity", &swapped]).fails(77, &words);
-    // The command says first what it would do, and does nothing before the user has chosen.
+    // The command first announces its changes, and does nothing before the user has chosen.
     let asked = run(["cache", "accept", &disk_a, &flash_b]);
     let said = asked.out();
     for words in

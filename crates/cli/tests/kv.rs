@@ -1,4 +1,4 @@
-//! `esker kv`, as a user types it: what works, and what each mistake is answered with.
+//! `esker kv`, as a user types it: its results, and the answer to each mistake.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::process::Stdio;
 use common::{Scratch, esker, ran, run, run_in, text};
 
 #[test]
-fn what_was_put_is_got_scanned_deleted_and_gone() {
+fn record_is_put_got_scanned_deleted_and_gone() {
     let scratch = Scratch::new();
     let db = scratch.database();
     for (key, value) in [("b", "2"), ("a", "1"), ("c", "3")] {
@@ -27,7 +27,7 @@ fn what_was_put_is_got_scanned_deleted_and_gone() {
     let info = run(["kv", "info", &db]).succeeds().out();
     assert!(info.contains("staging class") && info.contains("KVS default"), "{info}");
     assert!(info.contains("garbage") && info.contains("DRAM: "), "{info}");
-    // What would always be 0, because nobody but this process counted.
+    // Counters that would always be 0, because nobody but this process counted.
     for counter in ["written", "bytes since", "operations", "maintenance", "stalls"] {
         assert!(!info.contains(counter), "{counter}: {info}");
     }

@@ -16,7 +16,7 @@ fn caches_are_compared_on_a_load_and_on_traces() {
     assert_eq!(versions.last().unwrap()["name"], "optimum");
     let page = std::fs::read_to_string(&html).unwrap();
     assert!(page.contains("insertion percentile") && page.contains("A cache of"));
-    // A folder may hold what is no trace; what is named has to be one.
+    // A folder may hold files that are no traces; a named file has to be one.
     std::fs::write(&trace, "no trace at all\n").unwrap();
     let folder = text(&scratch.path(""));
     let out = run(["lab", "flash-cache", "--traces", &folder].iter().chain(&small));
@@ -51,7 +51,7 @@ fn real(folder: &str) -> Vec<String> {
     words.into_iter().chain(small.split_whitespace()).map(str::to_owned).collect()
 }
 
-/// What is still there of studies in a folder.
+/// The remains of studies in a folder.
 fn left_in(folder: &std::path::Path) -> Vec<String> {
     let files = std::fs::read_dir(folder).unwrap();
     let mut left: Vec<String> = files.map(|file| text(&file.unwrap().path())).collect();

@@ -1,4 +1,4 @@
-//! Devices that are missing, or whose size does not fit: every command that uses one says so, says what to do, and
+//! Devices that are missing, or whose size does not fit: every command that uses one says so, says the remedy, and
 //! makes nothing.
 
 mod common;
@@ -60,7 +60,7 @@ fn users(device: &str, at: &str) -> Vec<Vec<String>> {
     ]
 }
 
-/// Each of them refuses the device with these words, and the directory holds what it held.
+/// Each of them refuses the device with these words, and the directory's content is unchanged.
 #[track_caller]
 fn refused(scratch: &Scratch, device: &str, code: i32, words: &[&str]) {
     let at = scratch.path("at");

@@ -37,7 +37,7 @@ fn a_plan_is_listed_run_and_kept() {
     let out = run(["lab", "plan", &plan, "--html", &html]).succeeds().out();
     assert!(out.contains("2 run(s) made, 0 kept") && out.contains("“two” is best"), "{out}");
     assert!(std::fs::read_to_string(&html).unwrap().contains("One or two"));
-    // A price changes no run; a drive changes its own, and what is built of it.
+    // A price changes no run; a drive changes its own, and those of devices built of it.
     std::fs::write(&plan, PLAN.replace("price = 100", "price = 120")).unwrap();
     let out = run(["lab", "plan", &plan]).succeeds().out();
     assert!(out.contains("0 run(s) made, 2 kept"), "{out}");
@@ -55,7 +55,7 @@ fn a_plan_is_listed_run_and_kept() {
 }
 
 #[test]
-fn what_is_wrong_with_a_plan_is_said_with_file_and_line() {
+fn mistakes_in_a_plan_are_said_with_file_and_line() {
     let scratch = Scratch::new();
     let plan = scratch.path("plan.toml");
     std::fs::write(&plan, PLAN.replace("depth = 64", "depht = 64")).unwrap();

@@ -1,5 +1,5 @@
 //! Requests to a pool against their description: every answer has the form that it says, every change that is repeated
-//! is made once, with a kill of the server between, and what is wrong is refused and changes nothing.
+//! is made once, with a kill of the server between, and a wrong request is refused and changes nothing.
 
 mod common;
 
@@ -151,7 +151,7 @@ impl Rig {
     fn twice(&mut self, rng: &mut Rng, method: &str, url: &str, body: Value) -> Value {
         self.keys += 1;
         let key = format!("key-{}", self.keys);
-        // A drive that is being added is not known to the one who starts the next server.
+        // A drive that is being added is not known to the process that starts the next server.
         let way = rng.below(if url.starts_with("/v1/drives") { 3 } else { 4 });
         if way == 3 {
             // It is killed while it works on the request.
@@ -406,7 +406,7 @@ fn lists_are_read_a_page_at_a_time() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_with_what_to_do_and_changes_nothing() {
+fn wrong_requests_are_refused_with_a_remedy_and_change_nothing() {
     let mut rig = Rig::new();
     rig.ask("POST", "/v1/volumes", "", &json!({ "name": "v", "bytes": 1 << 20 }));
     rig.ask("POST", "/v1/volumes/v/snapshots", "", &json!({ "name": "s" }));

@@ -13,7 +13,7 @@ use esker_device::{Device, Port};
 use esker_nvmf::{Initiator, InitiatorConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A target that runs, and what it says.
+/// A target that runs, and its output.
 struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -200,8 +200,8 @@ fn a_damaged_file_of_reservations_stops_the_start() {
     run(arguments.iter().chain(&what)).fails(65, &[&file, "restore it from a copy"]);
 }
 
-/// A target over a model drive with an image is killed after writes that nobody flushed. What the next
-/// target serves of them.
+/// A target over a model drive with an image is killed after writes that nobody flushed. Returns which of
+/// them the next target serves.
 fn what_a_kill_leaves(write_cache: &str) -> Vec<bool> {
     let scratch = Scratch::new();
     let (config, image) = (scratch.path("target.toml"), text(&scratch.path("drive.img")));

@@ -124,7 +124,7 @@ fn curves_come_as_a_table_as_json_and_as_a_page() {
 }
 
 #[test]
-fn what_is_no_block_device_is_not_recorded() {
+fn files_that_are_no_block_devices_are_not_recorded() {
     let scratch = Scratch::new();
     let file = text(&scratch.path("file"));
     fs::write(&file, "x").unwrap();
@@ -152,7 +152,7 @@ fn caches_are_simulated_on_a_trace() {
     let back = caches(&["--policy", "lru,fifo"]);
     assert_eq!(back.len(), 2);
     assert_eq!(back[0]["policy"], "lru");
-    // Nothing is evicted: each block misses once, and what is read first is read from the disk.
+    // Nothing is evicted: each block misses once, and a first read is from the disk.
     assert_eq!(back[0]["evictions"], 0);
     let references = &back[0]["references"];
     let around = caches(&["--policy", "lru", "--mode", "wa", "--sets", "one"]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-/// What is attached, and where.
+/// The device to attach, and where.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     esker attach disk.img /mnt/disk                       /mnt/disk/disk is the device\n  \
@@ -51,7 +51,7 @@ pub(crate) struct AttachTo {
     pub(crate) telling: super::MetricsArgs,
 }
 
-/// What is to be detached.
+/// The device to detach.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     esker detach /mnt/disk\n  \

@@ -87,7 +87,7 @@ pub(crate) enum CacheCommand {
     },
 }
 
-/// What a cache is made of.
+/// The devices of a cache.
 #[derive(Args)]
 pub(crate) struct CacheDevices {
     /// The slow device: a path or a device specification

@@ -97,9 +97,9 @@ const OTHERS: [&str; 2] = ["full", "over_network"];
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum IsolationArg {
-    /// What cleaning moves goes to one unit for all handles
+    /// Cleaning moves data to one unit for all handles
     Initial,
-    /// What cleaning moves goes to a unit of its handle
+    /// Cleaning moves data to a unit of its handle
     Persistent,
 }
 

@@ -257,7 +257,7 @@ pub(crate) enum KvCommand {
         /// How old values are compressed: none, lz4, zstd, or auto (what a sample of them says)
         #[arg(long, default_value_t)]
         compression: Compression,
-        /// What is put into it is gone after this time, in seconds [default: never]
+        /// Records that are put into it are gone after this time, in seconds [default: never]
         #[arg(long, value_name = "SECONDS", value_parser = parse::seconds_or_zero)]
         ttl: Option<Duration>,
     },

@@ -1,4 +1,4 @@
-//! Arguments as people write them. Each parser answers with a sentence that says what is right.
+//! Arguments as people write them. Each parser answers with a sentence that says the right form.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The arguments of `esker pool`, and what `esker volume` shares with it.
+//! The arguments of `esker pool`, and those that `esker volume` shares with it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use esker_stack::{Spec, VolumeSpec};
 
 use super::parse;
 
-/// What may be amiss when a pool is opened.
+/// Deficiencies that are accepted when a pool is opened.
 #[derive(Args)]
 pub(crate) struct Opening {
     /// Open although drives are missing: what they have is computed from parities until they return
@@ -197,17 +197,17 @@ pub(crate) enum PoolCommand {
     Openapi,
 }
 
-/// What is to be explained; the latencies of all volumes where nothing is said.
+/// The subject to explain; the latencies of all volumes where nothing is said.
 #[derive(Args)]
 #[group(multiple = false)]
 pub(crate) struct Explained {
-    /// What this volume waits for
+    /// Explain the waits of this volume
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub(crate) volume: Option<String>,
-    /// What would be if this drive failed
+    /// Tell the consequences if this drive failed
     #[arg(long, value_name = "NUMBER")]
     pub(crate) if_fails: Option<u16>,
-    /// What deleting this would free
+    /// Tell the space that deleting this would free
     #[arg(long, value_name = "NAME[@SNAPSHOT]", value_parser = volume_of_pool)]
     pub(crate) if_deleted: Option<(String, Option<String>)>,
 }
@@ -254,7 +254,7 @@ impl FromStr for Cpus {
     }
 }
 
-/// What a pool is made of.
+/// The parts of a new pool.
 #[derive(Args)]
 pub(crate) struct PoolCreateArgs {
     /// The pool's name
@@ -306,7 +306,7 @@ pub(crate) struct NewDevice {
     pub(crate) overwrite: bool,
 }
 
-/// What is served, and where.
+/// The pool to serve, and where.
 #[derive(Args)]
 pub(crate) struct PoolServeArgs {
     /// The pool

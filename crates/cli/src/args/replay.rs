@@ -36,7 +36,7 @@ pub(crate) struct ReplayArgs {
     /// How runs of the disk are dealt out to sets: hashed or linear
     #[arg(long, value_name = "NAME", default_value = "hashed")]
     pub(crate) mapping: Placement,
-    /// What stays together in a set: a run of the disk of this size
+    /// The size of a run: a part of the disk that stays together in a set
     #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = parse::bytes)]
     pub(crate) run: u64,
     /// Where writes go

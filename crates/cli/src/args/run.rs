@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-/// What runs, with how much memory, and where its pages go.
+/// The program to run, with how much memory, and where its pages go.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     truncate -s 16G /data/swap.img\n  \

@@ -56,7 +56,7 @@ pub(crate) enum SsdCommand {
 /// The size of a new drive, and who has what of it.
 #[derive(Args)]
 pub(crate) struct Division {
-    /// What it offers: the profile scaled down, its behaviour kept
+    /// The capacity that it offers: the profile scaled down, its behaviour kept
     #[arg(long, value_name = "SIZE")]
     pub(crate) capacity: Option<String>,
     /// How many namespaces of equal size it is divided into; 0 for none yet [default: 1]
@@ -101,13 +101,13 @@ pub(crate) enum NamespaceCommand {
 /// `esker lab`
 #[derive(Subcommand)]
 pub(crate) enum LabCommand {
-    /// What data placement saves when several stores share a drive
+    /// Savings by data placement when several stores share a drive
     Fdp(FdpArgs),
-    /// What a flash cache was in 2013, is, and could be, on traces and a database's load
+    /// A flash cache as it was in 2013, is, and could be, on traces and a database's load
     FlashCache(FlashCacheArgs),
-    /// What a drive that the host manages is worth, beside a conventional one of the same NAND
+    /// The worth of a drive that the host manages, beside a conventional one of the same NAND
     HostSsd(HostSsdArgs),
-    /// What a staging drive in front of cheap flash is worth to the engine
+    /// The worth to the engine of a staging drive in front of cheap flash
     Hse(HseArgs),
     /// All experiments one after another, as one report
     All(AllArgs),
@@ -116,9 +116,9 @@ pub(crate) enum LabCommand {
     /// One run of `host-ssd --real`, in a process of its own
     #[command(hide = true)]
     HostSsdSide(HostSsdSideArgs),
-    /// What staging, placement, a cache or a pool would do for your own load: alternatives of a file, compared
+    /// Effects of staging, placement, a cache or a pool on your own load: alternatives of a file, compared
     Plan(PlanArgs),
-    /// What one pool of drives over the network is worth to Cassandra, beside local drives
+    /// The worth to Cassandra of one pool of drives over the network, beside local drives
     Pooled(Box<PooledArgs>),
 }
 

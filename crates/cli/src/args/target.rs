@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// What can be done about targets.
+/// Commands about targets.
 #[derive(Subcommand)]
 pub(crate) enum TargetCommand {
     /// Serve devices to hosts over NVMe/TCP until it is ended
@@ -22,7 +22,7 @@ pub(crate) enum TargetCommand {
 /// Where a target tells its metrics unless it is told otherwise.
 const DEFAULT_METRICS: &str = "127.0.0.1:9420";
 
-/// What is served, where and to whom.
+/// The devices to serve, where and to which hosts.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     esker target serve --subsystem nqn.2026-01.io.example:disk1 --device /dev/nvme0n1 \\\n    \

@@ -100,7 +100,7 @@ fn same(one: &Path, other: &Path) -> bool {
     real(one).is_some_and(|one| real(other) == Some(one))
 }
 
-/// Opens what is left of the database in `dir`. A class that cannot be opened is not taken for lost unless
+/// Opens the remains of the database in `dir`. A class that cannot be opened is not taken for lost unless
 /// `old` says so: its target may only be down.
 fn remains(dir: &Path, old: &BTreeMap<MediaClass, &Staging>) -> Result<Remains> {
     let advice =
@@ -129,7 +129,7 @@ fn remains(dir: &Path, old: &BTreeMap<MediaClass, &Staging>) -> Result<Remains> 
     Ok(remains)
 }
 
-/// Opens what is left of a class: a file, a directory that has it, or a block device.
+/// Opens the remains of a class: a file, a directory that has it, or a block device.
 fn old_class(class: MediaClass, path: &Path) -> Result<Arc<dyn Device>> {
     let inside = path.join(format!("{class}.esker"));
     let path = if path.is_dir() { &inside } else { path };

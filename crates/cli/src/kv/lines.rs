@@ -8,7 +8,7 @@
 //! | anything else | itself; the writer does so for printable ASCII only |
 //!
 //! Invariants
-//! 1. What [`append`] and [`Mark::append`] write, [`parse`] reads back, and it is ASCII.
+//! 1. [`parse`] reads back the text that [`append`] and [`Mark::append`] write, and it is ASCII.
 //! 2. No record's line begins as a mark does: a backslash and a letter that begins no escape.
 
 /// The version of dumps.
@@ -129,7 +129,7 @@ fn append_escaped(line: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// What a line says, without its newline.
+/// Parses a line, without its newline.
 pub(super) fn parse(line: &[u8]) -> Result<Line, String> {
     if let [b'\\', b'd' | b'e' | b'k', ..] = line {
         let text = str::from_utf8(&line[1..]).map_err(|_| "the line is not UTF-8".to_owned())?;

@@ -1,4 +1,4 @@
-//! The screen of `esker kv info`: what a KVDB holds and has done, for people.
+//! The screen of `esker kv info`: a KVDB's content and work, for people.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl Screen<'_> {
         writes + o.gets + o.cursor_steps + self.0.device_written_bytes == 0
     }
 
-    /// What has happened since it was opened.
+    /// Writes the counters since it was opened.
     fn fmt_counters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[allow(clippy::cast_precision_loss)] // milliseconds for people
         let ms = |ns: u64| ns as f64 / 1e6;

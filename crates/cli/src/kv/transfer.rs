@@ -16,7 +16,7 @@ use crate::output::{self, is_dash};
 const BATCH_RECORDS: usize = 1_000;
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Which records, in which order, and what of them.
+/// Which records, in which order, and which parts of them.
 #[derive(Default)]
 pub(super) struct Range {
     /// The first key, inclusive.
@@ -116,7 +116,7 @@ fn dump_to(
 
 /// The attribute that says where the data of a KVS goes.
 const POLICY: &str = "policy";
-/// The one that says what is done with values that age.
+/// The one that says how values that age are compressed.
 const COMPRESSION: &str = "compression";
 /// The one that says how long its values live; without it they live for ever.
 const TTL_MS: &str = "ttl_ms";
@@ -136,7 +136,7 @@ pub(super) fn input(file: &Path) -> Result<Box<dyn BufRead>> {
 pub(super) fn load(db: &Kvdb, kvs: Option<&Kvs>, input: &mut dyn BufRead, file: &Path) -> Result {
     let mut loading = Loading::new(db, kvs);
     let outcome = loading.lines(input, file).and_then(|()| loading.flush());
-    // What went before a bad line is whole: keep it, so that the message can say so.
+    // The lines before a bad one are whole: keep them, so that the message can say so.
     let kept = outcome.as_ref().map_or_else(|_| loading.flush(), |()| Ok(()));
     let synced = kept.and_then(|()| Ok(db.sync()?));
     let loaded = records(loading.loaded);
@@ -232,7 +232,7 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Whether a line of a dump ends before its newline: what is there would pass for all of it. The count of
+    /// Whether a line of a dump ends before its newline: the part that is there would pass for all of it. The count of
     /// `\end` tells by itself.
     fn is_cut_off(&self, line: &[u8], is_first: bool) -> bool {
         let is_dump = self.dumped.is_some() || is_first && line.starts_with(b"\\dump");

@@ -19,7 +19,7 @@ use crate::args::AllArgs;
 use crate::failure::{Failure, Result};
 use crate::host;
 
-/// What changes when the JSON does.
+/// The JSON's format; changes when the JSON does.
 const FORMAT: &str = "esker-lab-all/1";
 
 /// An experiment as it is run here.
@@ -27,7 +27,7 @@ struct Experiment {
     name: &'static str,
     /// The system whose figures it repeats.
     system: &'static str,
-    /// What that is for, to somebody who has not heard of it.
+    /// The system's purpose, for a reader who has not heard of it.
     what_for: &'static str,
     quick: &'static [&'static str],
     full: &'static [&'static str],
@@ -96,7 +96,7 @@ const EXPERIMENTS: [Experiment; 5] = [
     },
 ];
 
-/// What is kept of an experiment that is through.
+/// The record that is kept of an experiment that is through.
 #[derive(Serialize, Deserialize)]
 struct Done {
     command: Vec<String>,
@@ -226,7 +226,7 @@ fn command(one: &Experiment, args: &AllArgs) -> Vec<String> {
     command
 }
 
-/// What an experiment gave when it was run with this command by this program.
+/// Returns an experiment's kept result, if this program ran it with this command.
 fn found(one: &Experiment, args: &AllArgs, command: &[String]) -> Option<Ended> {
     let read = |what: &str| fs::read_to_string(kept(args, one.name, what)).ok();
     let done: Done = serde_json::from_str(&read("done")?).ok()?;
@@ -306,7 +306,7 @@ fn summary(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Page {
     page
 }
 
-/// What each experiment found, with a link to its chapter.
+/// The result of each experiment, with a link to its chapter.
 fn findings(ended: &[(&Experiment, Ended)]) -> Section {
     let mut section = Section::new("What was found");
     let mut table = Table::new(["experiment", "reached", "missed", "found"]).words([0, 3]);

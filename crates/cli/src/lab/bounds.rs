@@ -1,4 +1,4 @@
-//! What `esker lab host-ssd --real` changes on a machine, and how it is undone: a folder with three files, a memory
+//! Changes of `esker lab host-ssd --real` to a machine, and how they are undone: a folder with three files, a memory
 //! cgroup, a swap file, `vm.page-cluster`.
 //!
 //! Invariants
@@ -23,7 +23,7 @@ use crate::failure::{Failure, Result};
 const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 /// Bytes of the swap file and of the pager's file, in multiples of the memory: DuckDB takes more than its table.
 pub(super) const FILE_TO_MEMORY: u64 = 8;
-/// Of these the pager's file may reach beyond what was written, as programs reserve more than they use.
+/// Of these the pager's file may reach beyond the written bytes, as programs reserve more than they use.
 const RESERVE_TO_MEMORY: u64 = 32;
 /// Free space that is left on the drive.
 const SPARE: u64 = 1 << 30;
@@ -134,7 +134,7 @@ impl Bounds {
         started
     }
 
-    /// Bounds what runs next to so many bytes, and says in which cgroup; with a cluster, it may swap.
+    /// Bounds the next run to so many bytes, and says in which cgroup; with a cluster, it may swap.
     pub(super) fn bound(&self, bytes: u64, cluster: Option<u32>) -> Result<PathBuf, String> {
         let cgroup = self.cgroup.clone()?;
         if cluster.is_some() {
@@ -216,7 +216,7 @@ pub(super) fn cgroups() -> Result<PathBuf, String> {
     found.ok_or_else(|| "no memory cgroup of version 1 is mounted".to_owned())
 }
 
-/// Runs a command; what it says on standard error is the reason why it failed.
+/// Runs a command; its standard error is the reason why it failed.
 fn call(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output();

@@ -1,4 +1,4 @@
-//! A process of its own that undoes what a study changes on a machine: it waits for the end of a pipe, and so does its
+//! A process of its own that undoes a study's changes to a machine: it waits for the end of a pipe, and so does its
 //! work however this process ends.
 
 use std::ffi::OsStr;

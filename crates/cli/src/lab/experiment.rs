@@ -32,7 +32,7 @@ impl<'a> Experiment<'a> {
         Ok(Experiment { outputs, page: args.page.as_ref(), line: Line::new(), live })
     }
 
-    /// One that has nothing to show but what it writes.
+    /// One that has nothing to show but its output.
     pub(super) fn writing(outputs: Outputs) -> Experiment<'a> {
         Experiment { outputs, page: None, line: Line::new(), live: None }
     }

@@ -28,14 +28,14 @@ const OF_TABLE: u64 = 128;
 const PATIENCE: Duration = Duration::from_secs(600);
 const STEP: Duration = Duration::from_millis(5);
 
-/// What runs are made of.
+/// The machine, options and bounds of the runs.
 pub(super) struct Machine<'a> {
     pub(super) args: &'a HostSsdArgs,
     pub(super) options: InstalledOptions,
     pub(super) bounds: Bounds,
     /// This program.
     pub(super) program: PathBuf,
-    /// What DuckDB takes before it has a table, once known.
+    /// Bytes that DuckDB takes before it has a table, once known.
     idle_bytes: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Machine<'a> {
         Ok(Some(Machine { args, options, bounds, program, idle_bytes: None }))
     }
 
-    /// What a run may be charged for.
+    /// Returns the bytes that a run may be charged for.
     fn limit(&self) -> u64 {
         self.options.memory_bytes() + BESIDE + self.options.data_bytes / OF_TABLE
     }
@@ -174,7 +174,7 @@ fn run(what: &str, command: &mut Command) -> Result<Output, LabError> {
     let mut child = command.spawn().map_err(|error| wrong(error.to_string()))?;
     let clock = Clock::real();
     let began = clock.now();
-    // What it says fits into its pipes.
+    // Its output fits into its pipes.
     while child.try_wait().map_err(|error| wrong(error.to_string()))?.is_none() {
         if clock.now().since(began) > PATIENCE {
             let _ = child.kill();

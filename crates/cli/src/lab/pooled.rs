@@ -3,7 +3,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | `programs` | programs that run beside this one, their logs and their end |
-//! | `groups` | memory cgroups, and a process that clears away what is left |
+//! | `groups` | memory cgroups, and a process that clears away remains |
 //! | `jars` | the Java programs, which Maven builds |
 //! | `storage` | drives, pools, attached devices, file systems |
 //! | `node` | nodes of Cassandra |

@@ -1,5 +1,5 @@
 //! One run of one way to hold a table, in a process of its own: `esker lab host-ssd-side`, which
-//! `esker lab host-ssd --real` starts. It prints what came of it as JSON.
+//! `esker lab host-ssd --real` starts. It prints its result as JSON.
 //!
 //! All ways do the same: they look up records through an index in memory, check each of them, and sum up the whole
 //! table twice. The index comes before the process enters the memory cgroup; the table comes after it.
@@ -278,7 +278,7 @@ fn filled(mut memory: Bytes) -> Result<Bytes> {
 
 fn mapped(path: &Path, size: usize, order: Order) -> Result<Table, Stop> {
     let file = File::open(path).map_err(|error| Failure::file(path, &error, "try again"))?;
-    // What this run reads is charged to its cgroup.
+    // Drop cached pages, so that this run's reads are charged to its cgroup.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     let memory = Bytes::map_file(&file, size, order).map_err(system("mapping the table"))?;
     Ok(Table::Memory(memory))

@@ -68,7 +68,7 @@ fn amplified(from: &Sample, to: &Sample) -> Option<f64> {
 }
 
 impl Course {
-    /// The course of a load that begins now; `about` says what the load is.
+    /// The course of a load that begins now; `about` describes the load.
     pub(crate) fn of(
         device: Arc<dyn Device>,
         model: Option<Ssd>,

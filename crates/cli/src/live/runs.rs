@@ -22,7 +22,7 @@ struct Known {
 }
 
 impl Runs {
-    /// No run yet, of what is to become a report.
+    /// A report in the making, without a run yet.
     pub(crate) fn of(report: &Report) -> Runs {
         let doing = "The first run is about to begin.".to_owned();
         Runs(Mutex::new(Known { version: 1, report: report.clone(), now: None, doing }))

@@ -1,4 +1,4 @@
-//! Devices by name: what each has carried, and those under it.
+//! Devices by name: the traffic of each, and those under it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::{Collector, Families};
 
-/// Tells what devices have carried; none is told once they are closed.
+/// Reader of the traffic of devices; it returns none once they are closed.
 type Read = Box<dyn Fn() -> Vec<DeviceStats> + Send>;
 
 /// The collector: devices, and those they stand on.
@@ -77,7 +77,7 @@ impl Collector for Devices {
     }
 }
 
-/// A device and those under it, each with its level: 0 is what the process uses.
+/// A device and those under it, each with its level: 0 is the one that the process uses.
 fn flatten<'a>(one: &'a DeviceStats, level: u32, into: &mut Vec<(u32, &'a DeviceStats)>) {
     into.push((level, one));
     one.below.iter().for_each(|below| flatten(below, level + 1, into));

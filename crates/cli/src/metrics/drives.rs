@@ -1,4 +1,4 @@
-//! Modelled drives: what the host wrote, what went to the media, and how much of their life is used.
+//! Modelled drives: bytes written by the host and to the media, and how much of their life is used.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Families of metrics: a name, what it means, and a value for each set of labels.
+//! Families of metrics: a name, its meaning, and a value for each set of labels.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use prometheus::{Result, TextEncoder};
 #[derive(Default)]
 pub(crate) struct Families(BTreeMap<&'static str, MetricFamily>);
 
-/// A name, what it means, and the names of its labels.
+/// A name, its meaning, and the names of its labels.
 pub(crate) type About<const N: usize> = (&'static str, &'static str, [&'static str; N]);
 
 /// How many of something were how large.

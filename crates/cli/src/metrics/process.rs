@@ -1,4 +1,4 @@
-//! This process: what it is, and what it takes of the machine.
+//! This process: its version and its use of the machine.
 
 use super::families::seconds;
 use super::{Collector, Families};

@@ -1,4 +1,4 @@
-//! A pool like another one: what `esker pool export-config` prints, and `esker pool create --config` makes.
+//! A pool like another one: `esker pool export-config` prints it, and `esker pool create --config` makes it.
 
 use std::fs;
 use std::path::Path;

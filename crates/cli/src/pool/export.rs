@@ -56,8 +56,8 @@ struct State {
 }
 
 impl Exports {
-    /// Exports what has hosts. All of it is there before the first host can ask: one that is told that a subsystem
-    /// does not exist does not ask again.
+    /// Exports volumes and snapshots that have hosts. All of them are there before the first host can ask: one that is
+    /// told that a subsystem does not exist does not ask again.
     pub(crate) fn start(
         pool: &Arc<OpenPool>,
         listen: &[SocketAddr],
@@ -91,7 +91,7 @@ impl Exports {
         all.filter(|(_, is_tls)| **is_tls == tls).map(|(address, _)| address.to_string()).collect()
     }
 
-    /// Exports what has hosts now, and nothing else; connected hosts are told of what has changed.
+    /// Exports volumes and snapshots that have hosts now, and nothing else; connected hosts are told of changes.
     pub(crate) fn refresh(&self) -> Result<(), Refusal> {
         let mut state = self.state.lock();
         let (subsystems, devices, kept_out) = wanted(&self.pool, &state.devices)?;
@@ -102,7 +102,7 @@ impl Exports {
         Ok(())
     }
 
-    /// What is exported, to whom, and where.
+    /// Lists the exported volumes and snapshots, their hosts, and the addresses.
     pub(crate) fn list(&self) -> Vec<ExportView> {
         let pool = self.pool.name();
         let view = |(volume, snapshot, _): (VolumeInfo, Option<String>, _)| {
@@ -111,8 +111,8 @@ impl Exports {
         exported(&self.pool).into_iter().map(view).collect()
     }
 
-    /// Hosts that are connected now to a volume or one of its snapshots, or to this snapshot alone; each with what it is
-    /// connected to.
+    /// Hosts that are connected now to a volume or one of its snapshots, or to this snapshot alone; each with the
+    /// subsystem that it is connected to.
     pub(crate) fn connected(
         &self,
         volume: &VolumeInfo,
@@ -131,7 +131,7 @@ impl Exports {
         exported.into_iter().flat_map(of).collect()
     }
 
-    /// Hosts that cannot use what they may.
+    /// Alarms about hosts that are allowed to use a volume and cannot.
     pub(crate) fn alarms(&self) -> Vec<AlarmView> {
         let pool = self.pool.name();
         let state = self.state.lock();
@@ -168,7 +168,7 @@ impl Exports {
         all
     }
 
-    /// Ends in order: connections are closed, and what the volumes have is finished.
+    /// Ends in order: connections are closed, and requests to the volumes are finished.
     pub(crate) fn close(self) -> Result<(), NvmfError> {
         match Arc::into_inner(self.target) {
             Some(target) => target.close(),
@@ -177,7 +177,7 @@ impl Exports {
     }
 }
 
-/// The subsystems of what has hosts, their devices, which are those of `open` or new ones, and who is not let in.
+/// The subsystems of exported volumes, their devices, which are those of `open` or new ones, and hosts not let in.
 fn wanted(
     pool: &Arc<OpenPool>,
     open: &Devices,

@@ -103,7 +103,7 @@ fn check(host: &HostView, volume: &VolumeInfo) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What the target has to know of a host, its keys included.
+/// Returns the target's configuration of a host, its keys included.
 pub(crate) fn config_of(host: &HostView) -> Result<HostConfig, NvmfError> {
     let secret = |path: &Option<PathBuf>| path.as_deref().map(Secret::load).transpose();
     Ok(HostConfig {

@@ -1,4 +1,4 @@
-//! Changes that were made, by their ids: how far they are, and what the first answer was.
+//! Changes that were made, by their ids: how far they are, and the first answer.
 //!
 //! Invariants
 //! 1. A key that is repeated with the same request gives the first answer, as long as the operation is kept; with
@@ -35,7 +35,7 @@ pub(crate) enum Goal {
     Emptied {
         /// Which.
         drive: DriveIndex,
-        /// What was to be moved at first, in chunks.
+        /// Chunks that were to be moved at first.
         chunks: u64,
     },
     /// All that a drive has was verified, and no segment lacks a chunk that can be rebuilt.
@@ -45,7 +45,7 @@ pub(crate) enum Goal {
     },
     /// The scrub has read everything.
     Scrubbed,
-    /// What was deleted is swept.
+    /// Deleted volumes and snapshots are swept.
     Swept,
 }
 
@@ -159,7 +159,7 @@ impl Operations {
         answer
     }
 
-    /// Notes what has come to its end.
+    /// Notes changes that have come to their end.
     pub(crate) fn settle(&self, status: &Status) {
         for one in self.0.lock().list.iter_mut().filter(|one| one.ended.is_none()) {
             if one.goal.is_reached(status) {

@@ -1,15 +1,15 @@
-//! What can be asked of an open pool: one table of routes, for the socket and for a pool that this process opens, and
+//! Requests to an open pool: one table of routes, for the socket and for a pool that this process opens, and
 //! for the description of both (`openapi`).
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `route` | a route |
-//! | `look` | what is asked, and changes nothing |
-//! | `volumes`, `drives` | what is changed |
+//! | `look` | requests that change nothing |
+//! | `volumes`, `drives` | changes |
 //!
 //! Invariants
 //! 1. A request that is refused has changed nothing.
-//! 2. A request that is repeated gives the same answer: names are what tells volumes and snapshots apart. Deleting a
+//! 2. A request that is repeated gives the same answer: names tell volumes and snapshots apart. Deleting a
 //!    volume that is not there any more succeeds for a request that has a key, and is refused to others.
 //! 3. Changes are made one at a time.
 
@@ -93,7 +93,7 @@ impl Served {
     }
 }
 
-/// What stands for the names in a template, if a path fits it.
+/// Returns the text at each name of a template, if a path fits it.
 fn matched(template: &str, path: &str) -> Option<Vec<String>> {
     let (parts, found): (Vec<_>, Vec<_>) =
         (template.split('/').collect(), path.split('/').collect());

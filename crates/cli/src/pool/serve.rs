@@ -1,7 +1,7 @@
 //! `esker pool serve`: the process that owns a pool, answers requests about it, and exports its volumes.
 //!
 //! Order at the end: no more requests, no more hosts, then the pool is closed. A process that is killed leaves the
-//! pool as after a crash: what was acknowledged is there, and the next one exports what this one did.
+//! pool as after a crash: acknowledged writes are there, and the next one has the same exports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::target::metrics;
 use crate::target::signals::{Event, Waiting};
 use crate::token::Token;
 
-/// For how long drives and devices are waited for that somebody who has ended lets go of in a moment.
+/// The longest wait for drives and devices that a process which has ended lets go of in a moment.
 const LETTING_GO: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(1);
 

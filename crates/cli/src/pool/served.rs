@@ -49,7 +49,7 @@ impl Served {
         self.pool.status()
     }
 
-    /// How the pool is, what hosts lack included.
+    /// Returns the state of the pool, with alarms about hosts included.
     pub(crate) fn view(&self) -> PoolView {
         let mut view = PoolView::new(&self.status(), self.pool.remarks());
         view.alarms.extend(self.exports.iter().flat_map(Exports::alarms));

@@ -218,7 +218,7 @@ pub(crate) fn operations(views: &[OperationView]) -> String {
     align(&rows, 4)
 }
 
-/// What would be if a drive failed.
+/// The consequences if a drive failed.
 pub(crate) fn drive_loss(view: &DriveLossView) -> String {
     let [_, one, two, more] = view.segments;
     let lost = one + two + more;
@@ -241,7 +241,7 @@ pub(crate) fn drive_loss(view: &DriveLossView) -> String {
     text
 }
 
-/// What deleting would free.
+/// The space that deleting would free.
 pub(crate) fn freed(view: &FreedView) -> String {
     let with = match view.snapshots {
         0 => String::new(),
@@ -258,7 +258,7 @@ fn share(ns: u64, all: u64) -> String {
     format!("{} %", percent(ns, all))
 }
 
-/// What a volume waits for.
+/// The waits of a volume.
 pub(crate) fn explain(view: &ExplainView) -> String {
     let stats = &view.stats;
     let mut text = format!("{}, since the pool was opened:\n", stats.volume);
@@ -309,7 +309,7 @@ pub(crate) fn stages(list: &StatsList) -> String {
     format!("{}{note}", align(&rows, 1))
 }
 
-/// What volumes were asked for in an interval.
+/// The rates of requests to volumes in an interval.
 pub(crate) fn rates(pool: &str, seconds: f64, views: &[StatsView]) -> String {
     let mut rows = vec![row([
         "volume",

@@ -61,7 +61,7 @@ impl Server {
         Server::over(http, Some(path.to_owned()), served, None).map_err(|error| refused(&error))
     }
 
-    /// Answers at a loopback address those who have the token.
+    /// Answers clients with the token at a loopback address.
     pub(crate) fn start_tcp(
         address: SocketAddr,
         token: Token,

@@ -1,4 +1,4 @@
-//! What a pool tells, as JSON: the same from a pool of this process and over the socket.
+//! Answers of a pool, as JSON: the same from a pool of this process and over the socket.
 
 use esker_volume::{
     Examined, MemberState, Role, SnapshotInfo, SpaceUse, Status, VolumeInfo, VolumeOptions,

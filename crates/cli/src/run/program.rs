@@ -26,7 +26,7 @@ const PT_INTERP: u32 = 3;
 /// A program that can be preloaded.
 pub(super) struct Program {
     pub(super) path: PathBuf,
-    /// What the kernel runs for it: itself, or the interpreter of a script.
+    /// The binary that the kernel runs for it: itself, or the interpreter of a script.
     binary: PathBuf,
 }
 
@@ -126,7 +126,7 @@ fn elf_interpreter(path: &Path) -> Elf {
     headers().map_or(Elf::Static, Elf::Dynamic)
 }
 
-/// What `LD_PRELOAD` has to say.
+/// The value of `LD_PRELOAD`.
 pub(super) fn libraries(program: &Program, allocator: AllocatorArg) -> Result<OsString> {
     let mut names = vec![library(MAPPING)?];
     let needs_one = match allocator {

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 /// Where files without a name lie: on a disk, unlike /tmp on many systems.
 const PLACE: &str = "/var/tmp";
 
-/// Opens what `--swap` says.
+/// Opens the device of `--swap`.
 pub(super) fn open(stack: &Stack, text: &str) -> Result<Arc<dyn Device>> {
     if let Some(size) = text.strip_prefix("temp:") {
         return temporary(size);

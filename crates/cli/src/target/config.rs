@@ -1,4 +1,4 @@
-//! What a target is to serve: from a file or from the command line.
+//! The configuration of a target: from a file or from the command line.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::pool::link::stack;
 /// Where a target listens unless it is told otherwise.
 const LISTEN: &str = "127.0.0.1:4420";
 
-/// What to serve, with the devices open.
+/// The configuration to serve, with the devices open.
 pub(super) struct Plan {
     pub(super) target: TargetConfig,
     open: Devices,
@@ -70,7 +70,7 @@ struct Host {
     key_file: Option<PathBuf>,
     controller_key_file: Option<PathBuf>,
     tls_key_file: Option<PathBuf>,
-    /// What is meant by an identity that does not tell: the derivation of `libnvme` before 1.16.
+    /// Whether an identity that does not name its derivation has that of `libnvme` before 1.16.
     #[serde(default)]
     tls_key_old: bool,
 }
@@ -98,7 +98,7 @@ pub(crate) enum WriteCache {
 type Devices = BTreeMap<Place, Served>;
 type Place = (String, u32, String);
 
-/// A device that is open, and what hosts have of it.
+/// A device that is open, and the device as hosts have it.
 #[derive(Clone)]
 struct Served {
     opened: Opened,
@@ -134,14 +134,14 @@ impl<'a> Planner<'a> {
         Planner { args, stack: Arc::new(stack()), open: Devices::new(), roots: Roots::default() }
     }
 
-    /// What is to be served now.
+    /// Returns the plan to serve now.
     pub(super) fn plan(&self) -> Result<Plan> {
         let args = self.args;
         let mut file = match &args.config {
             Some(path) => read(path)?,
             None => of_options(args),
         };
-        // What is said on the command line goes before the file.
+        // The command line goes before the file.
         if !args.listen.is_empty() {
             file.listen.clone_from(&args.listen);
         }
@@ -255,7 +255,7 @@ impl<'a> Planner<'a> {
 }
 
 impl Plan {
-    /// What is served, in lines.
+    /// Returns the served namespaces, a line each.
     pub(super) fn served(&self) -> String {
         let line =
             |(nqn, nsid, device): &Place| format!("serving {nqn} namespace {nsid}: {device}\n");

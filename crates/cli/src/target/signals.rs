@@ -1,4 +1,4 @@
-//! What ends a target, or has it read its configuration again: signals, or time that is up.
+//! Events that end a target or have it read its configuration again: signals, or time that is up.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ use crate::signals::{STEP, refused};
 /// The exit code when a second signal ends it at once.
 const AT_ONCE: i32 = 1;
 
-/// What came.
+/// An event that was waited for.
 pub(crate) enum Event {
     /// The configuration is to be read again.
     Reload,

@@ -1,4 +1,4 @@
-//! The trace that a command reads, and what is said of a trace.
+//! The trace that a command reads, and remarks on a trace.
 
 use std::path::{Path, PathBuf};
 

@@ -20,7 +20,7 @@ const SEED: u64 = 1;
 /// How many sizes the optimum is computed for, unless they were given.
 const OPTIMA: usize = 8;
 
-/// What was found.
+/// The curves found, and how.
 struct Found {
     title: String,
     references: u64,

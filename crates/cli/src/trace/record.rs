@@ -1,4 +1,4 @@
-//! `esker trace record`: what a block device is asked, for a while or while a command runs.
+//! `esker trace record`: the requests to a block device, for a while or while a command runs.
 
 use std::ffi::OsString;
 use std::path::Path;

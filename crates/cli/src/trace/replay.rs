@@ -1,4 +1,4 @@
-//! `esker trace replay`: what caches of other sizes, policies and geometries would have done.
+//! `esker trace replay`: simulates caches of other sizes, policies and geometries on a trace.
 
 use esker_base::policy::{Access, Kind};
 use esker_base::units::human_bytes;

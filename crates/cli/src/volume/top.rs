@@ -1,4 +1,4 @@
-//! `esker volume top`: what volumes are asked for, an interval at a time.
+//! `esker volume top`: requests to volumes, an interval at a time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::pool::link::Link;
 use crate::pool::show;
 use crate::signals::StopSignals;
 
-/// Back to the upper left corner, and clear what is there.
+/// Back to the upper left corner, and clear the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Shows one interval, or goes on until it is interrupted.
@@ -62,7 +62,7 @@ fn figures(link: &Link) -> Result<StatsList> {
         .map_err(|error| Failure::usage(format!("the answer is no figures: {error}")))
 }
 
-/// What a volume was asked for since an earlier moment.
+/// Statistics of a volume since an earlier moment.
 fn since(now: &StatsView, earlier: &StatsList) -> StatsView {
     let Some(then) = earlier.volumes.iter().find(|one| one.volume == now.volume) else {
         return now.clone();

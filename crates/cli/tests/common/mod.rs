@@ -37,7 +37,7 @@ pub(crate) fn esker() -> Command {
     Command::new(env!("CARGO_BIN_EXE_esker"))
 }
 
-/// What the command said, and how it ended.
+/// The command's output, and how it ended.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,

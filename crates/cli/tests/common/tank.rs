@@ -105,7 +105,7 @@ pub(crate) struct Running {
     out: BufReader<ChildStdout>,
     pub(crate) address: String,
     metrics: String,
-    /// What it said before.
+    /// Output before the address.
     pub(crate) said: String,
 }
 

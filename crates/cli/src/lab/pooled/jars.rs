@@ -59,7 +59,7 @@ impl Jars {
     }
 }
 
-/// Builds one side, and gives the class path of what it depends on.
+/// Builds one side, and gives the class path of its dependencies.
 fn side(at: &Path, pom: &str, classes: &[(&str, &str)]) -> Run<String> {
     let source = folder(&at.join(PACKAGE))?;
     let files = classes.iter().map(|(name, text)| (source.join(name), *text));

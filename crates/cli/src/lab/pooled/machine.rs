@@ -95,7 +95,7 @@ impl Machine {
         Ok(Machine { options, keep, work, run, esker, clock, ready: None, running: None, steps: 0 })
     }
 
-    /// Ends what is left, and removes what is not kept. Logs of a failure stay.
+    /// Ends remaining processes, and removes files that are not kept. Logs of a failure stay.
     pub(in crate::lab) fn end(mut self, has_failed: bool) -> Result {
         let ended = self.ready.as_mut().map_or(Ok(()), |ready| ready.groups.end());
         // Ended by now, and children that are to be waited for.

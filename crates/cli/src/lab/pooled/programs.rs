@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// Asks it to end, and waits; what does not end is killed, and an error.
+    /// Asks it to end, and waits; a program that does not end is killed, and an error.
     pub(super) fn end(mut self, patience: Duration) -> Run {
         if self.status()?.is_some() {
             return Err(self.failed("it has ended before it was asked to"));

@@ -245,7 +245,7 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    /// Attaches and mounts what an arm's nodes use; makes file systems if they are new.
+    /// Attaches and mounts the devices of an arm's nodes; makes file systems if they are new.
     pub(super) fn open(
         site: &Site<'_>,
         arm: Arm,

@@ -13,7 +13,7 @@ use crate::pool::refusal::{Answer, Refusal};
 use crate::pool::request::Request;
 use crate::pool::served::Served;
 
-/// What came of a change.
+/// The outcome of a change.
 pub(crate) enum Outcome<T> {
     /// It was a rehearsal.
     Would(String),
@@ -23,7 +23,7 @@ pub(crate) enum Outcome<T> {
 
 /// A request as a route sees it.
 pub(crate) struct Call<'a> {
-    /// What stands for the names in the path.
+    /// The text at each name of the path.
     pub(super) names: Vec<String>,
     pub(super) queries: BTreeMap<&'a str, &'a str>,
     /// The client has said which operation it is, so it may be a repetition.
@@ -59,7 +59,7 @@ pub(crate) struct Route {
     /// Of a change.
     pub(crate) request: Option<Describe>,
     pub(crate) answer: Describe,
-    /// Names and meanings of what may stand behind a question mark.
+    /// Names and meanings of queries behind a question mark.
     pub(crate) queries: &'static [(&'static str, &'static str)],
     pub(super) run: Run,
 }

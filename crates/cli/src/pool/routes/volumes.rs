@@ -169,7 +169,7 @@ fn users(served: &Served, volume: &str, snapshot: Option<&str>) -> Vec<(String, 
     exports.connected(&info, snapshot)
 }
 
-/// Refuses to delete what is in use.
+/// Refuses to delete a volume or snapshot that is in use.
 fn check_unused(name: &str, users: &[(String, String)]) -> Result<(), Refusal> {
     if users.is_empty() {
         return Ok(());
@@ -197,7 +197,7 @@ fn check_unused(name: &str, users: &[(String, String)]) -> Result<(), Refusal> {
     Err(Refusal::new(ErrorKind::Conflict, why))
 }
 
-/// Who would lose it.
+/// The hosts that would lose it.
 fn losing(users: &[(String, String)]) -> String {
     match users {
         [] => String::new(),
