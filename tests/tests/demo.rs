@@ -46,7 +46,7 @@ fn the_figures_of_a_demonstration_make_sense() {
     let kvdb = &all["kvdb"];
     assert_eq!(kvdb["stopped"], Value::Null);
     let budget = number(&kvdb["dram"]["budget_bytes"]);
-    // The engine's budget, and what the laboratory keeps of each run beside it.
+    // The engine's budget, and the laboratory's record of each run beside it.
     let peak = number(&all["peak_rss_bytes"]);
     assert!(peak <= budget * 1.15 + 16e6, "{peak} bytes resident, budget {budget}");
 }

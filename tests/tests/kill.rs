@@ -1,14 +1,14 @@
-//! `kill -9` of a process under load, over and over on the same directory: what is found afterwards
-//! is a prefix of what was written, and holds everything that was promised.
+//! `kill -9` of a process under load, over and over on the same directory: the state found afterwards
+//! is a prefix of the writes, and holds everything that was promised.
 //!
 //! A child process writes from two threads. Each thread, a *lane*, has a history of its own: write
 //! *n* is a batch or a transaction over both KVSs that is known from *n* alone, so the state after write *n* is known
-//! too (`history`). What the lane has been promised it appends to a plain file outside the KVDB,
+//! too (`history`). The lane appends its acknowledged writes to a plain file outside the KVDB,
 //! whose growth the parent watches by its own clock (`watch`). Then the parent kills the child at a
 //! random moment, checks, opens, compares (`judge`), and starts the next child, which goes on where
 //! the history ends.
 //!
-//! A kill loses what the process held, never what it had handed to the kernel; losing that is what
+//! A kill loses the process's memory, never data that it had handed to the kernel; losing that is what
 //! the crash tests of the engine do, on a device that forgets.
 //!
 //! For hours: `cargo test --release -p esker-tests --test kill -- --ignored hundreds --nocapture`
@@ -34,7 +34,7 @@ use judge::Judge;
 use watch::{Acknowledged, Watch};
 
 const BUDGET: u64 = 16 << 20;
-/// What the children are opened with, unless a test says otherwise.
+/// The durability window of the children, unless a test says otherwise.
 const DURABILITY_MS: u64 = 50;
 
 const DURABILITY: &str = "ESKER_TEST_DURABILITY_MS";
@@ -114,7 +114,7 @@ impl Victim {
         }
     }
 
-    /// Opens what is there and judges it.
+    /// Opens the database and judges it.
     fn verdict(&self) -> Result<(String, [u64; 2]), String> {
         let report = match Kvdb::check(self.db_dir()) {
             Ok(report) => report,
@@ -148,7 +148,7 @@ impl Victim {
         Ok((found, states))
     }
 
-    /// A kill at any moment, sometimes of a child that is still busy opening what the last one
+    /// A kill at any moment, sometimes of a child that is still busy opening the database that the last one
     /// left; then judgement.
     fn round(&mut self) {
         // Fast, so that much happens; or slowly and for longer than the window and the judge's
@@ -190,19 +190,19 @@ fn kill_often(rounds: u64, seed: u64) {
 }
 
 #[test]
-fn what_was_promised_survives_a_dozen_kills() {
+fn promised_writes_survive_a_dozen_kills() {
     kill_often(12, 1);
 }
 
 #[test]
 #[ignore = "takes a quarter of an hour; see the head of this file"]
-fn what_was_promised_survives_hundreds_of_kills() {
+fn promised_writes_survive_hundreds_of_kills() {
     for seed in 2..22 {
         kill_often(40, seed);
     }
 }
 
-/// The judge is no rubber stamp: what a longer window allows to lose, a shorter one does not.
+/// The judge is no rubber stamp: a shorter window does not allow a loss that a longer one allows.
 #[test]
 fn a_loss_is_noticed_and_allowed_only_within_the_durability_window() {
     let hour = Load { durability_ms: 3_600_000, rest_us: 20_000, syncs: false };

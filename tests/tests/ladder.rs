@@ -1,7 +1,7 @@
 //! The ladder of the crates, and the house rules that a program can check.
 //!
-//! Each rule is a function from what it looks at to findings, one line each; the workspace has to
-//! yield none, and a small counterexample one. The workspace is what `cargo metadata` says it is.
+//! Each rule is a function from its subject to findings, one line each; the workspace has to
+//! yield none, and a small counterexample one. `cargo metadata` describes the workspace.
 
 #[path = "ladder/circles.rs"]
 mod circles;
@@ -430,7 +430,7 @@ fn circle_of_three_files_is_found_through_faces_and_braces() {
     let mut inline = three;
     inline[3].1 = "fn f() -> super::super::c::C {}\n";
     assert_one(&of(&inline), "a circle of 3 files");
-    // A face that gives on what its children define, which use what it defines: no circle.
+    // A face that gives on its children's names, while they use its own: no circle.
     let face = [
         ("lib.rs", "mod face;\n"),
         (

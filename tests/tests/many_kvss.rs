@@ -1,4 +1,4 @@
-//! A KVDB of many KVSs, most of which are written to seldom: what they take of space and memory is bounded,
+//! A KVDB of many KVSs, most of which are written to seldom: their space and memory are bounded,
 //! and the few that are busy are as fast as ever.
 //!
 //! The figures: `cargo test --release -p esker-tests --test many_kvss -- --ignored --nocapture`
@@ -180,7 +180,7 @@ fn kvsets(stats: &Stats) -> usize {
     stats.kvss.iter().map(|kvs| kvs.root_kvsets + kvs.leaf_kvsets).sum()
 }
 
-/// What the classes hold for each live byte.
+/// The bytes that the classes hold for each live byte.
 #[allow(clippy::cast_precision_loss)] // a ratio for people
 fn space(stats: &Stats, live_bytes: u64) -> f64 {
     let used: u64 = stats.classes.iter().map(|class| class.used_bytes).sum();

@@ -37,7 +37,7 @@ fn a_budget_of_128_mib_is_kept() {
     check(128 * MIB);
 }
 
-/// Runs a child with this budget, and judges what it reports.
+/// Runs a child with this budget, and judges its report.
 fn check(budget: u64) {
     let scratch = tempfile::tempdir().unwrap();
     let mut command = common::command("child", scratch.path());
@@ -59,7 +59,7 @@ struct Phase {
     name: String,
     peak_bytes: u64,
     end_bytes: u64,
-    /// What the engine says that it holds.
+    /// The bytes that the engine says it holds.
     counted_bytes: u64,
 }
 

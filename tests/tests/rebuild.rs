@@ -1,4 +1,4 @@
-//! The cost of a rebuild of lost chunks: the drives' bandwidth that it uses when nobody else does, what it does to the
+//! The cost of a rebuild of lost chunks: the drives' bandwidth that it uses when nobody else does, its effect on the
 //! latency of reads beside it, and processor time.
 //!
 //! `cargo test --release -p esker-tests --test rebuild -- --ignored --nocapture`
@@ -15,7 +15,7 @@ use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeOptions}
 const DRIVES: usize = 8;
 const DRIVE_BYTES: u64 = 256 << 20;
 const VOLUME_BYTES: u64 = 512 << 20;
-/// How much slower the modelled drives are than real ones: the processor must not be what is measured.
+/// How much slower the modelled drives are than real ones: the processor must not be the bottleneck.
 const DILATION: u32 = 200;
 
 /// One clock for all: each counts from its own beginning.
@@ -128,7 +128,7 @@ fn dilated() -> (Vec<Arc<dyn Device>>, f64) {
     (devices, rate)
 }
 
-/// Waits until a pool is whole, and prints what that used of the survivors' bandwidth.
+/// Waits until a pool is whole, and prints the share of the survivors' bandwidth that this used.
 #[allow(clippy::cast_precision_loss)]
 fn finish(pool: &Pool, devices: &[Arc<dyn Device>], rate: f64) {
     let (start, before) = (clock().now(), moved(&devices[1..]));
@@ -161,7 +161,7 @@ fn rebuild_alone_takes_so_much_of_the_drives() {
 fn rebuild_beside_reads_takes_so_much_of_the_drives() {
     let (devices, one) = dilated();
     let pool = Pool::open(&devices, OpenOptions::default()).unwrap();
-    // The drives have what was written in their buffers for a while.
+    // The drives keep the writes in their buffers for a while.
     clock().sleep(Duration::from_secs(150));
     let healthy = latencies_for(&pool, Duration::from_secs(20));
     pool.close().unwrap();

@@ -1,4 +1,4 @@
-//! Pooled volumes over modelled drives: what is written to flash for each byte that a user writes, with the engine as the
+//! Pooled volumes over modelled drives: bytes written to flash for each byte that a user writes, with the engine as the
 //! user and a network between.
 //!
 //! `cargo test --release -p esker-tests --test volume_flash -- --ignored --nocapture`

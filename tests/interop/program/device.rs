@@ -77,7 +77,7 @@ pub(crate) fn rewrite(url: &str, seconds: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Data placement of the drive at the other end: what a host can ask, and that writes go where
+/// Data placement of the drive at the other end: the answers to a host, and that writes go where
 /// they say.
 pub(crate) fn placement(url: &str) -> Result<(), Failure> {
     try_placement(&open(url)?)

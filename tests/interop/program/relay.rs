@@ -1,4 +1,4 @@
-//! Passes TCP connections on. Killing it is what a dead network path is like: the target and its
+//! Passes TCP connections on. Killing it simulates a dead network path: the target and its
 //! other portal live on.
 
 use std::io;

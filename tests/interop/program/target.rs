@@ -5,7 +5,7 @@
 //! host with a key for TLS, which the first address has then), `workers=`.
 //!
 //! Lines of the standard input: `add NSID MIB`, `remove NSID`, `resize MIB`, `ana PORTAL STATE`,
-//! `metrics`. Each is answered with a line, `done` or what went wrong.
+//! `metrics`. Each is answered with a line, `done` or the error.
 
 use std::io::BufRead;
 use std::sync::Arc;

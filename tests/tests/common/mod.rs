@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Tells a child what to work on. The test that is the child does nothing without it, so that
-/// running all ignored tests runs no child by mistake.
+/// The variable that tells a child the directory to work on. The test that is the child does
+/// nothing without it, so that running all ignored tests runs no child by mistake.
 const DIR: &str = "ESKER_TEST_CHILD_DIR";
 
 /// The command that runs the ignored test `name` of this binary as a child at work on `dir`.
@@ -15,7 +15,7 @@ pub(crate) fn command(name: &str, dir: &Path) -> Command {
     command
 }
 
-/// In a child: what it is to work on.
+/// In a child: the directory to work on.
 pub(crate) fn dir() -> Option<std::path::PathBuf> {
     std::env::var_os(DIR).map(Into::into)
 }

@@ -1,4 +1,4 @@
-//! What each lane writes. Write `n`, from 1 on, is known from `n` and the lane's number alone, and
+//! The writes of each lane. Write `n`, from 1 on, is known from `n` and the lane's number alone, and
 //! so is the state after it.
 //!
 //! Invariants
@@ -31,7 +31,7 @@ impl Lane {
         Lane(number)
     }
 
-    /// The key that says how far the history got, with what the lane knew of the others.
+    /// The key that says how far the history got, with the lane's knowledge of the others.
     fn mark(self) -> Vec<u8> {
         format!("mark-{}", self.0).into_bytes()
     }
@@ -56,7 +56,7 @@ impl Lane {
         value
     }
 
-    /// Write `n`, begun when the other lanes had had `others` acknowledged: to which KVS, and what.
+    /// Write `n`, begun when the other lanes had had `others` acknowledged: the KVS, the key, and the value.
     fn writes(self, n: u64, others: [u64; 2]) -> Vec<(usize, Vec<u8>, Option<Vec<u8>>)> {
         let value = |which| (!self.deletes(n)).then(|| self.value(n, which));
         let mark: Vec<u8> =
@@ -101,7 +101,7 @@ impl Lane {
         }
     }
 
-    /// What a KVS holds of this lane after write `state`, by key.
+    /// This lane's part of a KVS after write `state`, by key.
     fn expected(self, state: u64, kvs: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
         // The last write of each key, and no other, still counts.
         let last_writes = (state.saturating_sub(KEYS) + 1)..=state;
@@ -166,7 +166,7 @@ fn sum_in(value: Option<&[u8]>) -> u64 {
     value.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
 }
 
-/// Compares the sum to what it is when the lanes have these states: a transaction that lost against
+/// Compares the sum to the one expected when the lanes have these states: a transaction that lost against
 /// another and committed all the same would be missing in it.
 pub(crate) fn check_sum(db: &Kvdb, states: [u64; 2]) -> Result<(), String> {
     let expected: u64 = states.iter().map(|state| state / TRANSACTION).sum();
@@ -180,7 +180,7 @@ pub(crate) fn check_sum(db: &Kvdb, states: [u64; 2]) -> Result<(), String> {
     Err(format!("{sum} transactions were added up, {expected} are there"))
 }
 
-/// How far it got, and what the lane knew then of all lanes.
+/// How far it got, and the lane's knowledge then of all lanes.
 pub(crate) fn mark_of(db: &Kvdb, lane: u64) -> Result<[u64; 3], String> {
     let Ok(kvs) = db.kvs(NAMES[1]) else {
         return Ok([0; 3]);

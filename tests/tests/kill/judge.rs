@@ -1,4 +1,4 @@
-//! Whether what a kill left is what was promised.
+//! Judges whether the state after a kill is the promised one.
 //!
 //! Of each lane: the state is exactly the one after some write; all that was synced, or
 //! acknowledged longer ago than the durability window, is in it; nothing is in it that was never
@@ -14,14 +14,14 @@ use esker_kv::Kvdb;
 use crate::history::{self, LANES, Lane};
 use crate::watch::Heard;
 
-/// What the device may take to write and flush, on a busy machine, before a write that is due is
-/// durable, and what the entry in the acknowledgements' file took.
+/// The time that the device may take to write and flush, on a busy machine, before a write that is
+/// due is durable, and that of the entry in the acknowledgements' file.
 const MARGIN: Duration = Duration::from_millis(200);
 
 const LANE_COUNT: usize = 2;
 const _: () = assert!(LANES == 2, "as many as LANE_COUNT");
 
-/// Hears what lanes were promised, and judges what they find.
+/// Hears the promises to lanes, and judges the states that they find.
 pub(crate) struct Judge {
     window: Duration,
     lanes: [Promised; LANE_COUNT],
@@ -30,14 +30,14 @@ pub(crate) struct Judge {
     oldest_lost: Cell<Duration>,
 }
 
-/// What one lane was promised.
+/// The promises to one lane.
 #[derive(Clone, Debug, Default)]
 struct Promised {
     /// Survives everything: synced, or found after an earlier kill.
     durable: u64,
     /// The last child that got as far as writing.
     heard: Heard,
-    /// What the children before it had acknowledged, at most.
+    /// The last write that the children before it had acknowledged, at most.
     ever: u64,
     /// How many children were killed since, each with one write that it may have begun.
     killed: u64,
@@ -58,7 +58,7 @@ impl Judge {
         self.window = Duration::from_millis(durability_ms);
     }
 
-    /// Takes note of what a child was promised before it was killed.
+    /// Takes note of the promises to a child before it was killed.
     pub(crate) fn hear(&mut self, lane: usize, heard: &Heard) {
         let window = self.window;
         let promised = &mut self.lanes[lane];
@@ -81,7 +81,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Judges what `db` holds, and returns the state of each lane.
+    /// Judges the content of `db`, and returns the state of each lane.
     pub(crate) fn check(&self, db: &Kvdb) -> Result<[u64; LANE_COUNT], String> {
         let mut states = [0; LANE_COUNT];
         for (lane, promised) in (0..LANES).zip(&self.lanes) {

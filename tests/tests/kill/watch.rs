@@ -1,4 +1,4 @@
-//! What a lane was promised, as seen from outside: a file of acknowledgements for each lane, and
+//! Promises to a lane, as seen from outside: a file of acknowledgements for each lane, and
 //! when the parent saw it grow.
 //!
 //! Invariant: an acknowledgement counts as given when the parent saw it in the file, which is
@@ -38,7 +38,7 @@ impl Acknowledged {
     }
 }
 
-/// What the parent has heard of one lane in the life of one child.
+/// Acknowledgements that the parent has heard of one lane in the life of one child.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard {
     /// The last write acknowledged.
@@ -92,7 +92,7 @@ impl Watch {
         self.end = self.clock.now();
     }
 
-    /// What was heard of each lane. The child is dead.
+    /// Returns the acknowledgements heard of each lane. The child is dead.
     pub(crate) fn finish(self) -> Vec<Heard> {
         let lanes = self.paths.iter().zip(&self.seen);
         lanes

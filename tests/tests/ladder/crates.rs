@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// A crate of the workspace, with what its manifest names.
+/// A crate of the workspace, with the dependencies that its manifest names.
 pub(crate) struct Crate {
     pub(crate) name: String,
     pub(crate) dependencies: Vec<Dependency>,
@@ -17,7 +17,7 @@ pub(crate) struct Dependency {
     pub(crate) kind: Kind,
 }
 
-/// What a dependency is for.
+/// The purpose of a dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Normal,
@@ -37,7 +37,7 @@ const RUNGS: [(u8, &[&str]); 5] = [
 /// Devices for tests, of which no product may be made.
 const FOR_TESTS: &str = "sim";
 
-/// What belongs to programs: their errors, arguments, runtimes and output. A name stands for all
+/// Crates for programs: their errors, arguments, runtimes and output. A name stands for all
 /// that begin with it and go on with `-` or `_` too.
 const FROM_RUNG_4: [&str; 24] = [
     "anyhow",

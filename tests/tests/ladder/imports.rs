@@ -1,7 +1,7 @@
-//! The sources of a crate by their modules, and what each imports.
+//! The sources of a crate by their modules, and the imports of each.
 //!
-//! A file imports what its `use` declarations name, and paths that begin with `crate`, `super` or `self` elsewhere in
-//! its code. Tests do not count. A name that a module gives on (`pub use`) is defined elsewhere: giving it on is no
+//! A file imports the names of its `use` declarations, and paths that begin with `crate`, `super` or `self` elsewhere
+//! in its code. Tests do not count. A name that a module gives on (`pub use`) is defined elsewhere: giving it on is no
 //! import, so a module that is a face of its children does not depend on them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ pub(crate) type Module = Vec<String>;
 /// A name as it is written, in its parts.
 type Name = Vec<String>;
 
-/// What each file imports: other files.
+/// The other files that each file imports.
 pub(crate) type Imports<'s> = BTreeMap<&'s Module, BTreeSet<&'s Module>>;
 
 /// A file of the crate.
@@ -46,7 +46,7 @@ impl Sources {
         self.imports(|module, name| self.locate(module, name).map(|(file, _)| file))
     }
 
-    /// The files that define what each imports.
+    /// The files that define the imports of each.
     pub(crate) fn defining(&self) -> Imports<'_> {
         self.imports(|module, name| self.definition(module, name, 0))
     }
@@ -156,7 +156,7 @@ pub(crate) fn without_tests(code: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Where the next `use` declaration is, and whether it gives on what it names.
+/// Where the next `use` declaration is, and whether it gives on the names in it.
 fn next_use(code: &str) -> Option<(usize, bool)> {
     let mut from = 0;
     loop {

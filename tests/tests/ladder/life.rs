@@ -33,7 +33,7 @@ pub(crate) fn files_named(text: &str, title: &str) -> Vec<String> {
     files
 }
 
-/// What is wrong with the files that `life` names.
+/// Returns the faults of the files that `life` names.
 pub(crate) fn findings(crates: &Path, life: &str, files: &[String]) -> Vec<String> {
     let mut findings = Vec::new();
     if files.len() > MOST_FILES {

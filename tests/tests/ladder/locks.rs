@@ -35,7 +35,7 @@ const TAKE: [(&str, &str); 8] = [
     ("transactions.conflict(", "transactions"),
 ];
 
-/// What is taken against the order in these sources, which have no comments, literals and tests.
+/// Returns the locks taken against the order in these sources, which have no comments, literals and tests.
 pub(crate) fn findings(sources: &[(String, String)], order: &[String]) -> Vec<String> {
     let functions: Vec<(&str, &str, String)> = sources
         .iter()
@@ -128,7 +128,8 @@ fn held(function: &str, order: &[String]) -> Vec<(String, String)> {
     held
 }
 
-/// The code without what runs while the log's lock is given up, and without closures that are handed there by name.
+/// The code without the parts that run while the log's lock is given up, and without closures that are handed there by
+/// name.
 fn released(code: &str) -> String {
     let mut kept = String::new();
     let mut names = Vec::new();

@@ -22,7 +22,7 @@ impl Rooms {
         upward_in(&self.0.named(), order)
     }
 
-    /// As [`Rooms::upward`], where what a name is imported through does not count, but what defines it.
+    /// As [`Rooms::upward`], where the file that defines a name counts, not the one it is imported through.
     pub(crate) fn upward_by_definition(&self, order: &[&str]) -> Vec<String> {
         upward_in(&self.0.defining(), order)
     }

@@ -1,4 +1,4 @@
-//! What the sources of the libraries may not contain.
+//! Constructs that the sources of the libraries may not contain.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ pub(crate) fn code(text: &str) -> String {
     without_tests(&blank(text)).to_owned()
 }
 
-/// What breaks a rule in the file `name` of `library`. A module `tests` at its end is not looked
+/// Returns the lines that break a rule in the file `name` of `library`. A module `tests` at its end is not looked
 /// at, nor is a file of that name or in a folder of that name.
 pub(crate) fn findings(library: &str, name: &str, text: &str) -> Vec<String> {
     if name.ends_with("/tests.rs") || name.contains("/tests/") {
@@ -97,7 +97,7 @@ pub(crate) fn makes_files(name: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a line that names the lint of unsafe code does what it may: allow it in a whole file, or
+/// Whether a line that names the lint of unsafe code does one of the permitted things: allow it in a whole file, or
 /// forbid it.
 fn is_lint(line: &str, is_attribute: bool) -> bool {
     is_attribute || line.contains("forbid(") || line.contains("deny(")
