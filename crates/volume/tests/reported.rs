@@ -113,7 +113,7 @@ fn scrub(pool: &Pool) -> u64 {
 }
 
 #[test]
-fn what_a_scrub_repairs_is_where_it_belongs_and_nothing_else_is_touched() {
+fn scrub_repairs_chunks_where_they_belong_and_touches_nothing_else() {
     for (shape, seed) in [(SMALL, 1), (SMALL, 2), (ROOMY, 3), (ROOMY, 4)] {
         let (rig, pool) = Rig::filled(shape, seed);
         for drive in 0..shape.drives {

@@ -170,7 +170,7 @@ fn rejoin(
             core.space.return_drive(index, bytes);
         }
     }
-    // What was beyond repair may not be any more, and all that the drive has is to be verified.
+    // Segments that were beyond repair may be repairable now, and all that the drive has is to be verified.
     keeper.given_up.clear();
     keeper.returned = None;
     let error = failed.contains(&index).then(|| {

@@ -152,7 +152,7 @@ pub enum VolumeError {
         what: &'static str,
         /// Its name.
         name: String,
-        /// What else there is to know of it, after a colon; empty for nothing.
+        /// A hint, after a colon; empty for none.
         hint: &'static str,
     },
     /// Something stands in the way.
