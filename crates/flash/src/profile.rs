@@ -1,7 +1,7 @@
-//! Drives one can name: what their makers and reviewers published, and what is assumed beside it.
+//! Drives one can name: figures that their makers and reviewers published, and assumptions beside them.
 //!
 //! Nobody publishes the inside of a drive. A profile takes NAND times from publications about chips
-//! of its generation, puts in what is published about the drive, and lists everything else as an
+//! of its generation, puts in the published facts about the drive, and lists everything else as an
 //! assumption, which is to be shown wherever a result depends on the profile.
 
 mod drives;
@@ -17,9 +17,9 @@ use crate::drive::{Media, Parameters};
 pub struct Profile {
     /// As in a device specification.
     pub name: &'static str,
-    /// What it is.
+    /// The drive's full name.
     pub title: &'static str,
-    /// What it is made of.
+    /// The kind of drive, with its parameters.
     pub kind: Kind,
     /// The same NAND behind a controller of its own, where the host manages this drive.
     pub in_drive: Option<Box<Profile>>,
@@ -27,11 +27,11 @@ pub struct Profile {
     pub published: Vec<Published>,
     /// Where they and the parameters are from.
     pub sources: Vec<&'static str>,
-    /// What is not known.
+    /// Assumptions for facts that are not known.
     pub assumptions: Vec<&'static str>,
 }
 
-/// What a profile describes.
+/// The kind of drive that a profile describes.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// A solid-state drive.
@@ -43,13 +43,13 @@ pub enum Kind {
 /// A published figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Published {
-    /// Of what.
+    /// The quantity.
     pub figure: Figure,
     /// How much, in the unit of the figure.
     pub value: f64,
 }
 
-/// What was measured.
+/// A measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     /// 128 KiB reads in order, in bytes per second.
@@ -67,7 +67,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// What it is called.
+    /// Returns the quantity's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ impl Profile {
         })
     }
 
-    /// What it is made of, if it is a solid-state drive.
+    /// Returns the parameters, if it is a solid-state drive.
     #[must_use]
     pub fn ssd(&self) -> Option<&Parameters> {
         match &self.kind {
