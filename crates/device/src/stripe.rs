@@ -216,7 +216,7 @@ impl Device for Stripe {
 /// A drive, as a queue pair sees it.
 struct Below {
     queue: Box<dyn QueuePair>,
-    /// What the drive has no room for yet.
+    /// Commands that the drive has no room for yet.
     batch: VecDeque<Command>,
 }
 
@@ -292,7 +292,7 @@ impl Queue {
         self.places[index] = Some(Place { tag, kind, range, whole, left, result });
     }
 
-    /// Hands the drives what they have room for.
+    /// Hands the drives the commands that they have room for.
     fn push(&mut self, geometry: &Geometry) {
         for drive in 0..self.below.len() {
             let Below { queue, batch } = &mut self.below[drive];
@@ -300,7 +300,7 @@ impl Queue {
                 continue;
             }
             if let Err(error) = queue.submit(batch) {
-                // It takes nothing any more, and what was taken here has to end.
+                // It takes nothing any more, and commands that were taken here have to end.
                 for Command { tag, op } in std::mem::take(batch) {
                     let buf = op.into_buf();
                     self.arrive(
