@@ -30,7 +30,7 @@
 //! 4. Each key comes at most once. An unknown name is an error that lists the known ones.
 //! 5. The text of a [`Spec`] reads back as the same one.
 //!
-//! # What is there, and how large it is
+//! # Devices that are made, and their sizes
 //!
 //! With [`Create::Never`](esker_device::Create) nothing is made but devices that end with the process: memory, models
 //! without an image, and caches on them. A file has the size it has; `capacity` is the size of a new one, or one to

@@ -11,7 +11,7 @@
 //! | `traced` | devices that record their requests |
 //! | `remote` | namespaces of remote targets |
 //!
-//! Invariant: the text of a specification reads back as an equal one, whoever made it, as long as
+//! Invariant: the text of a specification reads back as an equal one, however it was made, as long as
 //! each of its values could be read from text.
 
 mod cache;

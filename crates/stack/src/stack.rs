@@ -63,7 +63,7 @@ struct Shared {
     _in_memory: Option<Arc<OpenDrive>>,
 }
 
-/// A drive that is open: whatever uses it has this, too.
+/// A drive that is open: each of its users has this, too.
 struct OpenDrive(Ssd);
 
 #[derive(Clone, PartialEq, Eq)]
@@ -305,7 +305,7 @@ impl Stack {
         if create == Create::Never {
             missing::check(spec)?;
         }
-        // A cache writes to both, whoever reads, and neither grows.
+        // A cache writes to both even for reads, and neither grows.
         let open = |part| self.open_as(part, create, Access::default());
         Ok(CacheParts { origin: open(&spec.origin)?.device, flash: open(&spec.flash)?.device })
     }
