@@ -21,7 +21,7 @@ pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 /// Why a command ended before its work was done.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// `None`: whoever read the output has read enough, and nothing is wrong.
+    /// `None`: the reader of the output has read enough, and nothing is wrong.
     message: Option<String>,
     code: u8,
 }

@@ -1,4 +1,4 @@
-//! The page of a run that goes on: on loopback, for whoever has the token in its URL.
+//! The page of a run that goes on: on loopback, for clients with the token in their URL.
 //!
 //! | module | what |
 //! | --- | --- |

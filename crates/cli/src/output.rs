@@ -24,7 +24,7 @@ pub(crate) fn print(text: &str) -> Result {
     Ok(out.flush()?)
 }
 
-/// Has `write` write the file at `path`; `failed` says what an error of it means. A regular file is there, or takes
+/// Has `write` write the file at `path`; `failed` makes a failure of an error of it. A regular file is there, or takes
 /// the place of an older one, when all of it is durable: before that, and after a failure, nothing has changed.
 pub(crate) fn write_whole<T>(
     path: &Path,

@@ -133,7 +133,7 @@ fn swapped_flash_devices_are_refused_until_one_is_accepted() {
 fn disk_that_was_written_without_its_cache_is_refused() {
     let scratch = Scratch::new();
     let [(disk, flash), _] = two_pairs(&scratch);
-    // As a mount does, and whoever restores an old copy.
+    // As a mount does, and an administrator who restores an old copy.
     let changed = |at: u64| {
         use std::os::unix::fs::FileExt;
         let file = std::fs::File::options().write(true).open(&disk).unwrap();

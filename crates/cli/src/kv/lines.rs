@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Lines of any bytes, and lines with a few bytes changed: parsed or refused, and what is parsed is
+    /// Lines of any bytes, and lines with a few bytes changed: parsed or refused, and a parsed line is
     /// written so that it comes back.
     #[test]
     fn any_line_is_parsed_or_refused() {

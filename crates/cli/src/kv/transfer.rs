@@ -33,8 +33,8 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Writes the records of a fresh cursor as lines, and returns how many. `failed` says what an error of `out`
-    /// means.
+    /// Writes the records of a fresh cursor as lines, and returns how many. `failed` makes a failure of an error of
+    /// `out`.
     pub(super) fn write(
         &self,
         cursor: Cursor,
@@ -164,7 +164,7 @@ fn records(count: u64) -> String {
 
 struct Loading<'a> {
     db: &'a Kvdb,
-    /// Where all records go, whatever the dump says.
+    /// Where all records go, also where a dump names another KVS.
     given: Option<&'a Kvs>,
     /// Where the next record goes.
     current: Option<Kvs>,

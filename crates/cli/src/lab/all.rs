@@ -1,7 +1,7 @@
 //! `esker lab all`: every experiment in a process of its own, and one report of them.
 //!
 //! Invariants
-//! 1. What an experiment gave is kept with its command and this program's version; it is run again when either is
+//! 1. An experiment's result is kept with its command and this program's version; it is run again when either is
 //!    another one.
 //! 2. An experiment that cannot be run here, or that failed, is named, with the reason, on the terminal and in the
 //!    report; the others go on.

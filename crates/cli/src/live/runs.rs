@@ -54,7 +54,7 @@ impl Subject for Runs {
         let mut page = report.page();
         page.headline = doing;
         if goes_on {
-            // Its section is the last, and what is looked at.
+            // Its section is the last, where readers look.
             page.sections.rotate_right(1);
         }
         Some((version, page))

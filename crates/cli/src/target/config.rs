@@ -121,7 +121,7 @@ impl Served {
     }
 }
 
-/// Reads the file or the options, and opens the devices. Whatever is open already stays open.
+/// Reads the file or the options, and opens the devices. Devices that are open already stay open.
 pub(super) struct Planner<'a> {
     args: &'a ServeArgs,
     stack: Arc<Stack>,
