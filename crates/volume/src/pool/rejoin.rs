@@ -1,12 +1,12 @@
 //! A drive that was missing, or that failed, is taken in again while the pool is open.
 //!
-//! It is known by its label, which has to be the one that it was left with. Nothing that it has is trusted: what is
+//! It is known by its label, which has to be the one that it was left with. Nothing that it has is trusted: data
 //! read from it is verified like anything else, and it is *rejoining* until all of its chunks were compared with their
-//! seals. What it missed is rebuilt from the others.
+//! seals. Chunks that it missed are rebuilt from the others.
 //!
-//! The order, and what each step protects:
+//! The order, and the purpose of each step:
 //!
-//! 1. Nobody writes frames or segments, and what was begun with the drive ends: an error that comes late is not the
+//! 1. Nobody writes frames or segments, and commands begun with the drive end: an error that comes late is not the
 //!    returned drive's.
 //! 2. Segments that were open when it failed are closed: nothing is appended to rows that it missed.
 //! 3. It gets the label of a drive that is away; a crash finds it as before.
@@ -37,7 +37,7 @@ impl Pool {
         self.shared.fleet.any(drive).map(|drive| drive.device.clone())
     }
 
-    /// Whether a device can be taken in again as this drive: what [`Pool::rejoin`] refuses before it changes anything.
+    /// Whether a device can be taken in again as this drive: the checks of [`Pool::rejoin`] before it changes anything.
     ///
     /// # Errors
     /// There is no such drive, it serves or is retired; the device is another one, stale, or cannot be read.
@@ -50,8 +50,8 @@ impl Pool {
         check(&self.shared.config.lock(), drive, &**device, &label)
     }
 
-    /// Takes a drive in again that was missing, or that failed. It serves at once; what it has is verified in the
-    /// background, and what it missed is rebuilt.
+    /// Takes a drive in again that was missing, or that failed. It serves at once; its chunks are verified in the
+    /// background, and those that it missed are rebuilt.
     ///
     /// # Errors
     /// Those of [`Pool::check_rejoin`]; the device fails; or the pool's.

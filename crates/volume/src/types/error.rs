@@ -1,4 +1,4 @@
-//! Errors of the pool: what happened, to what, and what to do.
+//! Errors of the pool: the problem, its object, and the remedy.
 
 use esker_base::ErrorKind;
 use esker_device::{DeviceError, Occupant};
@@ -6,11 +6,11 @@ use thiserror::Error;
 
 use crate::types::id::{Block, DriveUuid, PoolUuid};
 
-/// Why the pool could not do what it was asked for.
+/// Why the pool could not serve a request.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum VolumeError {
-    /// The arguments are wrong; the message says what is right.
+    /// The arguments are wrong; the message says the right form.
     #[error("{0}")]
     Invalid(String),
     /// A device failed.
@@ -78,7 +78,7 @@ pub enum VolumeError {
         present: usize,
         /// How many there should be.
         voters: usize,
-        /// Which rule is not met, and what to do.
+        /// The rule that is not met, and the remedy.
         why: String,
         /// Which are not there.
         missing: String,
@@ -107,7 +107,7 @@ pub enum VolumeError {
         /// Which devices had it.
         missing: String,
     },
-    /// A structure on a medium is damaged beyond what parity can repair.
+    /// A structure on a medium is damaged beyond repair by parity.
     #[error("pool '{pool}': {what} is damaged on every copy ({why}); restore from a backup")]
     Damaged {
         /// The pool's name.
