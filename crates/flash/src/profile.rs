@@ -161,14 +161,14 @@ impl Parameters {
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     pub fn units_for(&self, over_provisioning: f64) -> u32 {
-        // Saturates, and the check of the parameters refuses what is too much.
+        // Saturates, and the check of the parameters refuses too many.
         (self.capacity as f64 * (1.0 + over_provisioning) / self.unit_size as f64).round() as u32
     }
 
     /// The same media in other reclaim units; erasing one takes time in proportion to its share of a die.
     ///
     /// # Errors
-    /// When a unit is no multiple of what a die programs at once.
+    /// When a unit is no multiple of the bytes that a die programs at once.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     pub fn with_units_of(mut self, bytes: u64) -> Result<Parameters, FlashError> {
         let program = u64::from(self.program_size);
