@@ -8,8 +8,8 @@
 //! random moment, checks, opens, compares (`judge`), and starts the next child, which goes on where
 //! the history ends.
 //!
-//! A kill loses the process's memory, never data that it had handed to the kernel; losing that is what
-//! the crash tests of the engine do, on a device that forgets.
+//! A kill loses the process's memory, never data that it had handed to the kernel; losing that is left to
+//! the crash tests of the engine, on a device that forgets.
 //!
 //! For hours: `cargo test --release -p esker-tests --test kill -- --ignored hundreds --nocapture`
 

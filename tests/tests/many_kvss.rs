@@ -37,7 +37,7 @@ fn three_hundred_kvss_take_little_more_than_what_they_hold() {
     db.close().unwrap();
 }
 
-/// A number that whoever runs the test may set.
+/// A number that the user of the test may set.
 fn number<T: std::str::FromStr>(variable: &str, usual: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
