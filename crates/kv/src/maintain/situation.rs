@@ -98,18 +98,20 @@ impl Engine {
             now_ms: self.wall_clock.now_ms(),
             space_percent: self.options.space_percent(),
             is_quiet: self.pace.is_quiet(self.options.clock.now()),
-            spill_most: self.missed.is_much().then(|| self.window_of_spill(view)),
+            spill_most: if self.missed.is_much() { self.spill_of_one_window(view) } else { None },
             emptying: *self.manual.emptying.lock(),
         }
     }
 
-    /// The window of a spill whose values are in the log only, in bytes: all of the memory, or one of two that overlap
-    /// where the roots hold several spills.
-    fn window_of_spill(&self, view: &View) -> u64 {
-        if view.root_bytes() > 3 * self.spill_bytes() {
-            self.tuning.window_bytes()
-        } else {
-            self.tuning.gather_bytes
+    /// The most that a spill takes in whose values are in the log only, in bytes: one window that has all of the memory, or
+    /// one of two that overlap where the roots hold several spills. None where any spill fits a window, and where less than
+    /// half a spill does: so small ones would scatter a leaf's values.
+    fn spill_of_one_window(&self, view: &View) -> Option<u64> {
+        let spill_bytes = self.spill_bytes();
+        match view.root_bytes() > 3 * spill_bytes {
+            true => Some(self.tuning.window_bytes()),
+            false => Some(self.tuning.gather_bytes)
+                .filter(|window| (spill_bytes / 2..spill_bytes).contains(window)),
         }
     }
 
