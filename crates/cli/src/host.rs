@@ -2,6 +2,7 @@
 //! (Documentation/filesystems/proc.rst). Facts that cannot be read are left out.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::num::NonZero;
 use std::thread::available_parallelism;
@@ -32,12 +33,25 @@ fn status_bytes(field: &str) -> Option<u64> {
 
 /// CPU time of this process so far, user and system, in nanoseconds.
 pub(crate) fn cpu_ns() -> Option<u64> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    cpu_ns_of("self")
+}
+
+/// The same of the process with this number, or of this one: `self`.
+pub(crate) fn cpu_ns_of(process: impl Display) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    process_ticks(&stat).map(ns)
+}
+
+/// User and system time of a process (proc(5): fields 14 and 15).
+fn process_ticks(stat: &str) -> Option<u64> {
     // The second field is the name in parentheses, and may contain anything.
     let (_, rest) = stat.rsplit_once(')')?;
     let field = |index: usize| rest.split_whitespace().nth(index)?.parse::<u64>().ok();
-    let ticks = field(11)? + field(12)?; // utime and stime, fields 14 and 15
-    Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second())
+    Some(field(11)? + field(12)?)
+}
+
+fn ns(ticks: u64) -> u64 {
+    ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second()
 }
 
 /// Memory that programs may still take, in bytes.
@@ -52,14 +66,16 @@ pub(crate) fn memory_bytes() -> Option<u64> {
 /// nanoseconds of all of them together. Programs that give way to others (`nice`) are left out; time that a hypervisor
 /// kept from this machine was no idleness.
 pub(crate) fn processors_ns() -> Option<(u64, u64)> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let ticks: Vec<u64> =
-        line.split_whitespace().take(8).filter_map(|one| one.parse().ok()).collect();
-    let all: u64 = ticks.iter().sum();
-    let idle = ticks.get(1)? + ticks.get(3)? + ticks.get(4)?;
-    let ns = |ticks: u64| ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second();
-    Some((ns(all - idle), ns(all)))
+    let (busy, all) = machine_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
+    Some((ns(busy), ns(all)))
+}
+
+fn machine_ticks(stat: &str) -> Option<(u64, u64)> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let fields: Vec<u64> = line.split_whitespace().filter_map(|one| one.parse().ok()).collect();
+    // User, nice, system, idle, waiting for I/O, interrupts, soft interrupts, stolen.
+    let all: u64 = fields.get(..8)?.iter().sum();
+    Some((all - fields[1] - fields[3] - fields[4], all))
 }
 
 /// Samples of this process while it is measured: CPU time and resident memory.
@@ -104,6 +120,15 @@ pub(crate) fn command_line() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_are_read_by_their_places() {
+        let stat = "12 (a) b) S 1 2 3 4 5 6 7 8 9 10 30 12 0 0 20 0";
+        assert_eq!(process_ticks(stat), Some(42));
+        let machine = machine_ticks("cpu  10 1 9 70 5 2 2 1 0 0\ncpu0 1 1 1\n");
+        assert_eq!(machine, Some((24, 100)));
+        assert!(machine_ticks("intr 1").is_none() && process_ticks("1 (a").is_none());
+    }
 
     #[test]
     fn linux_tells_memory_and_cpu_time_of_a_process() {

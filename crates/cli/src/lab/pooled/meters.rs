@@ -6,6 +6,7 @@ use esker_base::{Clock, Nanos};
 use esker_lab::pooled::bench::{BlockTraffic, CpuTime};
 
 use super::programs::{Run, wrong};
+use crate::host;
 
 /// Bytes of a sector in the kernel's statistics, whatever the device has.
 const SECTOR: u64 = 512;
@@ -35,10 +36,10 @@ struct BlockStat {
 /// Counters at a moment.
 pub(super) struct Moment {
     at: Nanos,
-    /// Ticks of nodes, clients, storage.
-    ticks: [u64; 3],
-    /// Busy and all ticks of all processors.
-    machine: (u64, u64),
+    /// Processor time of nodes, clients, storage, in nanoseconds.
+    cpu_ns: [u64; 3],
+    /// Busy and all nanoseconds of all processors.
+    machine_ns: (u64, u64),
     blocks: Vec<BlockStat>,
 }
 
@@ -46,10 +47,11 @@ impl Moment {
     /// This one.
     pub(super) fn take(clock: &Clock, watched: &Watched) -> Run<Moment> {
         let read = |path: &str| fs::read_to_string(path).map_err(|error| wrong(path, error));
-        let ticks = |pids: &[u32]| -> Run<u64> {
+        let cpu_ns = |pids: &[u32]| -> Run<u64> {
             let of = |pid: &u32| {
-                let path = format!("/proc/{pid}/stat");
-                process_ticks(&read(&path)?).ok_or_else(|| wrong(&path, "it has another form"))
+                let none =
+                    || wrong(&format!("/proc/{pid}/stat"), "it is not there, or has another form");
+                host::cpu_ns_of(pid).ok_or_else(none)
             };
             pids.iter().map(of).sum()
         };
@@ -57,11 +59,11 @@ impl Moment {
             let path = format!("/sys/block/{name}/stat");
             block_stat(&read(&path)?).ok_or_else(|| wrong(&path, "it has another form"))
         };
-        let machine = machine_ticks(&read("/proc/stat")?);
+        let machine_ns = host::processors_ns();
         Ok(Moment {
             at: clock.now(),
-            ticks: [ticks(&watched.nodes)?, ticks(&watched.clients)?, ticks(&watched.storage)?],
-            machine: machine.ok_or_else(|| wrong("/proc/stat", "it has another form"))?,
+            cpu_ns: [cpu_ns(&watched.nodes)?, cpu_ns(&watched.clients)?, cpu_ns(&watched.storage)?],
+            machine_ns: machine_ns.ok_or_else(|| wrong("/proc/stat", "it has another form"))?,
             blocks: watched.blocks.iter().map(block).collect::<Run<_>>()?,
         })
     }
@@ -82,30 +84,12 @@ impl Moment {
         }
         // The kernel's clock of busy devices is coarser than ours.
         traffic.busy = traffic.busy.min(1.0);
-        let per_second = rustix::param::clock_ticks_per_second() as f64;
-        let part = |index: usize| (self.ticks[index] - before.ticks[index]) as f64 / per_second;
-        let (busy, all) = (self.machine.0 - before.machine.0, self.machine.1 - before.machine.1);
-        let machine = busy as f64 / all.max(1) as f64;
+        let part = |index: usize| (self.cpu_ns[index] - before.cpu_ns[index]) as f64 / 1e9;
+        let (now, then) = (self.machine_ns, before.machine_ns);
+        let machine = (now.0 - then.0) as f64 / (now.1 - then.1).max(1) as f64;
         let cpu = CpuTime { nodes_s: part(0), clients_s: part(1), storage_s: part(2), machine };
         (traffic, cpu)
     }
-}
-
-/// User and system time of a process (proc(5): fields 14 and 15).
-fn process_ticks(stat: &str) -> Option<u64> {
-    // The name in parentheses may contain anything.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let field = |index: usize| rest.split_whitespace().nth(index)?.parse::<u64>().ok();
-    Some(field(11)? + field(12)?)
-}
-
-/// Busy and all time of all processors. Time that a hypervisor takes away is busy: nobody here has it.
-fn machine_ticks(stat: &str) -> Option<(u64, u64)> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let fields: Vec<u64> = line.split_whitespace().filter_map(|one| one.parse().ok()).collect();
-    // User, nice, system, idle, waiting for I/O, interrupts, soft interrupts, stolen.
-    let all: u64 = fields.get(..8)?.iter().sum();
-    Some((all - fields[3] - fields[4], all))
 }
 
 /// Counters of a block device (Documentation/block/stat.rst).
@@ -125,10 +109,6 @@ mod tests {
 
     #[test]
     fn the_kernels_counters_are_read_by_their_places() {
-        let stat = "12 (a) b) S 1 2 3 4 5 6 7 8 9 10 30 12 0 0 20 0";
-        assert_eq!(process_ticks(stat), Some(42));
-        let machine = machine_ticks("cpu  10 1 9 70 5 2 2 1 0 0\ncpu0 1 1 1\n");
-        assert_eq!(machine, Some((25, 100)));
         let stat = "  39 0 1144 60 35 1031 139680 547 0 120 638 5 0 16777224 9 5 20";
         let found = block_stat(stat).unwrap();
         let expected = BlockStat {
@@ -140,15 +120,15 @@ mod tests {
             queue_ms: 638,
         };
         assert_eq!(found, expected);
-        assert!(block_stat("1 2 3").is_none() && machine_ticks("intr 1").is_none());
+        assert!(block_stat("1 2 3").is_none());
     }
 
     #[test]
     fn a_difference_is_a_rate_over_its_time() {
-        let moment = |seconds: u64, block: BlockStat, ticks: u64| Moment {
+        let moment = |seconds: u64, block: BlockStat, ns: u64| Moment {
             at: Nanos(seconds * 1_000_000_000),
-            ticks: [ticks; 3],
-            machine: (ticks, 4 * ticks),
+            cpu_ns: [ns; 3],
+            machine_ns: (ns, 4 * ns),
             blocks: vec![block, BlockStat::default()],
         };
         let later = BlockStat {
