@@ -1,6 +1,6 @@
-//! The methods of a queue pair over another one that only pass a call on.
+//! The methods of a device or a queue pair over another one that only pass a call on.
 
-/// Writes methods of an `impl QueuePair` that pass the call on to the queue pair in a field:
+/// Writes methods of an `impl Device` or an `impl QueuePair` that pass the call on to the one in a field:
 ///
 /// ```
 /// use std::collections::VecDeque;
@@ -27,6 +27,51 @@
 macro_rules! forward {
     ($field:tt: $($method:ident),+) => {
         $($crate::forward!(@ $method $field);)+
+    };
+    (@ name $field:tt) => {
+        fn name(&self) -> &str {
+            self.$field.name()
+        }
+    };
+    (@ geometry $field:tt) => {
+        fn geometry(&self) -> $crate::Geometry {
+            self.$field.geometry()
+        }
+    };
+    (@ discards_zero $field:tt) => {
+        fn discards_zero(&self) -> bool {
+            self.$field.discards_zero()
+        }
+    };
+    (@ usable_bytes $field:tt) => {
+        fn usable_bytes(&self) -> ::std::option::Option<u64> {
+            self.$field.usable_bytes()
+        }
+    };
+    (@ identity $field:tt) => {
+        fn identity(&self) -> ::std::option::Option<$crate::Identity> {
+            self.$field.identity()
+        }
+    };
+    (@ is_prompt $field:tt) => {
+        fn is_prompt(&self) -> bool {
+            self.$field.is_prompt()
+        }
+    };
+    (@ stats $field:tt) => {
+        fn stats(&self) -> $crate::DeviceStats {
+            self.$field.stats()
+        }
+    };
+    (@ remarks $field:tt) => {
+        fn remarks(&self) -> ::std::vec::Vec<::std::string::String> {
+            self.$field.remarks()
+        }
+    };
+    (@ data_placement $field:tt) => {
+        fn data_placement(&self) -> ::std::option::Option<&dyn $crate::DataPlacement> {
+            self.$field.data_placement()
+        }
     };
     (@ submit $field:tt) => {
         fn submit(

@@ -19,8 +19,7 @@ use esker_base::Clock;
 use esker_base::units::{to_u64, to_usize};
 
 use crate::{
-    Command, Completion, DataPlacement, Device, DeviceError, DeviceStats, Geometry, MAX_DEPTH, Op,
-    QueuePair, Tag,
+    Command, Completion, Device, DeviceError, Geometry, MAX_DEPTH, Op, QueuePair, Tag, forward,
 };
 
 /// The tag of a flush that no user asked for.
@@ -41,10 +40,6 @@ impl WriteThrough {
 }
 
 impl Device for WriteThrough {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
     fn geometry(&self) -> Geometry {
         Geometry { volatile_write_cache: false, ..self.0.geometry() }
     }
@@ -65,29 +60,7 @@ impl Device for WriteThrough {
         }))
     }
 
-    fn discards_zero(&self) -> bool {
-        self.0.discards_zero()
-    }
-
-    fn usable_bytes(&self) -> Option<u64> {
-        self.0.usable_bytes()
-    }
-
-    fn is_prompt(&self) -> bool {
-        self.0.is_prompt()
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.0.stats()
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        self.0.remarks()
-    }
-
-    fn data_placement(&self) -> Option<&dyn DataPlacement> {
-        self.0.data_placement()
-    }
+    forward!(0: name, discards_zero, usable_bytes, identity, is_prompt, stats, remarks, data_placement);
 }
 
 /// A command of the user.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
 use esker_device::{
-    Command, Device, DeviceError, MemoryDevice, Op, Port, QueuePair, Tag, WriteThrough, conformance,
+    Command, Device, DeviceError, Fact, Geometry, Identity, MemoryDevice, Op, Port, QueuePair, Tag,
+    WriteThrough, conformance, forward,
 };
 use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, Plan, Target};
 
@@ -62,6 +63,33 @@ fn completed_changes_survive_every_crash_without_a_flush() {
 fn device_without_a_volatile_cache_is_used_as_it_is() {
     let device = memory();
     assert!(Arc::ptr_eq(&WriteThrough::over(device.clone()), &device));
+}
+
+/// A drive with a serial number and a volatile write cache.
+struct Numbered(Arc<dyn Device>);
+
+impl Device for Numbered {
+    fn identity(&self) -> Option<Identity> {
+        Identity::default().with(Fact::Serial, "12AB").found()
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { volatile_write_cache: true, ..self.0.geometry() }
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        self.0.queue_pair(depth)
+    }
+
+    forward!(0: name, discards_zero, usable_bytes, is_prompt, stats, remarks, data_placement);
+}
+
+#[test]
+fn device_with_a_volatile_cache_keeps_its_identity() {
+    let device: Arc<dyn Device> = Arc::new(Numbered(memory()));
+    let through = WriteThrough::over(device.clone());
+    assert!(!through.geometry().volatile_write_cache);
+    assert!(through.identity().is_some_and(|it| it.is_same(&device.identity().unwrap())));
 }
 
 #[test]

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::{Clock, Lba, LbaCount};
-use esker_device::{Device, DeviceError, DeviceStats, Geometry, Identity, Op, OpKind, QueuePair};
+use esker_device::{Device, DeviceError, Op, OpKind, QueuePair, forward};
 use parking_lot::Mutex;
 
 /// Which commands a fault counts.
@@ -273,36 +273,10 @@ impl FaultDevice {
 }
 
 impl Device for FaultDevice {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
-
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         let inner = self.device.queue_pair(depth)?;
         Ok(Box::new(queue::Queue::new(&*self.device, inner, depth, self.plan.clone())))
     }
 
-    fn discards_zero(&self) -> bool {
-        self.device.discards_zero()
-    }
-
-    fn usable_bytes(&self) -> Option<u64> {
-        self.device.usable_bytes()
-    }
-
-    fn identity(&self) -> Option<Identity> {
-        self.device.identity()
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.device.stats()
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        self.device.remarks()
-    }
+    forward!(device: name, geometry, discards_zero, usable_bytes, identity, stats, remarks);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, Identity, Op, Port, QueuePair,
+    Command, Completion, Device, DeviceError, Geometry, Op, Port, QueuePair, forward,
 };
 use parking_lot::Mutex;
 
@@ -153,10 +153,6 @@ impl CrashDevice {
 }
 
 impl Device for CrashDevice {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
-
     fn geometry(&self) -> Geometry {
         crash_geometry(&*self.device)
     }
@@ -177,17 +173,7 @@ impl Device for CrashDevice {
         self.discards_zero
     }
 
-    fn identity(&self) -> Option<Identity> {
-        self.device.identity()
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.device.stats()
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        self.device.remarks()
-    }
+    forward!(device: name, identity, stats, remarks);
 }
 
 /// Note to write down when a command completes.

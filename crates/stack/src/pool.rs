@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use esker_device::{
-    DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, QueuePair,
-};
+use esker_device::{Device, DeviceError, QueuePair, forward};
 use esker_volume::{Pool, VolumeError};
 use parking_lot::Mutex;
 
@@ -102,37 +100,9 @@ impl Held {
 }
 
 impl Device for Held {
-    fn name(&self) -> &str {
-        self.volume.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.volume.geometry()
-    }
-
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         let inner = self.volume.queue_pair(depth)?;
         Ok(Box::new(Queue { inner, _volume: self.volume.clone(), _kept: self.kept.clone() }))
-    }
-
-    fn discards_zero(&self) -> bool {
-        self.volume.discards_zero()
-    }
-
-    fn usable_bytes(&self) -> Option<u64> {
-        self.volume.usable_bytes()
-    }
-
-    fn identity(&self) -> Option<Identity> {
-        self.volume.identity()
-    }
-
-    fn is_prompt(&self) -> bool {
-        self.volume.is_prompt()
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.volume.stats()
     }
 
     fn remarks(&self) -> Vec<String> {
@@ -141,9 +111,7 @@ impl Device for Held {
         remarks
     }
 
-    fn data_placement(&self) -> Option<&dyn DataPlacement> {
-        self.volume.data_placement()
-    }
+    forward!(volume: name, geometry, discards_zero, usable_bytes, identity, is_prompt, stats, data_placement);
 }
 
 /// A queue pair that keeps the same.
@@ -154,5 +122,5 @@ struct Queue {
 }
 
 impl QueuePair for Queue {
-    esker_device::forward!(inner: submit, poll, wait, in_flight);
+    forward!(inner: submit, poll, wait, in_flight);
 }

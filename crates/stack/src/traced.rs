@@ -14,10 +14,7 @@ use std::io::BufWriter;
 use std::sync::Arc;
 
 use esker_base::Clock;
-use esker_device::{
-    Command, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, Op, OpKind,
-    QueuePair,
-};
+use esker_device::{Command, Device, DeviceError, Op, OpKind, QueuePair, forward};
 use esker_trace::{Op as TracedOp, Recorder, Recording, TraceError, Writer};
 
 /// A device whose commands are recorded.
@@ -51,14 +48,6 @@ impl Traced {
 }
 
 impl Device for Traced {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         Ok(Box::new(Queue {
             inner: self.inner.queue_pair(depth)?,
@@ -67,26 +56,6 @@ impl Device for Traced {
             lba_size: self.inner.geometry().lba_size,
             depth,
         }))
-    }
-
-    fn discards_zero(&self) -> bool {
-        self.inner.discards_zero()
-    }
-
-    fn usable_bytes(&self) -> Option<u64> {
-        self.inner.usable_bytes()
-    }
-
-    fn identity(&self) -> Option<Identity> {
-        self.inner.identity()
-    }
-
-    fn is_prompt(&self) -> bool {
-        self.inner.is_prompt()
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.inner.stats()
     }
 
     fn remarks(&self) -> Vec<String> {
@@ -102,9 +71,7 @@ impl Device for Traced {
         remarks
     }
 
-    fn data_placement(&self) -> Option<&dyn DataPlacement> {
-        self.inner.data_placement()
-    }
+    forward!(inner: name, geometry, discards_zero, usable_bytes, identity, is_prompt, stats, data_placement);
 }
 
 struct Queue {
@@ -145,7 +112,7 @@ impl QueuePair for Queue {
         self.inner.submit(commands)
     }
 
-    esker_device::forward!(inner: poll, wait, in_flight);
+    forward!(inner: poll, wait, in_flight);
 }
 
 #[cfg(test)]

@@ -7,10 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use esker_device::immediate::{Execute, Immediate};
-use esker_device::{
-    Command, Completion, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, Port,
-    QueuePair,
-};
+use esker_device::{Command, Completion, Device, DeviceError, Port, QueuePair, forward};
 
 /// A device under another name, whose commands are executed one after the other.
 pub(super) struct InTurn {
@@ -46,35 +43,9 @@ impl Device for InTurn {
         &self.name
     }
 
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
-
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         Ok(Box::new(Immediate::new(self.one.clone(), depth)))
     }
 
-    fn discards_zero(&self) -> bool {
-        self.device.discards_zero()
-    }
-
-    fn usable_bytes(&self) -> Option<u64> {
-        self.device.usable_bytes()
-    }
-
-    fn identity(&self) -> Option<Identity> {
-        self.device.identity()
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.device.stats()
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        self.device.remarks()
-    }
-
-    fn data_placement(&self) -> Option<&dyn DataPlacement> {
-        self.device.data_placement()
-    }
+    forward!(device: geometry, discards_zero, usable_bytes, identity, stats, remarks, data_placement);
 }

@@ -8,10 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use esker_base::Lba;
-use esker_device::{
-    Cause, Command, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, Op,
-    OpKind, QueuePair, forward,
-};
+use esker_device::{Cause, Command, Device, DeviceError, Op, OpKind, QueuePair, forward};
 
 /// Bytes of commands after which steps are due.
 const EVERY: u64 = 256 << 10;
@@ -75,14 +72,6 @@ impl QueuePair for Queue {
 }
 
 impl Device for Stepped {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
-
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         Ok(Box::new(Queue {
             inner: self.device.queue_pair(depth)?,
@@ -93,27 +82,5 @@ impl Device for Stepped {
         }))
     }
 
-    fn discards_zero(&self) -> bool {
-        self.device.discards_zero()
-    }
-
-    fn usable_bytes(&self) -> Option<u64> {
-        self.device.usable_bytes()
-    }
-
-    fn identity(&self) -> Option<Identity> {
-        self.device.identity()
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.device.stats()
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        self.device.remarks()
-    }
-
-    fn data_placement(&self) -> Option<&dyn DataPlacement> {
-        self.device.data_placement()
-    }
+    forward!(device: name, geometry, discards_zero, usable_bytes, identity, stats, remarks, data_placement);
 }
