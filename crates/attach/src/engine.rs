@@ -1,6 +1,6 @@
 //! Requests become commands of the device, and completions become replies.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `files` | the file system of one file: names, attributes |
 //! | `job` | one request as commands |

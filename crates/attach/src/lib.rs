@@ -4,7 +4,7 @@
 //! is a directory with one file, whose size is the device's. With a loop device over that file,
 //! file systems and databases use any [`Device`](esker_device::Device) through the stock kernel.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`attachment`] | [`Attachment`]: a mounted device, from beginning to end |
 //! | [`detach`] | finds the attachment at a mount point, and clears away the leftovers of a crash |

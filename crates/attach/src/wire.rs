@@ -1,7 +1,7 @@
 //! The bytes of FUSE (`linux/fuse.h`, protocol 7.31, on a little-endian machine) and of the loop
 //! driver (`linux/loop.h`).
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `request` | the kernel's requests: a header of 40 bytes, then the operation's arguments |
 //! | `reply` | the replies to them: a header of 16 bytes, then the operation's results |

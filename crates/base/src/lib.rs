@@ -1,6 +1,6 @@
 //! The ground of every crate of Esker; nothing here does I/O, but for making files.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`units`] | `Lba`, `LbaCount`, checked conversions between integer widths |
 //! | [`append`] | [`AppendBuf`]: memory that is read while it is appended to |

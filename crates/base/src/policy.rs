@@ -1,6 +1,6 @@
 //! Replacement policies: which of the cached blocks goes when room is needed.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`adaptive`] | [`Adaptive`](adaptive::Adaptive): the default, chooses among the rules of [`blend`] |
 //! | [`arc`] | [`Arc`](arc::Arc) |

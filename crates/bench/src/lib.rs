@@ -2,7 +2,7 @@
 //! keys and values, and reports. It knows no store, prints nothing and reads no clock but the one
 //! it is given.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`workload`] | [`Workload`]: the mixes A to F of YCSB; [`Dataset`]: the form of the records |
 //! | [`distribution`], [`zipf`] | which record a request asks for |

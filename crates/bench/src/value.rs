@@ -1,7 +1,7 @@
 //! Values whose bytes follow from the record's number and a version, so that a reader can tell
 //! whether some writer wrote it.
 //!
-//! | offset | size | what |
+//! | offset | size | content |
 //! | --- | --- | --- |
 //! | 0 | 8 | the record's number, little-endian |
 //! | 8 | 8 | the version, little-endian |

@@ -1,6 +1,6 @@
 //! The page of a run that goes on: on loopback, for clients with the token in their URL.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `runs` | [`Runs`]: the workloads of a benchmark, with the charts of their report |
 //! | `course` | [`Course`]: requests and bytes of a device |

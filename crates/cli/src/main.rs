@@ -1,6 +1,6 @@
 //! The command `esker`.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`args`] | the command line's grammar; help, man pages and completions follow from it |
 //! | [`demo`] | `esker demo`: a store of its own, all workloads, their costs |

@@ -1,6 +1,6 @@
 //! Metrics of this process for Prometheus: one exporter, and a collector for each kind of thing that runs.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `exporter` | [`Exporter`]: the server of `/metrics` |
 //! | `families` | [`Families`]: names, labels and values, and how they become text |

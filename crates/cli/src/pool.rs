@@ -1,6 +1,6 @@
 //! `esker pool`: pools of drives, made, looked at and served.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `routes` | requests to an open pool |
 //! | `request`, `view`, `answer`, `hosts`, `refusal` | the bodies of both ways |

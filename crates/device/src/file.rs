@@ -1,6 +1,6 @@
 //! A device over a regular file or a raw block device of Linux.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `options`, `refusal` | how a file is opened, and why it cannot be |
 //! | `opened` | an open file, which its queue pairs share |

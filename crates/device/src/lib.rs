@@ -1,6 +1,6 @@
 //! The seam of Esker. Everything is a [`Device`], and a device is opened as queue pairs.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`command`] | [`Command`], [`Completion`]: the input and the output |
 //! | [`error`] | [`DeviceError`]: which device, operation and address, and why |

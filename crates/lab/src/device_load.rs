@@ -1,6 +1,6 @@
 //! A load on any device: reads, writes and discards by a mix, or the requests of a trace.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`job`] | [`Job`]: parameters of the load |
 //! | `requests` | the next request, and when it is due |

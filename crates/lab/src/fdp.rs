@@ -1,7 +1,7 @@
 //! Savings of data placement when several stores share a drive. The stores are four Aerospike instances as in Micron's
 //! experiment (March 2024), the circular writers of its simplest form, or Esker's engine.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`sink`] | [`Sink`](sink::Sink), [`Drive`](sink::Drive): where stores write: a model that counts, or devices |
 //! | [`circular`], [`store`], [`keys`] | the stores |

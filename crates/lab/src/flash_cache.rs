@@ -1,6 +1,6 @@
 //! The flash cache of 2013: the gains of its improvements, of Esker's cache, and of the optimum.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `workload` | traces and a synthetic database's load, as the simulator takes them |
 //! | `disk` | how long the modelled disk takes |

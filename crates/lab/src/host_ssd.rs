@@ -2,7 +2,7 @@
 //! both to a program. The program has four times as much data as memory. All times are virtual; if a machine is given
 //! to measure on, the pager runs on its drives, too.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `drive` | the drives, filled and at rest |
 //! | `latency` | distributions of read latency by depth |

@@ -1,6 +1,6 @@
 //! The laboratory: experiments whose published figures stand beside Esker's.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`fdp`] | savings of data placement when several stores share a drive |
 //! | [`flash_cache`] | a flash cache as it was in 2013, is, and could be |

@@ -4,7 +4,7 @@
 //! A plan is a file: drives, the devices built of them, a load, and alternatives. Every alternative runs the real code
 //! (the engine, the cache, the pool) on modelled drives; a sweep runs it at every combination of some parameters.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `file` | the file: TOML, and the line of everything in it |
 //! | `surroundings` | [`Surroundings`]: facts of the machine |

@@ -2,7 +2,7 @@
 //! The owner of the socket reads into the `spaces` of an end and writes the `slices` it gives;
 //! fuzzers and tests do the same without a socket.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`mod@receive`] | [`Receiver`]: cuts the stream into PDUs, data straight into its buffer |
 //! | [`mod@send`] | [`Sender`]: small PDUs copied together, data by reference, for vectored writes |

@@ -1,6 +1,6 @@
 //! An initiator: a namespace of a remote target, as a device.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`config`] | which namespace, how to reach it |
 //! | `link` | one connected queue |

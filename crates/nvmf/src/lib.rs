@@ -1,6 +1,6 @@
 //! NVMe over TCP: a target that serves devices, and an initiator that is one.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`wire`] | every byte: PDUs, capsules, commands, Identify structures, log pages |
 //! | [`conn`] | the protocol of one connection, both ends, without a socket |

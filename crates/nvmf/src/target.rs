@@ -1,6 +1,6 @@
 //! A target: serves devices as namespaces to hosts, over NVMe/TCP.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`config`] | the devices served, their hosts, the limits |
 //! | `ids` | connections and commands by number |

@@ -1,6 +1,6 @@
 //! TLS 1.3 with pre-shared keys under a connection (NVMe/TCP Transport 1.1, 3.6.1; TP 8011, TP 8018).
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`key`] | [`TlsKey`]: configured keys, and the PSKs and identities that follow from them |
 //! | `session` | one end of an encrypted connection, with the build's feature `tls` |

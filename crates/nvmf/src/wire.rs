@@ -1,6 +1,6 @@
 //! Every byte of NVMe over TCP, as plain structures. Nothing is laid out anywhere else.
 //!
-//! | module | what | specification |
+//! | module | content | specification |
 //! | --- | --- | --- |
 //! | [`pdu`] | the PDUs between TCP and the capsules | NVM Express TCP Transport 1.1, 3.6 |
 //! | [`capsule`] | submission and completion queue entries, SGL descriptors | Base 2.1, 3.3 and 4.3 |

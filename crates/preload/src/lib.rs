@@ -4,7 +4,7 @@
 //! `madvise` and of the functions that lock memory; the pager is another process, the one that
 //! runs the program.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`connect`] | finds the pager and hands over this process's region |
 //! | [`mapping`] | the functions that are replaced |

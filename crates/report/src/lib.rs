@@ -3,7 +3,7 @@
 //! A [`Page`] has a title, a headline that states the result, and [`Section`]s; a section has paragraphs, lists,
 //! [`Table`]s and [`Chart`]s. Every chart carries the table of its figures, as a folded part of the page and as CSV.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`page`](mod@page), [`block`] | [`Book`], [`Page`], [`Section`], [`Block`], [`Verdict`] |
 //! | [`table`] | [`Table`], [`Cell`]: as markup and as CSV |

@@ -1,7 +1,7 @@
 //! Devices that forget and fail, for tests of everything that stands on a
 //! [`Device`](esker_device::Device). Never a dependency of production code.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`record`] | [`CrashRecorder`], [`CrashDevice`]: writes down a program's operations on its devices |
 //! | [`history`] | [`History`]: the record, ready to be crashed at any point |

@@ -1,6 +1,6 @@
 //! From a specification in one line to an open device: `ssd:micron-7450?capacity=8GiB&time=10x`.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`spec`] | [`Spec`]: a specification as a value; text to it and back |
 //! | `syntax` | `scheme:body?key=value&…`, whatever the scheme |

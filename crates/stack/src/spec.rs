@@ -1,6 +1,6 @@
 //! Specifications as values, and the same as text.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `plain` | files, memory, nothing |
 //! | `ssd` | models of solid-state drives |

@@ -1,7 +1,7 @@
 //! The face of the crate: a pool is created on devices, opened by their labels, asked for volumes, and tells how it
 //! is.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `create` | makes a pool on devices; reads the label of a bare one |
 //! | `volumes` | create, resize, snapshot, clone, roll back, delete, restore |

@@ -1,7 +1,7 @@
 //! Requests to an open pool: one table of routes, for the socket and for a pool that this process opens, and
 //! for the description of both (`openapi`).
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `route` | a route |
 //! | `look` | requests that change nothing |

@@ -8,7 +8,7 @@
 //! A command is *stuck* from when its connection was lost until it, or a piece of it, succeeds. One
 //! that is stuck for `give_up` fails, however often it was sent meanwhile.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `gate` | when a command may be sent, and which part of it is kept until it is flushed |
 //! | `reconnect` | one connection is lost, the next one found |

@@ -1,6 +1,6 @@
 //! The file of reservations, byte by byte (`docs/format/reservations.md`).
 //!
-//! | offset | size | what |
+//! | offset | size | content |
 //! | --- | --- | --- |
 //! | 0 | 8 | magic `ESKRRESV` |
 //! | 8 | 4 | version, 1 |
@@ -11,7 +11,7 @@
 //!
 //! Then for each namespace, in the order of NQN and number:
 //!
-//! | size | what |
+//! | size | content |
 //! | --- | --- |
 //! | 2 + n | NQN of the subsystem, after its length |
 //! | 4 | namespace |
