@@ -13,8 +13,12 @@ use serde_json::Value;
 use super::groups::Groups;
 use super::programs::{Run, Server, call, folder, within, wrong};
 
-/// The model.
+/// The model of the drives.
 const PROFILE: &str = "micron-9300";
+/// The model of a pool's write buffer.
+const BUFFER: &str = "optane-p4800x";
+/// Its bytes: twice the source's share, 128 GB beside drives of 30.7 TB, of four drives of 1 GiB.
+const BUFFER_BYTES: u64 = 32 * MIB;
 /// The share of a pool's drives that its volumes have together.
 const VOLUMES_PERCENT: u64 = 70;
 const MIB: u64 = 1 << 20;
@@ -95,15 +99,32 @@ impl Drives {
         node * self.each..(node + 1) * self.each
     }
 
+    /// The specification of the write buffer of a pool.
+    fn buffer(&self, pool: u32, time: &str) -> String {
+        format!("ssd:?image={}&time={time}", self.buffer_image(pool).display())
+    }
+
+    fn buffer_image(&self, pool: u32) -> PathBuf {
+        self.folder.join(format!("buffer{pool}.img"))
+    }
+
+    /// The drives and the write buffer of the pool of all nodes.
+    fn of_pool(&self, time: &str) -> Vec<String> {
+        let mut specs = self.specs(0..self.count(), time);
+        specs.push(self.buffer(0, time));
+        specs
+    }
+
+    /// The same of a node's own pool.
+    fn of_own_pool(&self, node: u32, time: &str) -> Vec<String> {
+        let mut specs = self.specs(self.of_node(node), time);
+        specs.push(self.buffer(node, time));
+        specs
+    }
+
     /// Makes a drive anew.
     pub(super) fn create(&self, esker: &Path, drive: u32) -> Run {
-        let image = self.image(drive);
-        if image.exists() {
-            fs::remove_file(&image).map_err(|error| wrong(&image.display().to_string(), error))?;
-        }
-        let mut command = Command::new(esker);
-        command.args(["ssd", "create", PROFILE]).arg(image);
-        call("ssd create", command.arg("--capacity").arg(self.capacity.to_string())).map(|_| ())
+        make_model(esker, PROFILE, &self.image(drive), self.capacity)
     }
 
     /// Makes all of them anew, and pools where the arm has some.
@@ -116,8 +137,9 @@ impl Drives {
         match arm.storage() {
             Storage::Stripe => Ok(()),
             Storage::Pool => {
-                let specs = self.specs(0..self.count(), "none");
-                make_pool(site, POOL, &specs, 0)?;
+                make_model(site.esker, BUFFER, &self.buffer_image(0), BUFFER_BYTES)?;
+                let specs = self.of_pool("none");
+                make_pool(site, POOL, &specs, &Protection::Buffer)?;
                 (0..self.nodes).try_for_each(|node| {
                     make_volume(
                         site,
@@ -130,9 +152,9 @@ impl Drives {
                 })
             }
             Storage::PoolHere => (0..self.nodes).try_for_each(|node| {
-                let (pool, specs) =
-                    (format!("{POOL}{node}"), self.specs(self.of_node(node), "none"));
-                make_pool(site, &pool, &specs, 0)?;
+                make_model(site.esker, BUFFER, &self.buffer_image(node), BUFFER_BYTES)?;
+                let (pool, specs) = (format!("{POOL}{node}"), self.of_own_pool(node, "none"));
+                make_pool(site, &pool, &specs, &Protection::Buffer)?;
                 make_volume(site, &pool, "n", &specs, volume, arm.pool_compresses())
             }),
         }
@@ -171,11 +193,42 @@ fn drive_bytes(text: &str) -> Run<DriveBytes> {
     })
 }
 
-/// Makes a pool on drives.
-pub(super) fn make_pool(site: &Site<'_>, pool: &str, specs: &[String], parity: u32) -> Run {
+/// Makes a model anew.
+fn make_model(esker: &Path, profile: &str, image: &Path, capacity: u64) -> Run {
+    if image.exists() {
+        fs::remove_file(image).map_err(|error| wrong(&image.display().to_string(), error))?;
+    }
+    let mut command = Command::new(esker);
+    command.args(["ssd", "create", profile]).arg(image);
+    call("ssd create", command.arg("--capacity").arg(capacity.to_string())).map(|_| ())
+}
+
+/// The protection of a pool.
+pub(super) enum Protection {
+    /// Nothing but a write buffer on a device of its own, the last one that is given: as in the source.
+    Buffer,
+    /// One parity, and the write buffer on the drives.
+    Parity,
+}
+
+/// Makes a pool on devices.
+pub(super) fn make_pool(
+    site: &Site<'_>,
+    pool: &str,
+    specs: &[String],
+    protection: &Protection,
+) -> Run {
     let mut command = site.esker();
-    command.args(["pool", "create", pool]).args(specs).args(["--parity", &parity.to_string()]);
-    call("pool create", command.args(["--chunk", CHUNK, "--log", LOG])).map(|_| ())
+    command.args(["pool", "create", pool, "--chunk", CHUNK]);
+    match (protection, specs) {
+        (Protection::Buffer, [drives @ .., buffer]) => {
+            command.args(drives).args(["--parity", "0", "--buffer", buffer]);
+        }
+        _ => {
+            command.args(specs).args(["--parity", "1", "--log", LOG]);
+        }
+    }
+    call("pool create", &mut command).map(|_| ())
 }
 
 /// Makes a volume of a pool that nobody serves, for any host.
@@ -256,19 +309,22 @@ impl Mounts {
         let mut mounts = Mounts { mounted: Vec::new(), pool: None };
         let mut address = String::new();
         if arm.storage() == Storage::Pool {
-            let (server, at) = serve_pool(site, POOL, &drives.specs(0..drives.count(), time))?;
+            let (server, at) = serve_pool(site, POOL, &drives.of_pool(time))?;
             (mounts.pool, address) = (Some(server), at);
         }
         for node in 0..drives.nodes {
-            let own: String = drives
-                .specs(drives.of_node(node), time)
-                .iter()
-                .map(|spec| format!("({spec})"))
-                .collect();
+            let all = |specs: Vec<String>| -> String {
+                specs.iter().map(|spec| format!("({spec})")).collect()
+            };
             let spec = match arm.storage() {
-                Storage::Stripe => format!("stripe:{own}"),
+                Storage::Stripe => {
+                    format!("stripe:{}", all(drives.specs(drives.of_node(node), time)))
+                }
                 Storage::Pool => remote(&address, POOL, &format!("n{node}")),
-                Storage::PoolHere => format!("volume:{POOL}{node}/n?drives={own}"),
+                Storage::PoolHere => {
+                    let own = all(drives.of_own_pool(node, time));
+                    format!("volume:{POOL}{node}/n?drives={own}")
+                }
             };
             mounts.add(site, node, &spec, are_new)?;
         }
