@@ -77,7 +77,13 @@ pub(crate) fn run(command: &PoolCommand) -> Result {
                 ended(pool, how, &format!("drive {drive} of {pool} is being verified"))
             })
         }
-        PoolCommand::Retire { pool, drive, how } => {
+        PoolCommand::Retire { pool, drive, cancel: true, how } => {
+            let path = format!("/v1/drives/{drive}/retire");
+            let body = rehearsed(json!({}), how.dry_run);
+            let answer = Link::open(pool, &how.at)?.change(how, how.wait, "DELETE", &path, body)?;
+            tell(answer, how.at.json, |_: &DriveView| format!("drive {drive} of {pool} stays\n"))
+        }
+        PoolCommand::Retire { pool, drive, cancel: false, how } => {
             let answer = change(pool, how, &format!("/v1/drives/{drive}/retire"), json!({}))?;
             tell(answer, how.at.json, |_: &DriveView| {
                 ended(pool, how, &format!("drive {drive} of {pool} is being emptied"))

@@ -304,6 +304,7 @@ fn every_change_is_made_once_whatever_is_repeated_or_killed() {
         rig.wait(&replaced);
         let retired = rig.twice(rng, "POST", "/v1/drives/1/retire", json!({}));
         rig.wait(&retired);
+        rig.twice(rng, "DELETE", "/v1/drives/2/retire", json!({}));
         rig.remember_drives();
         let away = rig.drives.pop().unwrap();
         rig.kill();
@@ -479,6 +480,7 @@ fn wrong_requests_are_refused_with_a_remedy_and_change_nothing() {
         ("POST", "/v1/drives/7/rejoin", json!({}), "404", "'7'"),
         ("POST", "/v1/drives/x/retire", json!({}), "400", "no number"),
         ("POST", "/v1/drives/7/retire", json!({}), "404", "'7'"),
+        ("DELETE", "/v1/drives/7/retire", json!({}), "404", "'7'"),
         ("POST", "/v1/scrub", json!({ "fast": true }), "400", "`fast`"),
     ] {
         let (got, answer) = rig.ask(method, url, "", &body);

@@ -274,6 +274,38 @@ fn volume_in_use_is_deleted_only_when_that_is_said() {
 }
 
 #[test]
+fn drive_is_retired_where_the_others_have_room() {
+    let tank = Tank::new();
+    let running = tank.serve();
+    tank.ask("volume create tank/db --size 64MiB").succeeds();
+    let volume = open(&format!("volume:tank/db?socket={}", tank.socket()));
+    let mut port = Port::open(&*volume, 1).unwrap();
+    let mut rng = esker_base::Rng::new(1);
+    let usable = tank.json("pool status tank")["space"]["usable"].as_u64().unwrap();
+    for block in 0..usable / 4 * 3 / BLOCK as u64 {
+        let mut buf = AlignedBuf::zeroed(BLOCK);
+        rng.fill(&mut buf);
+        port.write(Lba(block), buf, None).unwrap();
+    }
+    drop((port, volume));
+    for how in ["", " --dry-run"] {
+        tank.ask(&format!("pool retire tank 1{how}"))
+            .fails(73, &["add a drive of ", "discard or delete"]);
+    }
+    let state = |drive: usize| tank.json("pool status tank")["members"][drive]["state"].clone();
+    assert_eq!(state(1), "online", "nothing was changed");
+    let told = tank.ask("pool retire tank 1 --cancel").succeeds().out();
+    assert!(told.contains("drive 1 of tank stays"), "{told}");
+    let more = text(&tank.0.path("d3"));
+    File::create(&more).unwrap().set_len(24 << 20).unwrap();
+    tank.ask(&format!("pool add tank {more}")).succeeds();
+    tank.ask("pool retire tank 1 --wait").succeeds();
+    assert_eq!(state(1), "retired");
+    tank.ask("pool retire tank 1 --cancel").fails(77, &["retired already", "`add`"]);
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
 fn configuration_makes_the_same_pool_again() {
     let tank = Tank::new();
     let running = tank.serve();

@@ -14,8 +14,9 @@
 
 mod keeper;
 mod load;
+mod room;
 
-pub(crate) use keeper::{Content, Job, Keeper, Scrub, Target};
+pub(crate) use keeper::{Content, Gain, Job, Keeper, Scrub, Target};
 pub(crate) use load::{Begun, Load};
 
 use std::collections::{BTreeMap, VecDeque};
@@ -337,16 +338,6 @@ impl Shared {
         self.rung.notify_one();
     }
 
-    /// Chunks of a segment, and how many of them are parities, given the drives that can take one.
-    pub(crate) fn shape_now(&self, space: &Space) -> (u16, u8) {
-        let shape = self.fleet.layout.shape;
-        let drives = u16::try_from(space.allocatable()).unwrap_or(u16::MAX);
-        let width = shape.width.min(drives);
-        // With fewer drives than that there is less protection, rather than none to write to.
-        let most = u8::try_from(width.saturating_sub(1)).unwrap_or(u8::MAX);
-        (width, shape.parity.min(most))
-    }
-
     /// Takes drives that failed out of the configuration, and makes that durable before anything relies on it.
     /// Nobody holds `core` or `config`.
     pub(crate) fn take_out(&self, io: &mut Io, failed: &[DriveIndex]) -> Result<(), VolumeError> {
@@ -508,37 +499,6 @@ impl Shared {
         used.metadata = raw.saturating_sub(rest);
         debug_assert!(metadata_live <= used.metadata);
         used
-    }
-
-    /// The most that volumes can hold, as it is stored; and what is kept free for cleaning.
-    pub(crate) fn usable(&self, core: &Core) -> (u64, u64) {
-        let layout = self.fleet.layout;
-        let shape = layout.shape;
-        let (width, parity) = self.shape_now(&core.space);
-        let (width, k) = (usize::from(width), usize::from(width) - usize::from(parity));
-        let slots = core.space.all_slots();
-        let total = slots.checked_div(to_u64(width)).unwrap_or(0) * layout.data_bytes(k);
-        let spare = total / 100 * u64::from(shape.spare_percent.max(5));
-        // A checkpoint may write all pages of the map, of 12 KiB for 2 MiB each, or as many as are in memory.
-        let pages =
-            (total / 170).min(to_u64(self.options.map_bytes)).div_ceil(layout.data_bytes(k).max(1));
-        let kept = spare.max(((10 + 2 * pages) * layout.data_bytes(k)).min(total / 2));
-        // Summaries and the ends of units take some more.
-        ((total - kept) / 100 * 97, kept)
-    }
-
-    /// Segments that a checkpoint may need for pages of the map.
-    pub(crate) fn page_segments(&self, core: &Core) -> u64 {
-        let layout = self.fleet.layout;
-        let (width, parity) = self.shape_now(&core.space);
-        let bytes = layout.data_bytes(usize::from(width.saturating_sub(parity.into())).max(1));
-        let pages = core.map.leaf_count() * (12 << 10);
-        pages.min(to_u64(self.options.map_bytes)).div_ceil(bytes)
-    }
-
-    /// Bytes of an unusually full pool that may still be written over what is there.
-    pub(crate) fn slack(usable: u64) -> u64 {
-        usable / 50 + 16 * BLOCK
     }
 }
 

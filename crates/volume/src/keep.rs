@@ -8,6 +8,7 @@ pub(crate) mod destage;
 pub(crate) mod output;
 pub(crate) mod rebuild;
 pub(crate) mod repair;
+pub(crate) mod retire;
 pub(crate) mod salvage;
 pub(crate) mod sweep;
 pub(crate) mod verify;
@@ -23,7 +24,18 @@ use crate::types::error::VolumeError;
 /// Does what is most urgent; false when nothing is due. Rebuilds and scrubs only where `may_repair`.
 pub(crate) fn step(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<bool, VolumeError> {
     let mut keeper = shared.keeper.lock();
-    let keeper = &mut *keeper;
+    match most_urgent(shared, &mut keeper, io, may_repair) {
+        Err(VolumeError::NoSpace { .. }) if retire::give_way(shared) => Ok(true),
+        result => result,
+    }
+}
+
+fn most_urgent(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+    may_repair: bool,
+) -> Result<bool, VolumeError> {
     shared.check_writable(&shared.core.lock())?;
     // Those that did not answer are out already; the labels have to say so, too.
     let out = shared.fleet.out();
@@ -45,7 +57,9 @@ pub(crate) fn step(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<boo
         let core = shared.core.lock();
         (core.pending.bytes(), core.space.has_freed() || core.space.empty_segments() > 0)
     };
-    let is_filling = pending >= destage::segment_bytes(shared) || used > size / 2;
+    let is_filling = pending >= destage::segment_bytes(shared)
+        || used > size / 2
+        || retire::may_be_let_go_on(shared);
     if is_filling && destage::run(shared, keeper, io)? {
         return Ok(true);
     }
@@ -109,8 +123,11 @@ pub(crate) fn drain_all(
 ) -> Result<(), VolumeError> {
     loop {
         ensure_space(shared, keeper, io)?;
-        if !destage::run(shared, keeper, io)? {
-            return Ok(());
+        match destage::run(shared, keeper, io) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(VolumeError::NoSpace { .. }) if retire::give_way(shared) => {}
+            Err(error) => return Err(error),
         }
     }
 }
@@ -125,12 +142,20 @@ fn enough(keeper: &Keeper) -> u64 {
     6 + 3 * keeper.checkpoint_segments
 }
 
-/// Cleans until segments can be allocated, as far as there is garbage.
+/// Cleans until segments can be allocated, as far as there is garbage; where that is not enough, drives that are being
+/// emptied are used.
 pub(crate) fn ensure_space(
     shared: &Shared,
     keeper: &mut Keeper,
     io: &mut Io,
 ) -> Result<(), VolumeError> {
+    retire::weigh(shared, keeper, io)?;
+    clean_up(shared, keeper, io)?;
+    retire::give_way_if_short(shared, keeper);
+    Ok(())
+}
+
+fn clean_up(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), VolumeError> {
     for _ in 0..32 {
         if !clean::is_urgent(shared) || keeper.gain.is_vain(clean::content(shared)) {
             return Ok(());

@@ -148,7 +148,7 @@ fn space(
     let drives = (0..).map(DriveIndex).zip(config.members.iter().zip(current));
     let drives = drives.filter(|(_, (m, device))| m.role == Role::Drive && device.is_some());
     let drives = drives
-        .map(|(index, (member, _))| (index, member.bytes, member.state != MemberState::Draining));
+        .map(|(index, (member, _))| (index, member.bytes, member.state == MemberState::Draining));
     // Generations of this incarnation differ from all that were begun before, seen or not.
     let generation = Generation(root.next_generation.0.max((config.incarnation.0 + 1) << 40));
     Space::recover(layout, &drives.collect::<Vec<_>>(), &root.segments, generation)

@@ -6,6 +6,10 @@
 //! 3. A segment that became empty keeps its slots until a checkpoint is durable that does not name it, and no reader
 //!    that began before is left.
 
+mod room;
+
+pub(crate) use room::{Lasting, Room};
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,6 +18,7 @@ use esker_base::units::to_u64;
 
 use crate::drive::Layout;
 use crate::omf::root::SegmentRow;
+use crate::space::room::segments_in;
 use crate::types::id::{DriveIndex, Generation, SegmentId, Seqno, SlotIndex};
 use crate::types::u32_of;
 
@@ -121,6 +126,9 @@ struct Slots {
     bytes: u64,
     /// Whether new segments may be put there.
     is_allocatable: bool,
+    /// The drive is being emptied: its slots do not count for what volumes can hold. New segments are put there only
+    /// while the others have no room (`keep/retire.rs`).
+    is_emptying: bool,
 }
 
 /// A segment that became empty.
@@ -143,6 +151,9 @@ pub(crate) struct Space {
     next_generation: Generation,
     /// Of all classes but metadata.
     live_blocks: u64,
+    /// The room on the drives that stay, and on those that are used now.
+    stay: Room,
+    used: Room,
 }
 
 impl Space {
@@ -154,10 +165,12 @@ impl Space {
             freed: Vec::new(),
             next_generation: Generation(1),
             live_blocks: 0,
+            stay: Room::default(),
+            used: Room::default(),
         }
     }
 
-    /// The table of a checkpoint, on drives of so many bytes.
+    /// The table of a checkpoint, on drives of so many bytes, of which some are being emptied.
     pub(crate) fn recover(
         layout: Layout,
         drives: &[(DriveIndex, u64, bool)],
@@ -166,8 +179,11 @@ impl Space {
     ) -> Space {
         let mut space = Space::new(layout);
         space.next_generation = next_generation;
-        for (drive, bytes, is_allocatable) in drives {
-            space.add_drive(*drive, *bytes, *is_allocatable);
+        for (drive, bytes, is_emptying) in drives {
+            space.add_drive(*drive, *bytes);
+            if *is_emptying {
+                space.begin_emptying(*drive);
+            }
         }
         for row in rows {
             for (drive, slot) in &row.chunks {
@@ -182,15 +198,17 @@ impl Space {
         space
     }
 
-    pub(crate) fn add_drive(&mut self, drive: DriveIndex, bytes: u64, is_allocatable: bool) {
+    pub(crate) fn add_drive(&mut self, drive: DriveIndex, bytes: u64) {
         let count = self.layout.slots(bytes);
         let free = (0..count).collect();
-        self.drives.insert(drive, Slots { free, count, bytes, is_allocatable });
+        let slots = Slots { free, count, bytes, is_allocatable: true, is_emptying: false };
+        self.drives.insert(drive, slots);
+        self.recount();
     }
 
     /// A drive is there again: the slots are free that no segment has there, and none had until a moment ago.
     pub(crate) fn return_drive(&mut self, drive: DriveIndex, bytes: u64) {
-        self.add_drive(drive, bytes, true);
+        self.add_drive(drive, bytes);
         let owned = self.segments.iter().flatten().flat_map(|segment| &segment.row.chunks);
         let waiting = self.freed.iter().flat_map(|freed| &freed.slots);
         if let Some(slots) = self.drives.get_mut(&drive) {
@@ -200,16 +218,50 @@ impl Space {
         }
     }
 
-    /// Nothing new is put on this drive from now on.
-    pub(crate) fn stop_allocating(&mut self, drive: DriveIndex) {
+    /// What this drive has is to be moved to others, and nothing new is put on it.
+    pub(crate) fn begin_emptying(&mut self, drive: DriveIndex) {
         if let Some(slots) = self.drives.get_mut(&drive) {
-            slots.is_allocatable = false;
+            (slots.is_emptying, slots.is_allocatable) = (true, false);
         }
+        self.recount();
+    }
+
+    /// The drive stays, and is one like the others.
+    pub(crate) fn end_emptying(&mut self, drive: DriveIndex) {
+        if let Some(slots) = self.drives.get_mut(&drive) {
+            (slots.is_emptying, slots.is_allocatable) = (false, true);
+        }
+        self.recount();
+    }
+
+    /// Whether the drives that are being emptied may be used meanwhile.
+    pub(crate) fn use_emptying(&mut self, may: bool) {
+        for slots in self.drives.values_mut().filter(|slots| slots.is_emptying) {
+            slots.is_allocatable = may;
+        }
+        self.recount();
+    }
+
+    /// The drives that are being emptied.
+    pub(crate) fn emptying(&self) -> Vec<DriveIndex> {
+        let drives = self.drives.iter().filter(|(_, slots)| slots.is_emptying);
+        drives.map(|(drive, _)| *drive).collect()
+    }
+
+    /// Whether drives are being emptied.
+    pub(crate) fn has_emptying(&self) -> bool {
+        self.drives.values().any(|slots| slots.is_emptying)
+    }
+
+    /// Whether drives are being emptied and are used meanwhile.
+    pub(crate) fn uses_emptying(&self) -> bool {
+        self.drives.values().any(|slots| slots.is_emptying && slots.is_allocatable)
     }
 
     /// Forgets a drive that no segment is on.
     pub(crate) fn forget_drive(&mut self, drive: DriveIndex) {
         self.drives.remove(&drive);
+        self.recount();
     }
 
     pub(crate) fn next_generation(&self) -> Generation {
@@ -240,28 +292,39 @@ impl Space {
     /// How many segments of this width can be allocated at most.
     pub(crate) fn free_segments(&self, width: usize) -> u64 {
         let free = self.drives.values().filter(|slots| slots.is_allocatable);
-        let free: Vec<u64> = free.map(|slots| to_u64(slots.free.len())).collect();
-        let width = width.min(free.len());
-        if width == 0 {
-            return 0;
-        }
-        // The largest s with the sum of min(free, s) at least width × s.
-        let fits = |s: u64| free.iter().map(|&f| f.min(s)).sum::<u64>() >= to_u64(width) * s;
-        let (mut low, mut high) = (0, free.iter().sum::<u64>() / to_u64(width));
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            if fits(middle) {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        low
+        segments_in(&free.map(|slots| to_u64(slots.free.len())).collect::<Vec<_>>(), width)
     }
 
-    /// Drives that new segments may be put on.
-    pub(crate) fn allocatable(&self) -> usize {
-        self.drives.values().filter(|slots| slots.is_allocatable && slots.count > 0).count()
+    /// The same without the drives that are being emptied.
+    pub(crate) fn free_elsewhere(&self, width: usize) -> u64 {
+        let free = self.drives.values().filter(|slots| !slots.is_emptying);
+        segments_in(&free.map(|slots| to_u64(slots.free.len())).collect::<Vec<_>>(), width)
+    }
+
+    /// Slots of each drive that has some: of those that stay, or of all that are used now.
+    pub(crate) fn slots_for(&self, which: Lasting) -> Vec<(DriveIndex, u64)> {
+        let counts = |slots: &Slots| match which {
+            Lasting::Stay => !slots.is_emptying,
+            Lasting::Used => slots.is_allocatable,
+        };
+        let drives = self.drives.iter().filter(|(_, slots)| slots.count > 0 && counts(slots));
+        drives.map(|(drive, slots)| (*drive, slots.count.into())).collect()
+    }
+
+    /// The room on these drives.
+    pub(crate) fn room(&self, which: Lasting) -> Room {
+        match which {
+            Lasting::Stay => self.stay,
+            Lasting::Used => self.used,
+        }
+    }
+
+    fn recount(&mut self) {
+        let room = |which| {
+            let slots: Vec<u64> = self.slots_for(which).iter().map(|(_, slots)| *slots).collect();
+            Room::of(&slots, self.layout.shape.width)
+        };
+        (self.stay, self.used) = (room(Lasting::Stay), room(Lasting::Used));
     }
 
     /// Whether `width` drives beside these have a free slot.
@@ -506,7 +569,7 @@ mod tests {
             root_bytes: 64 << 10,
         };
         let mut space = Space::new(Layout::new(shape));
-        (0..4).for_each(|drive| space.add_drive(DriveIndex(drive), 2 << 20, true));
+        (0..4).for_each(|drive| space.add_drive(DriveIndex(drive), 2 << 20));
         space
     }
 

@@ -9,6 +9,7 @@ use crate::drive::Io;
 use crate::engine::{Keeper, Shared};
 use crate::keep;
 use crate::omf::frame::Record;
+use crate::space::Lasting;
 use crate::types::BLOCK;
 use crate::types::error::VolumeError;
 use crate::types::id::Seqno;
@@ -62,10 +63,15 @@ pub(crate) fn commit<'a>(
 fn room(shared: &Shared, bytes: u64) -> (bool, bool, u64, u64) {
     let core = shared.core.lock();
     let (usable, _) = shared.usable(&core);
+    // While drives that are to be emptied are used, nothing is gained by refusing what is written over other blocks.
+    let most = match core.space.uses_emptying() {
+        true => usable.max(shared.usable_in(core.space.room(Lasting::Used)).0),
+        false => usable,
+    };
     let live = core.space.live_blocks();
     let admitted = shared.admitted.load(Ordering::Relaxed);
     let wanted = live + core.pending.bytes() + admitted + bytes;
-    (wanted <= usable, wanted <= usable + Shared::slack(usable), live, usable)
+    (wanted <= usable, wanted <= most + Shared::slack(most), live, usable)
 }
 
 /// Whether there is room for blocks, without a closer look.

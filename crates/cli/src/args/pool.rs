@@ -121,7 +121,10 @@ pub(crate) enum PoolCommand {
         how: Change,
     },
     /// Move all that a drive has to others, and take it out of the pool then
-    #[command(after_help = "Example:\n  esker pool retire tank 1 --wait")]
+    #[command(after_help = "Examples:\n  \
+        esker pool retire tank 1 --dry-run\n  \
+        esker pool retire tank 1 --wait\n  \
+        esker pool retire tank 1 --cancel")]
     Retire {
         /// The pool
         #[arg(value_name = "POOL", value_parser = name)]
@@ -129,6 +132,9 @@ pub(crate) enum PoolCommand {
         /// The drive's number, as the status shows it
         #[arg(value_name = "NUMBER")]
         drive: u16,
+        /// Let a drive stay that is being emptied
+        #[arg(long)]
+        cancel: bool,
         #[command(flatten)]
         how: Change,
     },

@@ -85,6 +85,8 @@ pub(crate) enum OperationState {
     Running,
     /// Nothing is left to do.
     Done,
+    /// It was called off before its end.
+    Cancelled,
 }
 
 /// A change that was made.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_base::Clock;
+use esker_base::{Clock, ErrorKind};
 use esker_stack::{Stack, VolumeSpec};
 use serde_json::Value;
 
@@ -73,8 +73,15 @@ impl Link {
         let answer = self.send(method, path, key, body).and_then(|answer| {
             let operation = answer["operation"].as_str().filter(|_| wait);
             if let Some(id) = operation {
-                while self.operation(id)?.state == OperationState::Running {
-                    Clock::real().sleep(STEP);
+                loop {
+                    match self.operation(id)?.state {
+                        OperationState::Running => Clock::real().sleep(STEP),
+                        OperationState::Done => break,
+                        OperationState::Cancelled => {
+                            let why = format!("operation {id} was called off");
+                            return Err(Failure::new(ErrorKind::Conflict, why));
+                        }
+                    }
                 }
             }
             Ok(answer)

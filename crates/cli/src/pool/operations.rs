@@ -79,6 +79,13 @@ impl Goal {
         }
     }
 
+    /// Whether somebody has called it off.
+    fn is_cancelled(self, status: &Status) -> bool {
+        let Goal::Emptied { drive, .. } = self else { return false };
+        let stays = |state| matches!(state, MemberState::Online | MemberState::Rejoining);
+        status.members.iter().any(|one| one.index == drive && stays(one.state))
+    }
+
     fn progress(self, status: &Status) -> Option<ProgressView> {
         let view = |done, total, unit: &str| Some(ProgressView { done, total, unit: unit.into() });
         match self {
@@ -101,6 +108,7 @@ struct Operation {
     goal: Goal,
     began: u64,
     ended: Option<u64>,
+    is_cancelled: bool,
     answer: Value,
 }
 
@@ -155,14 +163,18 @@ impl Operations {
         let began = now();
         let ended = goal.is_reached(status).then_some(began);
         let kept = answer.clone();
-        state.list.push_back(Operation { id, request, body, goal, began, ended, answer: kept });
+        let is_cancelled = false;
+        let operation =
+            Operation { id, request, body, goal, began, ended, is_cancelled, answer: kept };
+        state.list.push_back(operation);
         answer
     }
 
     /// Notes changes that have come to their end.
     pub(crate) fn settle(&self, status: &Status) {
         for one in self.0.lock().list.iter_mut().filter(|one| one.ended.is_none()) {
-            if one.goal.is_reached(status) {
+            one.is_cancelled = one.goal.is_cancelled(status);
+            if one.is_cancelled || one.goal.is_reached(status) {
                 one.ended = Some(now());
             }
         }
@@ -183,7 +195,11 @@ impl Operation {
         OperationView {
             id: self.id.clone(),
             request: self.request.clone(),
-            state: if is_done { OperationState::Done } else { OperationState::Running },
+            state: match (is_done, self.is_cancelled) {
+                (false, _) => OperationState::Running,
+                (true, false) => OperationState::Done,
+                (true, true) => OperationState::Cancelled,
+            },
             began: self.began,
             ended: self.ended,
             progress: if is_done { None } else { self.goal.progress(status) },

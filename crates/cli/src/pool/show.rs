@@ -209,6 +209,7 @@ pub(crate) fn operations(views: &[OperationView]) -> String {
             match view.state {
                 OperationState::Running => "running",
                 OperationState::Done => "done",
+                OperationState::Cancelled => "cancelled",
             }
             .to_owned(),
             progress.unwrap_or_else(|| "-".to_owned()),

@@ -78,6 +78,12 @@ impl Layout {
         u32::try_from(room / self.shape.chunk_bytes).unwrap_or(u32::MAX)
     }
 
+    /// The bytes of a drive with so many slots.
+    pub(crate) fn bytes_for(&self, slots: u64) -> u64 {
+        let bytes = self.first_slot() + slots * self.shape.chunk_bytes + 2 * LABEL_BYTES;
+        bytes.next_multiple_of(4096)
+    }
+
     pub(crate) fn slot_offset(&self, slot: SlotIndex) -> u64 {
         self.first_slot() + u64::from(slot.0) * self.shape.chunk_bytes
     }

@@ -47,14 +47,14 @@ const VAIN_MAX: u32 = 8;
 #[derive(Default)]
 pub(crate) struct Gain {
     of: Content,
-    most_free: u64,
+    most_free: i64,
     /// Checkpoints in turn that made no more segments free.
     vain: u32,
 }
 
 impl Gain {
     /// So many segments were free when cleaning was followed by a checkpoint.
-    pub(crate) fn note(&mut self, of: Content, free: u64) {
+    pub(crate) fn note(&mut self, of: Content, free: i64) {
         let is_vain = of == self.of && free <= self.most_free;
         let vain = if is_vain { self.vain + 1 } else { 0 };
         let most_free = if of == self.of { free.max(self.most_free) } else { free };

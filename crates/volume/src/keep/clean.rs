@@ -12,7 +12,7 @@ use esker_base::units::{to_u64, to_usize};
 use crate::drive::Io;
 use crate::engine::{Content, Keeper, Shared};
 use crate::keep::bundle::{self, Moved, Parcel};
-use crate::keep::{checkpoint, output};
+use crate::keep::{checkpoint, destage, output};
 use crate::map::{Access, fragment_bytes};
 use crate::omf::leaf::{Fragment, Place};
 use crate::omf::root::SegmentRow;
@@ -29,37 +29,35 @@ const LOOKED_UP: usize = 512;
 const MOVED: usize = 4096;
 
 /// Free segments below which nothing else goes on: as many as may be opened before a checkpoint.
-const URGENT: u64 = 7;
-
-/// Free segments, and those that a checkpoint may need for pages of the map.
-fn free_segments(shared: &Shared) -> (u64, u64) {
-    let core = shared.core.lock();
-    let (width, _) = shared.shape_now(&core.space);
-    (core.space.free_segments(width.into()), shared.page_segments(&core))
-}
+const URGENT: i64 = 7;
 
 /// Whether there is less space than cleaning itself may need.
 pub(crate) fn is_urgent(shared: &Shared) -> bool {
-    let (free, pages) = free_segments(shared);
+    let (free, pages) = shared.cleaning_room(&shared.core.lock(), false);
     free < URGENT + pages
 }
 
-/// Whether cleaning is due.
+/// Whether cleaning is due. What is still to be moved to drives counts ahead: a victim at a time, beside which commands of
+/// volumes wait for little.
 pub(crate) fn is_due(shared: &Shared) -> bool {
-    let (free, pages) = free_segments(shared);
+    let (free, pages) = shared.cleaning_room(&shared.core.lock(), true);
     free < URGENT + pages + 3
 }
 
 /// The content of volumes now.
 pub(crate) fn content(shared: &Shared) -> Content {
     let next = shared.log.lock().next_seqno();
-    let destaged = shared.counts.destaged.load(Ordering::Relaxed);
-    (next, shared.core.lock().space.live_blocks(), destaged)
+    let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    // What repair moves leaves other garbage: with each few segments of it cleaning is tried again.
+    let moved = get(&shared.counts.rebuilt) / (4 * destage::segment_bytes(shared)).max(1);
+    let written = get(&shared.counts.destaged) + moved;
+    (next, shared.core.lock().space.live_blocks(), written)
 }
 
 /// A checkpoint has followed cleaning: notes what that has gained.
 pub(crate) fn note_gain(shared: &Shared, keeper: &mut Keeper) {
-    keeper.gain.note(content(shared), free_segments(shared).0);
+    let (free, _) = shared.cleaning_room(&shared.core.lock(), true);
+    keeper.gain.note(content(shared), free);
 }
 
 /// Cleans the best victim; false when there is none.

@@ -11,7 +11,7 @@ use crate::engine::{Keeper, Shared, add};
 use crate::omf::root::SegmentRow;
 use crate::segment::builder::Packed;
 use crate::segment::{Builder, Writer};
-use crate::space::Class;
+use crate::space::{Class, Lasting};
 use crate::types::BLOCK;
 use crate::types::error::VolumeError;
 use crate::types::id::{DriveIndex, SegmentId};
@@ -19,12 +19,15 @@ use crate::types::id::{DriveIndex, SegmentId};
 /// The most appends to a segment: each has a summary that the table lists.
 const APPENDS_MAX: usize = 32;
 
+/// Free segments that cleaning leaves to checkpoints, beside those for pages of the map.
+const KEPT_FROM_CLEANING: u64 = 2;
+
 /// Free segments that a class leaves to those that make space: a checkpoint always has some, and cleaning has more
 /// than what is new.
 fn kept_for_others(class: Class, pages: u64) -> u64 {
     match class {
         Class::Metadata => 0,
-        Class::Warm | Class::Cold => 2 + pages,
+        Class::Warm | Class::Cold => KEPT_FROM_CLEANING + pages,
         Class::Fresh => 4 + pages,
         Class::Hot | Class::Stream(_) => 8 + pages,
     }
@@ -95,6 +98,17 @@ fn avoided(shared: &Shared) -> Vec<DriveIndex> {
 fn allocate(shared: &Shared, class: Class) -> Result<SegmentRow, VolumeError> {
     let avoided = avoided(shared);
     let mut core = shared.core.lock();
+    if core.space.uses_emptying() && shared.fits_elsewhere(&core) {
+        // Only where the others have no room for it.
+        let (free, pages) = shared.free_elsewhere(&core);
+        if free > kept_for_others(class, pages) {
+            let (width, parity) = shared.shape_on(core.space.room(Lasting::Stay).drives);
+            let excluded = core.space.emptying();
+            if let Some(id) = core.space.allocate(class, width, parity, &excluded) {
+                return Ok(core.space.get(id).expect("just allocated").row.clone());
+            }
+        }
+    }
     let (width, parity) = shared.shape_now(&core.space);
     let no_space = |what: String| VolumeError::NoSpace { pool: shared.name.clone(), what };
     let kept = kept_for_others(class, shared.page_segments(&core));

@@ -55,7 +55,7 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
     };
     close_cut(shared, keeper, io)?;
     break_off_stale(shared, keeper);
-    let absent = Absent::now(shared);
+    let absent = Absent::to_repair(shared);
     let (mut chosen, mut is_moved) = (Vec::new(), None);
     while keeper.rebuild.jobs.len() + chosen.len() < jobs {
         let next = most_degraded(shared, keeper, &absent, &chosen);

@@ -4,7 +4,7 @@
 
 use crate::drive::Io;
 use crate::engine::{Keeper, Shared, add};
-use crate::keep::{checkpoint, clean, rebuild, verify};
+use crate::keep::{checkpoint, clean, rebuild, retire, verify};
 use crate::omf::label::MemberState;
 use crate::space::Segment;
 use crate::types::error::VolumeError;
@@ -15,7 +15,7 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
     if give_up_missing(shared, io)? || rebuild::step(shared, keeper, io)? {
         return Ok(true);
     }
-    if retire_drained(shared, keeper, io)? {
+    if retire::retire_emptied(shared, keeper, io)? {
         return Ok(true);
     }
     verify::step(shared, keeper, io)
@@ -46,9 +46,19 @@ pub(crate) struct Absent {
 }
 
 impl Absent {
+    /// As the configuration has it.
     pub(crate) fn now(shared: &Shared) -> Absent {
         let missing = shared.in_state(MemberState::Missing);
         Absent { missing, draining: shared.in_state(MemberState::Draining) }
+    }
+
+    /// The same without drives that are to be emptied, and are used for now.
+    pub(crate) fn to_repair(shared: &Shared) -> Absent {
+        let mut absent = Absent::now(shared);
+        if shared.core.lock().space.uses_emptying() {
+            absent.draining.clear();
+        }
+        absent
     }
 
     /// Chunks of a segment that are to be rebuilt: those on drives that do not come back.
@@ -106,42 +116,4 @@ pub(crate) fn move_away(
     add(&shared.counts.rebuilt, live);
     // Leaves and nodes move with the next checkpoint, and slots become free with it.
     checkpoint::run(shared, keeper, io, &checkpoint::Want::default())
-}
-
-/// Retires drives that are emptied and hold nothing any more.
-fn retire_drained(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<bool, VolumeError> {
-    let drained: Vec<DriveIndex> = {
-        let draining = shared.in_state(MemberState::Draining);
-        let core = shared.core.lock();
-        let holds = |drive: &DriveIndex| {
-            core.space.segments().any(|s| s.row.chunks.iter().any(|(d, _)| d == drive))
-        };
-        draining.into_iter().filter(|drive| !holds(drive)).collect()
-    };
-    if drained.is_empty() {
-        return Ok(false);
-    }
-    // The log moves off them, and no checkpoint names them.
-    let mut failed = Vec::new();
-    {
-        let mut core = shared.core.lock();
-        let mut config = shared.config.lock();
-        let epoch = config.epoch.0 + 1;
-        config.epoch.0 = epoch;
-        for drive in &drained {
-            let member = &mut config.members[drive.index()];
-            member.state = MemberState::Retired;
-            member.since.0 = epoch;
-            core.space.forget_drive(*drive);
-        }
-    }
-    for drive in drained.iter().filter_map(|drive| shared.fleet.any(*drive)) {
-        drive.take_out();
-    }
-    checkpoint::run(shared, keeper, io, &checkpoint::Want { new_log: true, is_clean: false })?;
-    let mut config = shared.config.lock();
-    shared.write_config(io, &mut config, &mut failed);
-    drop(config);
-    shared.take_out(io, &failed)?;
-    Ok(true)
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::keep::retire::Waiting;
 use crate::omf::label::MemberState;
 use crate::pool::status::{DriveLatency, Status};
 
@@ -31,6 +32,8 @@ pub(crate) struct Facts {
     pub(crate) missing_grace: Duration,
     /// The names of volumes in the trash.
     pub(crate) trashed: Vec<String>,
+    /// Why drives are not emptied for now.
+    pub(crate) waiting: Option<Waiting>,
     /// In how much time everything is to be verified.
     pub(crate) scrub_within: Option<Duration>,
     /// The time, in seconds since 1970.
@@ -130,6 +133,23 @@ pub(crate) fn of(status: &Status, facts: &Facts) -> Vec<Alarm> {
         let text = "The write buffer has fewer copies than it should.".to_owned();
         let command = format!("esker pool add {pool} NEW-DEVICE");
         add("BUFFER_DEGRADED", text, "add a drive or a buffer device", command);
+    }
+    if let Some(Waiting { drives, excess }) = &facts.waiting {
+        let why = match excess {
+            0 => "cleaning makes no room on the others".to_owned(),
+            _ => format!("the others lack room for {excess} bytes of what is stored"),
+        };
+        let first = drives.first().map_or(0, |drive| drive.0);
+        let names = drives.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let text = format!("{names}: emptying waits, and it is used meanwhile: {why}.");
+        let action = format!(
+            "add a drive, or delete or discard as much, or let the drive stay: esker pool retire {pool} {first} --cancel"
+        );
+        let command = match facts.trashed.first() {
+            Some(name) => format!("esker volume delete {pool}/{name} --keep 0"),
+            None => format!("esker pool add {pool} NEW-DEVICE"),
+        };
+        add("RETIRE_WAITING", text, &action, command);
     }
     let percent = status.space.live.saturating_mul(100) / status.space.usable.max(1);
     let code = match percent {

@@ -9,7 +9,7 @@ use crate::config::{is_voter, write_all_copies};
 use crate::drive::{Drive, Io};
 use crate::engine::{Keeper, Shared};
 use crate::keep::checkpoint::{self, Want};
-use crate::keep::{output, verify};
+use crate::keep::{output, retire, verify};
 use crate::omf::label::{Member, MemberState, Role};
 use crate::pool::Pool;
 use crate::pool::create::{bytes_of, check_buffer, check_drive, check_free};
@@ -63,10 +63,49 @@ impl Pool {
         device: &Arc<dyn Device>,
         overwrite: bool,
     ) -> Result<DriveIndex, VolumeError> {
-        let role = self.role(old)?;
+        let role = self.check_replace(old, device, overwrite)?;
         let new = self.add(device, role, overwrite)?;
-        self.empty(old)?;
+        self.empty(old, false)?;
         Ok(new)
+    }
+
+    /// Whether a device can take the place of a drive: what [`Pool::replace`] refuses before it changes anything. Its role.
+    ///
+    /// # Errors
+    /// Those of [`Pool::check_add`]; there is no such drive; or what is stored does not fit without it.
+    pub fn check_replace(
+        &self,
+        old: DriveIndex,
+        device: &Arc<dyn Device>,
+        overwrite: bool,
+    ) -> Result<Role, VolumeError> {
+        let role = self.role(old)?;
+        self.check_add(device, role, overwrite)?;
+        self.check_room(old, Some(bytes_of(&**device)))?;
+        Ok(role)
+    }
+
+    /// Refuses to empty a drive that serves when what is stored does not fit the others, and one of so many bytes.
+    fn check_room(&self, drive: DriveIndex, coming: Option<u64>) -> Result<(), VolumeError> {
+        if !self.is_to_empty(drive) {
+            return Ok(());
+        }
+        let check = || retire::check(&self.shared, &self.shared.core.lock(), drive, coming);
+        if check().is_ok() {
+            return Ok(());
+        }
+        // Pending blocks may replace what is there, or compress.
+        match self.drain() {
+            Ok(()) | Err(VolumeError::NoSpace { .. }) => check(),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a drive serves, holds segments and is not being emptied.
+    fn is_to_empty(&self, drive: DriveIndex) -> bool {
+        let config = self.shared.config.lock();
+        let member = config.members.get(drive.index()).filter(|one| one.role == Role::Drive);
+        member.is_some_and(|one| one.state.is_active() && one.state != MemberState::Draining)
     }
 
     /// The role of a drive.
@@ -85,31 +124,81 @@ impl Pool {
     /// Whether a drive can be retired: what [`Pool::retire`] refuses before it changes anything.
     ///
     /// # Errors
-    /// There is no such drive, or too few would be left.
+    /// There is no such drive, too few would be left, or what is stored does not fit them.
     pub fn check_retire(&self, drive: DriveIndex) -> Result<(), VolumeError> {
-        self.role(drive)?;
-        let config = self.shared.config.lock();
-        if !config.members[drive.index()].state.is_active() {
-            return Ok(()); // it does not serve already
+        if self.role(drive)? == Role::Buffer || !self.is_to_empty(drive) {
+            return Ok(()); // it holds no segments, does not serve, or is being emptied already
         }
-        let voters = config.members.iter().filter(|member| is_voter(member)).count();
-        if voters <= usize::from(config.shape.parity) + 1 {
-            let why = format!(
-                "with {voters} drives and {} parities none can be retired; add one first",
-                config.shape.parity
-            );
-            return Err(VolumeError::Conflict(why));
+        {
+            let config = self.shared.config.lock();
+            // Those that are being emptied will not be there.
+            let stays =
+                |member: &&Member| is_voter(member) && member.state != MemberState::Draining;
+            let staying = config.members.iter().filter(stays).count();
+            if staying <= usize::from(config.shape.parity) + 1 {
+                let why = format!(
+                    "with {staying} drives and {} parities none can be retired; add one first",
+                    config.shape.parity
+                );
+                return Err(VolumeError::Conflict(why));
+            }
         }
-        Ok(())
+        self.check_room(drive, None)
     }
 
-    /// Moves all that a drive has to others, and retires it then.
+    /// Moves all that a drive has to others, and retires it then. Where room for it runs out meanwhile, the drive is used
+    /// until there is some again.
     ///
     /// # Errors
-    /// There is no such drive, too few would be left, or the pool's.
+    /// There is no such drive, too few would be left, what is stored does not fit them, or the pool's.
     pub fn retire(&self, drive: DriveIndex) -> Result<(), VolumeError> {
         self.check_retire(drive)?;
-        self.empty(drive)
+        self.empty(drive, true)
+    }
+
+    /// Whether a drive can stay that is being emptied: what [`Pool::cancel_retire`] refuses before it changes anything.
+    ///
+    /// # Errors
+    /// There is no such drive, it is retired already, or it is away.
+    pub fn check_cancel_retire(&self, drive: DriveIndex) -> Result<(), VolumeError> {
+        let config = self.shared.config.lock();
+        let missing =
+            || VolumeError::NotFound { what: "drive", name: drive.0.to_string(), hint: "" };
+        let member = config.members.get(drive.index()).ok_or_else(missing)?;
+        let why = match member.state {
+            MemberState::Retired => {
+                "is retired already, and others have what it had; give it a new place with `add`"
+            }
+            MemberState::Faulted | MemberState::Missing => {
+                "is away; take it in again with `rejoin`"
+            }
+            MemberState::Online | MemberState::Rejoining | MemberState::Draining => return Ok(()),
+        };
+        Err(VolumeError::Conflict(format!("{drive} {why}")))
+    }
+
+    /// Lets a drive stay that is being emptied. What was moved already stays where it is. What the drive has is verified,
+    /// as it may not have been when it was to leave. A drive that is not being emptied is left as it is.
+    ///
+    /// # Errors
+    /// There is no such drive, it is retired already, or it is away; or the pool's.
+    pub fn cancel_retire(&self, drive: DriveIndex) -> Result<(), VolumeError> {
+        let shared = &self.shared;
+        let mut keeper = shared.keeper.lock();
+        let mut io = shared.ios.take();
+        self.check_cancel_retire(drive)?;
+        let member = shared.config.lock().members[drive.index()].clone();
+        if member.state == MemberState::Draining {
+            let next = match member.role {
+                Role::Drive => MemberState::Rejoining,
+                Role::Buffer => MemberState::Online,
+            };
+            keeper.returned = None;
+            shared.set_states(&mut io, &[(drive, next)])?;
+            shared.core.lock().space.end_emptying(drive);
+            shared.ring();
+        }
+        Ok(())
     }
 
     /// Starts to read everything and to verify it.
@@ -118,8 +207,8 @@ impl Pool {
         self.shared.ring();
     }
 
-    /// Has what a drive has moved away, or rebuilt where it is not there.
-    fn empty(&self, index: DriveIndex) -> Result<(), VolumeError> {
+    /// Has what a drive has moved away, or rebuilt where it is not there; with `has_to_fit` only if the others have room.
+    fn empty(&self, index: DriveIndex, has_to_fit: bool) -> Result<(), VolumeError> {
         let shared = &self.shared;
         let mut keeper = shared.keeper.lock();
         let mut io = shared.ios.take();
@@ -138,8 +227,18 @@ impl Pool {
         if next == state {
             return Ok(());
         }
-        shared.set_states(&mut io, &[(index, next)])?;
-        shared.core.lock().space.stop_allocating(index);
+        {
+            // From here on nothing is admitted that the others have no room for.
+            let mut core = shared.core.lock();
+            if has_to_fit && self.is_to_empty(index) {
+                retire::check(shared, &core, index, None)?;
+            }
+            core.space.begin_emptying(index);
+        }
+        if let Err(error) = shared.set_states(&mut io, &[(index, next)]) {
+            shared.core.lock().space.end_emptying(index);
+            return Err(error);
+        }
         for class in Class::ALL {
             output::close(shared, &mut keeper, &mut io, class)?; // which may have a chunk there
         }
@@ -189,7 +288,7 @@ fn add(
     }
     shared.take_out(io, &failed)?;
     if role == Role::Drive && shared.fleet.get(index).is_some() {
-        shared.core.lock().space.add_drive(index, bytes_of(&**device), true);
+        shared.core.lock().space.add_drive(index, bytes_of(&**device));
     }
     // The new drive gets a checkpoint; and a log that is short, or should be on a buffer device, begins anew.
     let new_log =

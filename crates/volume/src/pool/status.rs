@@ -7,6 +7,7 @@ use esker_base::units::to_u64;
 
 use crate::engine::SpaceUse;
 use crate::keep::repair::Absent;
+use crate::keep::retire;
 use crate::omf::label::{MemberState, Role};
 use crate::pool::Pool;
 use crate::pool::alarms::{self, Alarm, Facts};
@@ -188,9 +189,9 @@ impl Pool {
                 finished: (scrub.finished > 0).then_some(scrub.finished),
             })
         };
-        let (began, bytes_done) = {
+        let (began, bytes_done, waiting) = {
             let keeper = shared.keeper.lock();
-            (keeper.rebuild.began, keeper.rebuild.bytes)
+            (keeper.rebuild.began, keeper.rebuild.bytes, retire::waiting(shared, &keeper))
         };
         let absent = Absent::now(shared);
         let log = shared.log.lock();
@@ -290,6 +291,7 @@ impl Pool {
             log_is_degraded: shared.log_is_degraded.load(Ordering::Acquire),
             missing_grace: shared.options.missing_grace,
             trashed,
+            waiting,
             scrub_within: shared.options.scrub_within,
             now_secs: shared.options.clock.unix_time().as_secs(),
         };

@@ -12,6 +12,7 @@ use crate::omf::label::Role;
 use crate::omf::leaf::Place;
 use crate::pool::Pool;
 use crate::pool::volumes::purge;
+use crate::space::{Lasting, Room};
 use crate::types::LEAF_BLOCKS;
 use crate::types::error::VolumeError;
 use crate::types::id::{DriveIndex, LineageId};
@@ -55,11 +56,11 @@ impl Pool {
             beyond_repair += u64::from(is_lost);
             to_move += if lost > 0 && !is_lost { row.live_bytes } else { 0 };
         }
-        let slots = core.space.all_slots();
-        let its = u64::from(role == Role::Drive) * core.space.slots_of(drive).1;
-        let space = shared.space_use(&core);
-        let left = slots.saturating_sub(its);
-        let usable = u128::from(space.usable) * u128::from(left) / u128::from(slots.max(1));
+        let left = core.space.slots_for(Lasting::Stay).into_iter();
+        let left = left.filter(|(one, _)| role != Role::Drive || *one != drive);
+        let left: Vec<u64> = left.map(|(_, slots)| slots).collect();
+        let (usable, _) = shared.usable_in(Room::of(&left, shared.fleet.layout.shape.width));
+        let live = core.space.live_blocks();
         let config = shared.config.lock();
         let voters: Vec<usize> =
             (0..config.members.len()).filter(|index| is_voter(&config.members[*index])).collect();
@@ -70,8 +71,8 @@ impl Pool {
             segments,
             beyond_repair,
             to_move,
-            usable: u64::try_from(usable).unwrap_or(u64::MAX),
-            live: space.live,
+            usable,
+            live,
             log_copies: log_members.iter().filter(|one| is_there(**one)).count(),
             opens: 2 * left > voters.len(),
         })

@@ -4,7 +4,7 @@ use esker_base::ErrorKind;
 use esker_device::{DeviceError, Occupant};
 use thiserror::Error;
 
-use crate::types::id::{Block, DriveUuid, PoolUuid};
+use crate::types::id::{Block, DriveIndex, DriveUuid, PoolUuid};
 
 /// Why the pool could not serve a request.
 #[derive(Clone, Debug, Error)]
@@ -137,6 +137,23 @@ pub enum VolumeError {
         /// The thing that did not fit.
         what: String,
     },
+    /// A drive cannot be taken out: what is stored does not fit the others.
+    #[error(
+        "pool '{pool}': {drive} cannot be taken out: volumes hold {stored} bytes as they are stored, and the drives that would be left \
+         have room for {room}, with parities, the spare and what is kept for cleaning counted off; {cure}"
+    )]
+    NoRoomElsewhere {
+        /// The pool's name.
+        pool: String,
+        /// The drive.
+        drive: DriveIndex,
+        /// Bytes of blocks, as they are stored.
+        stored: u64,
+        /// Bytes of blocks that the other drives can hold.
+        room: u64,
+        /// The size of the drive to add, and how much to delete.
+        cure: String,
+    },
     /// The thing named exists already.
     #[error("{what} '{name}' exists already; choose another name")]
     Exists {
@@ -190,7 +207,7 @@ impl VolumeError {
             | VolumeError::DrivesMissing { .. }
             | VolumeError::BufferLost { .. } => ErrorKind::NotFound,
             VolumeError::Damaged { .. } | VolumeError::Lost { .. } => ErrorKind::Corrupt,
-            VolumeError::NoSpace { .. } => ErrorKind::NoSpace,
+            VolumeError::NoSpace { .. } | VolumeError::NoRoomElsewhere { .. } => ErrorKind::NoSpace,
             VolumeError::Conflict(_) => ErrorKind::Conflict,
             VolumeError::Stopped { .. } | VolumeError::Closed(_) => ErrorKind::Closed,
             VolumeError::Thread(_) => ErrorKind::Retry,

@@ -19,11 +19,13 @@ pub(super) fn routes() -> Vec<Route> {
     let replace = ("POST", "/v1/drives/{drive}/replace");
     let rejoin = ("POST", "/v1/drives/{drive}/rejoin");
     let retire = ("POST", "/v1/drives/{drive}/retire");
+    let cancel = ("DELETE", "/v1/drives/{drive}/retire");
     vec![
         Route::change(add, "addDrive", "Add a drive or a buffer device", self::add),
         Route::change(replace, "replaceDrive", "Put a device in a drive's place", self::replace),
         Route::change(rejoin, "rejoinDrive", "Take a drive in again that was away", self::rejoin),
         Route::change(retire, "retireDrive", "Move all that a drive has to others", self::retire),
+        Route::change(cancel, "cancelRetire", "Let a drive stay that is being emptied", keep),
         Route::change(("POST", "/v1/scrub"), "scrub", "Read everything and verify it", scrub),
     ]
 }
@@ -91,10 +93,10 @@ fn replace(
     {
         return Ok(emptied(served, old, DriveView { drive: index.0, device: Some(asked.device) }));
     }
-    let role = pool.role(old)?;
+    pool.role(old)?;
     let device = open(served, &spec)?;
     if asked.dry_run {
-        pool.check_add(&device, role, asked.overwrite)?;
+        pool.check_replace(old, &device, asked.overwrite)?;
         return Ok(Would(format!("put {} in the place of {old}", asked.device)));
     }
     let index = pool.replace(old, &device, asked.overwrite)?;
@@ -186,6 +188,17 @@ fn retire(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<Dr
         pool.retire(drive)?;
     }
     Ok(emptied(served, drive, DriveView { drive: drive.0, device: None }))
+}
+
+fn keep(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<DriveView>, Refusal> {
+    let pool = &served.pool;
+    let drive = index(call.name(0))?;
+    if asked.dry_run {
+        pool.check_cancel_retire(drive)?;
+        return Ok(Would(format!("let {drive} stay")));
+    }
+    pool.cancel_retire(drive)?;
+    Ok(Did(DriveView { drive: drive.0, device: None }, Goal::Reached))
 }
 
 fn scrub(served: &Served, _: &Call<'_>, asked: Nothing) -> Result<Outcome<ScrubStarted>, Refusal> {
