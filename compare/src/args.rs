@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Make one report of the figures of earlier runs
     Report(ReportArgs),
+    /// One engine on a new directory, phase by phase as lines of standard input ask for them
+    Phases(PhasesArgs),
     /// One engine, one round; reads its job from standard input
     #[command(hide = true)]
     Child,
@@ -132,6 +134,34 @@ pub(crate) struct ReportArgs {
     /// Write the report to this file
     #[arg(long)]
     pub(crate) html: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PhasesArgs {
+    /// The engine
+    #[arg(long, value_enum, default_value = "blobdb")]
+    pub(crate) engine: Engine,
+    /// The directory for the database, which is made
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Records to load
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
+    pub(crate) records: u64,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) value_bytes: u32,
+    /// Memory by which caches and memtables are sized; the program that starts this enforces it
+    #[arg(long, value_parser = parse_bytes)]
+    pub(crate) memory: u64,
+    /// Where the logs of RocksDB and fjall are when a write returns
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) peers_log: PeersLog,
+    /// Client threads
+    #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..=4_096))]
+    pub(crate) threads: usize,
+    /// The seed of all random choices
+    #[arg(long, default_value_t = 42)]
+    pub(crate) seed: u64,
 }
 
 /// A limit in bytes, or none.

@@ -97,9 +97,14 @@ impl PeersLog {
     }
 }
 
+/// Waits until an engine is at rest.
+pub(crate) type Settle = Box<dyn Fn() -> Result<(), BoxError>>;
+
 /// An open database, and how it was opened.
 pub(crate) struct Opened {
     pub(crate) store: Box<dyn Store>,
+    /// Waits until maintenance has nothing left to do, where the engine can be asked for that.
+    pub(crate) settle: Option<Settle>,
     /// The version and every setting that is not the engine's default.
     pub(crate) description: String,
 }

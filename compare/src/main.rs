@@ -6,6 +6,7 @@
 //! | `args` | the command line |
 //! | `conduct` | the rounds: one process for each engine and round, caches dropped between them |
 //! | `child` | that process: load, settling, workloads |
+//! | `phases` | one engine, phase by phase as another program asks for them |
 //! | `engine` | the engines, each behind the laboratory's [`esker_bench::Store`] |
 //! | `scratch`, `outputs` | where databases are made, and where figures go |
 //! | `stop` | the signals that end a run |
@@ -26,6 +27,7 @@ mod failure;
 mod machine;
 mod optimum;
 mod outputs;
+mod phases;
 mod process;
 mod render;
 mod scratch;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => args.without_repeats().and_then(|args| conduct::run(args.smoked())),
         Command::Report(args) => conduct::report(&args),
+        Command::Phases(args) => phases::run(&args),
         Command::Child => child::run(),
     };
     match outcome {

@@ -121,12 +121,14 @@ fn charts(comparison: &Comparison) -> Vec<Chart> {
         });
         let lines: Vec<(&str, Vec<(f64, f64)>)> = lines.collect();
         // Engines tick at times of their own: each line has gaps where the others have points.
-        let mut at: Vec<f64> = lines.iter().flat_map(|(_, points)| points.iter().map(|p| p.0)).collect();
+        let mut at: Vec<f64> =
+            lines.iter().flat_map(|(_, points)| points.iter().map(|p| p.0)).collect();
         at.sort_by(f64::total_cmp);
         at.dedup();
         let drawn = lines.into_iter().map(|(name, points)| {
             let mut rest = points.into_iter().peekable();
-            let values = at.iter().map(|at| rest.next_if(|point| point.0 == *at).map(|point| point.1));
+            let values =
+                at.iter().map(|at| rest.next_if(|point| point.0 == *at).map(|point| point.1));
             Line::slope(name, values.collect())
         });
         let drawn: Vec<Line> = drawn.collect();

@@ -168,8 +168,8 @@ pub(crate) enum Event {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::series;
     use crate::engine::PeersLog;
+    use crate::series;
     use esker_bench::result::{Latency, OperationResult, Point, Series, Settings};
     use esker_bench::{OperationKind, Unit};
 

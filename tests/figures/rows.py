@@ -530,6 +530,22 @@ def hse(_, out):
             for name in arms["staged"]]
 
 
+def hse_rocksdb(_, out):
+    """Esker over RocksDB, without staging and with: throughput and tails where drives decided, bytes written."""
+    report = json.loads(out.read_text())
+    arms = {}
+    for one in report["beside"]:
+        arms.setdefault(one["workload"], {})[one["arm"]] = one
+
+    def both(name, figure):
+        pair = [arms[name][arm] for arm in ("capacity", "staged")]
+        is_said = [figure == "written" or one["is_comparable"] for one in pair]
+        said = [f"{one[figure]:.2f}" if is_it else "–" for one, is_it in zip(pair, is_said) if one[figure] is not None]
+        return ", ".join(said)
+
+    return [[name, *(both(name, figure) for figure in ("throughput", "read_p999", "written"))] for name in arms]
+
+
 def plan_years(years):
     """A life in words, as the table of a plan has it."""
     if years is None:

@@ -26,7 +26,7 @@ pub(super) fn create(dir: &Path, setting: &Setting) -> Result<Opened, BoxError> 
         env!("ESKER_COMMIT"),
         sized("memory_bytes", memory_bytes),
     );
-    Ok(Opened { store: Box::new(Esker { db, kvs }), description })
+    Ok(Opened { store: Box::new(Esker { db, kvs }), settle: None, description })
 }
 
 impl Store for Esker {

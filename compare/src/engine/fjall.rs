@@ -71,7 +71,7 @@ pub(super) fn create(dir: &Path, setting: &Setting, values: Values) -> Result<Op
             Some(LogSyncs::start(move || Ok(db.persist(PersistMode::SyncData)?))?)
         }
     };
-    Ok(Opened { store: Box::new(Fjall { log, keyspace, db }), description })
+    Ok(Opened { store: Box::new(Fjall { log, keyspace, db }), settle: None, description })
 }
 
 impl Store for Fjall {

@@ -43,7 +43,7 @@ pub(super) fn create(dir: &Path, setting: &Setting) -> Result<Opened, BoxError> 
         databases.create_database(transaction, None).map(CommitOrAbort::<_, ()>::Commit)
     })?;
     let records = created.unwrap_commit();
-    Ok(Opened { store: Box::new(Lmdb { env, records }), description })
+    Ok(Opened { store: Box::new(Lmdb { env, records }), settle: None, description })
 }
 
 impl Store for Lmdb {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use esker_base::units::to_usize;
 use esker_bench::{BoxError, Session, Store};
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Options, ReadOptions, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, Options, ReadOptions, WaitForCompactOptions,
+    WriteOptions,
 };
 
 use super::log::LogSyncs;
-use super::{Opened, PeersLog, Setting, sized, version_of};
+use super::{Opened, PeersLog, Setting, Settle, sized, version_of};
 
 /// How RocksDB is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +105,11 @@ pub(super) fn create(dir: &Path, setting: &Setting, variant: Variant) -> Result<
             Some(LogSyncs::start(move || Ok(db.flush_wal(true)?))?)
         }
     };
+    let at_rest = Arc::clone(&db);
+    let settle: Settle =
+        Box::new(move || Ok(at_rest.wait_for_compact(&WaitForCompactOptions::default())?));
     let store = Rocks { log, db, write: WriteOptions::default() };
-    Ok(Opened { store: Box::new(store), description })
+    Ok(Opened { store: Box::new(store), settle: Some(settle), description })
 }
 
 impl Store for Rocks {

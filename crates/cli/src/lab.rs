@@ -4,10 +4,12 @@ mod all;
 mod bounds;
 mod cleaner;
 mod experiment;
+mod groups;
 mod hse;
 mod installed;
 mod plan;
 mod pooled;
+mod programs;
 mod side;
 
 use std::ops::ControlFlow;

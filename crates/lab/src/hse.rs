@@ -1,6 +1,7 @@
 //! Worth of a fast staging drive in front of cheap flash to the engine: Micron's study of HSE, scaled down.
 //!
-//! Two arms have the same records, memory, threads and capacity drives; one of them has a staging drive, too. Drives
+//! Two arms have the same records, memory, threads and capacity drives; one of them has a staging drive, too. A third
+//! is RocksDB with a file system on these drives, where it is asked for. Drives
 //! and engine run on one clock that is slower than real time, so that two processors stand for many: every rate and
 //! latency is in the time of that clock, as if the drives were as fast as published.
 //!
@@ -8,21 +9,28 @@
 //! | --- | --- |
 //! | [`machine`] | [`Machine`]: opens the drives of an arm, and knows the processors |
 //! | [`phase`] | the load or a workload on an arm, and the traffic of its drives meanwhile |
-//! | `arm` | all phases of an arm, on new drives |
+//! | `arm` | all phases of an arm of the engine, on new drives |
+//! | `peer` | the same of RocksDB, which runs in real time |
+//! | `round` | all rounds, and a run of any arm |
 //! | `calibrate` | how much slower the clock has to be |
 //! | `published` | the figures of the source |
 //! | `verdict` | its figures and the goals beside these |
+//! | `beside` | the engine's figures over RocksDB's |
 //! | [`report`], `table`, `html` | [`HseReport`], as text, JSON and a page |
 //!
-//! Imports run downward: `html` and `table`, `report`, `verdict`, `arm` and `calibrate`, `phase`, `machine`.
+//! Imports run downward: `html` and `table`, `report`, `verdict` and `beside`, `calibrate`, `round`, `peer`, `arm`,
+//! `phase`, `machine`.
 
 mod arm;
+mod beside;
 mod calibrate;
 mod html;
 pub mod machine;
+mod peer;
 pub mod phase;
 mod published;
 pub mod report;
+mod round;
 mod table;
 mod verdict;
 
@@ -35,7 +43,7 @@ use esker_base::units::human_bytes;
 
 use crate::LabError;
 pub use crate::steps::Progress;
-pub use machine::{Arm, Drive, Machine, Opened, Processors, Rates};
+pub use machine::{Arm, Drive, Machine, Opened, Peer, PeerSetup, Processors, Rates};
 pub use report::HseReport;
 
 /// How many times the memory the data is: 2 TB and 256 GB in the source.
@@ -68,6 +76,8 @@ pub struct HseOptions {
     pub dilation: Option<u32>,
     /// Whether short scans are run, too, which the source left out.
     pub has_scans: bool,
+    /// Whether RocksDB is run on the capacity drives, too.
+    pub has_rocksdb: bool,
     /// The seed of all random choices.
     pub seed: u64,
 }
@@ -81,12 +91,19 @@ impl Default for HseOptions {
             rounds: 3,
             dilation: None,
             has_scans: true,
+            has_rocksdb: false,
             seed: 1,
         }
     }
 }
 
 impl HseOptions {
+    /// The arms that are run, in the order of the first round.
+    #[must_use]
+    pub fn arms(&self) -> &'static [Arm] {
+        if self.has_rocksdb { &Arm::ALL } else { &Arm::ESKER }
+    }
+
     /// Bytes of all values.
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
@@ -152,14 +169,8 @@ pub fn run(
         Some(factor) => calibrate::Calibration::given(factor),
         None => calibrate::calibrate(options, machine, &mut follow)?,
     };
-    let mut arms = Vec::new();
-    for round in 0..options.rounds {
-        let order = if round % 2 == 0 { Arm::ALL } else { [Arm::ALL[1], Arm::ALL[0]] };
-        for arm in order {
-            let plan = arm::Plan { options, arm, round, dilation: calibration.dilation };
-            let run = arm::measure(&plan, arms.len(), machine, &mut follow)?;
-            arms.push(run);
-        }
-    }
-    Ok(HseReport::new(options, machine.is_real(), calibration, arms))
+    let (arms, skipped) = round::all(options, calibration.dilation, machine, &mut follow)?;
+    let mut report = HseReport::new(options, machine.is_real(), calibration, arms);
+    report.skipped = skipped;
+    Ok(report)
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use esker_stack::Spec;
 
 use super::experiment::ExperimentArgs;
@@ -287,11 +287,24 @@ pub(crate) struct HostSsdArgs {
     pub(crate) python: PathBuf,
 }
 
+/// How RocksDB is used, by the names of `bench-compare`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RocksdbAs {
+    /// Values in blob files, through the page cache
+    #[default]
+    Blobdb,
+    /// Values in the tree, through the page cache
+    Rocksdb,
+    /// Values in the tree, with direct I/O
+    RocksdbDirect,
+}
+
 /// `esker lab hse`
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
         esker lab hse\n  \
         esker lab hse --quick --json hse.json\n  \
+        esker lab hse --rocksdb compare/target/release/bench-compare\n  \
         esker lab hse --records 100M --erase --staging /dev/nvme0n1 \\\n    \
         --capacity /dev/nvme1n1 --capacity /dev/nvme2n1")]
 pub(crate) struct HseArgs {
@@ -325,6 +338,13 @@ pub(crate) struct HseArgs {
     /// Agree that what is on these drives is lost
     #[arg(long, requires = "capacity")]
     pub(crate) erase: bool,
+    /// Run RocksDB on the modelled capacity drives, too, with a file system (needs root): the
+    /// program bench-compare, which compare/run builds
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "capacity")]
+    pub(crate) rocksdb: Option<PathBuf>,
+    /// How RocksDB keeps values and reads files
+    #[arg(long, value_name = "WAY", value_enum, default_value_t, requires = "rocksdb")]
+    pub(crate) rocksdb_as: RocksdbAs,
     #[command(flatten)]
     pub(crate) every: ExperimentArgs,
 }

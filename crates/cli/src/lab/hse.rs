@@ -1,5 +1,7 @@
 //! `esker lab hse`: opens the drives of the study, and tells of its processors.
 
+mod rocksdb;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -9,9 +11,12 @@ use esker_bench::Sample;
 use esker_device::{Create, Device, MemoryDevice};
 use esker_kv::MediaClass;
 use esker_lab::LabError;
-use esker_lab::hse::{self, Arm, Drive, HseOptions, Machine, Opened, Processors, Progress, Rates};
+use esker_lab::hse::{
+    self, Arm, Drive, HseOptions, Machine, Opened, Peer, PeerSetup, Processors, Progress, Rates,
+};
 use esker_stack::{Opened as OpenedDevice, Spec, Stack, Time};
 
+use self::rocksdb::Rocksdb;
 use super::experiment::Experiment;
 use crate::args::HseArgs;
 use crate::failure::{Failure, Result};
@@ -30,26 +35,44 @@ const QUICK: u64 = 4;
 pub(crate) fn run(args: &HseArgs) -> Result {
     let experiment = Experiment::start("hse", &args.every)?;
     let operations = args.operations.unwrap_or(args.records);
-    let options = HseOptions {
+    let mut options = HseOptions {
         records: args.records,
         operations: if args.quick { operations / QUICK } else { operations },
         threads: args.threads,
         rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 3 }),
         dilation: args.dilation,
         has_scans: !args.no_scans,
+        has_rocksdb: false,
         seed: args.every.seed,
     };
     if !args.capacity.is_empty() && !args.erase {
         let why = "what is on the drives is lost; add --erase to agree";
         return Err(Failure::usage(why));
     }
-    let mut drives = Drives { args, options: options.clone() };
+    options.check().map_err(failed)?;
+    let (mut rocksdb, mut skipped) = (None, Vec::new());
+    if let Some(program) = &args.rocksdb {
+        skipped = rocksdb::missing(program);
+        if skipped.is_empty() {
+            rocksdb = Some(Rocksdb::new(args, program).map_err(failed)?);
+            options.has_rocksdb = true;
+        }
+    }
+    for why in &mut skipped {
+        why.insert_str(0, "RocksDB: ");
+        eprintln!("esker: SKIPPED {why}");
+    }
+    let mut drives = Drives { args, options: options.clone(), rocksdb };
     let follow = |progress: &Progress<'_>| {
         experiment.step(progress.done, progress.count, progress.run);
         ControlFlow::Continue(())
     };
-    let mut report = hse::run(&options, &mut drives, follow)
-        .map_err(|error| Failure::new(error.kind(), &error))?;
+    let found = hse::run(&options, &mut drives, follow);
+    let has_failed = found.as_ref().map_or(true, |report| !report.skipped.is_empty());
+    let ended = drives.rocksdb.take().map_or(Ok(()), |rocksdb| rocksdb.end(has_failed));
+    let mut report = found.map_err(failed)?;
+    ended?;
+    report.skipped.extend(skipped);
     report.environment = host::environment();
     report.command = host::command_line();
     experiment.finish(&report.table(), &report.json(), Some(&report.page()))
@@ -59,6 +82,7 @@ pub(crate) fn run(args: &HseArgs) -> Result {
 struct Drives<'a> {
     args: &'a HseArgs,
     options: HseOptions,
+    rocksdb: Option<Rocksdb>,
 }
 
 impl Drives<'_> {
@@ -118,6 +142,11 @@ impl Machine for Drives<'_> {
         Ok(Opened { clock, manifest: self.manifest(&stack, time)?, drives, remarks })
     }
 
+    fn start_peer(&mut self, setup: &PeerSetup<'_>) -> Result<Box<dyn Peer>, LabError> {
+        let rocksdb = self.rocksdb.as_mut();
+        rocksdb.ok_or_else(|| LabError::Invalid("RocksDB is not there".to_owned()))?.start(setup)
+    }
+
     fn is_real(&self) -> bool {
         !self.args.capacity.is_empty()
     }
@@ -130,6 +159,10 @@ impl Machine for Drives<'_> {
     fn samples(&self) -> fn() -> Vec<Sample> {
         host::samples
     }
+}
+
+fn failed(error: LabError) -> Failure {
+    Failure::new(error.kind(), error)
 }
 
 fn model(profile: &str, bytes: u64, more: &str) -> Spec {

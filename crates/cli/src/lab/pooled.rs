@@ -2,8 +2,6 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `programs` | programs that run beside this one, their logs and their end |
-//! | `groups` | memory cgroups, and a process that clears away remains |
 //! | `jars` | the Java programs, which Maven builds |
 //! | `storage` | drives, pools, attached devices, file systems |
 //! | `node` | nodes of Cassandra |
@@ -13,12 +11,10 @@
 //! | `survive` | a node killed and a drive failed under load |
 
 mod client;
-mod groups;
 mod jars;
 mod machine;
 mod meters;
 mod node;
-mod programs;
 mod storage;
 mod survive;
 

@@ -1,4 +1,4 @@
-//! All phases of an arm, on new drives.
+//! All phases of an arm of the engine, on new drives.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::machine::{Arm, Drive, Machine, Opened};
 use super::phase::{Phase, Running};
-use super::{Follow, HseOptions, Progress, VALUE_BYTES};
+use super::{HseOptions, VALUE_BYTES};
 use crate::LabError;
 use crate::store::KvStore;
 
@@ -57,35 +57,20 @@ pub(super) fn workloads(options: &HseOptions) -> Vec<Workload> {
     all
 }
 
+/// Follows a run: gets what goes on and the number of the phase, and may end it.
+pub(super) type Told<'a> = dyn FnMut(&str, usize) -> ControlFlow<()> + 'a;
+
 /// A scan reads some fifty records.
-fn operations(options: &HseOptions, workload: &Workload) -> u64 {
+pub(super) fn operations(options: &HseOptions, workload: &Workload) -> u64 {
     if workload.scan > 0.0 { options.operations / SCANS } else { options.operations }
 }
 
-/// Loads new drives, and runs all workloads on them, after so many arms that are through.
-pub(super) fn measure(
-    plan: &Plan<'_>,
-    done: usize,
-    machine: &mut dyn Machine,
-    follow: &mut Follow<'_>,
-) -> Result<ArmRun, LabError> {
-    let workloads = workloads(plan.options);
-    let phases = workloads.len() + 1;
-    let (arm, round) = (plan.arm, plan.round + 1);
-    let before = done * phases;
-    let count = plan.options.rounds as usize * 2 * phases;
-    let mut tell = |text: &str, done: usize| {
-        follow(&Progress { run: &format!("round {round}, {arm}: {text}"), done, count })
-    };
-    run(plan, machine, &workloads, &mut |text, phase| tell(text, before + phase))
-}
-
-/// The same with the workloads that are given; `follow` gets the number of the phase.
+/// Loads new drives, and runs the workloads that are given; `follow` gets the number of the phase.
 pub(super) fn run(
     plan: &Plan<'_>,
     machine: &mut dyn Machine,
     workloads: &[Workload],
-    follow: &mut dyn FnMut(&str, usize) -> ControlFlow<()>,
+    follow: &mut Told<'_>,
 ) -> Result<ArmRun, LabError> {
     let options = plan.options;
     let opened = machine.open(plan.arm, plan.dilation)?;
@@ -118,17 +103,22 @@ pub(super) fn run(
     Ok(ArmRun { arm: plan.arm, round: plan.round, phases, remarks })
 }
 
+/// The capacity drives, striped.
+pub(super) fn stripe(opened: &Opened) -> Result<Arc<dyn Device>, LabError> {
+    Ok(Arc::new(Stripe::new("capacity", devices(opened, MediaClass::Capacity), CHUNK)?))
+}
+
+fn devices(opened: &Opened, class: MediaClass) -> Vec<Arc<dyn Device>> {
+    let drives = opened.drives.iter().filter(|one: &&Drive| one.class == class);
+    drives.map(|one| one.device.clone()).collect()
+}
+
 /// A new database on an arm's drives.
 fn store(opened: &Opened, memory_bytes: u64, machine: &dyn Machine) -> Result<KvStore, LabError> {
-    let of = |class: MediaClass| {
-        let drives = opened.drives.iter().filter(move |one| one.class == class);
-        drives.map(|one: &Drive| one.device.clone()).collect::<Vec<Arc<dyn Device>>>()
-    };
-    let stripe = Stripe::new("capacity", of(MediaClass::Capacity), CHUNK)?;
     let devices = Devices {
         manifest: opened.manifest.clone(),
-        capacity: Arc::new(stripe),
-        staging: of(MediaClass::Staging).into_iter().next(),
+        capacity: stripe(opened)?,
+        staging: devices(opened, MediaClass::Staging).into_iter().next(),
     };
     let options = Options { memory_bytes, clock: opened.clock.clone(), ..Options::default() };
     let db = Kvdb::create_on(devices, options)?;

@@ -1,14 +1,14 @@
 //! How much slower than real time the clock has to be, so that drives decide and not the processors.
 //!
-//! A small study runs on a clock that becomes slower until no workload of either arm keeps the processors busier than
+//! A small study runs on a clock that becomes slower until no workload of any arm keeps the processors busier than
 //! [`ENOUGH`]. Nothing but the processors is looked at: no figure of the study can be tuned by it.
 
 use esker_bench::Workload;
 use serde::Serialize;
 
-use super::arm::{self, Plan};
-use super::machine::{Arm, Machine};
-use super::{Follow, HseOptions, Progress};
+use super::arm::Plan;
+use super::machine::Machine;
+use super::{Follow, HseOptions, Progress, round};
 use crate::LabError;
 
 /// The first try.
@@ -50,14 +50,14 @@ pub(super) fn calibrate(
     let mut found = Calibration::given(FIRST);
     for number in 0..TRIES {
         let mut busiest: f64 = 0.0;
-        for arm in Arm::ALL {
+        for &arm in options.arms() {
             let plan = Plan { options: &small, arm, round: 0, dilation: found.dilation };
             let factor = found.dilation;
             let mut tell = |text: &str, _: usize| {
                 let run = format!("calibration, {factor} times slower, {arm}: {text}");
                 follow(&Progress { run: &run, done: number, count: TRIES })
             };
-            let run = arm::run(&plan, machine, &[Workload::a(), Workload::c()], &mut tell)?;
+            let run = round::run(&plan, machine, &[Workload::a(), Workload::c()], &mut tell)?;
             // So small a load fits into the drives' write buffers: the processors decide it on any clock.
             let shares = run.phases.iter().skip(1).filter_map(|phase| phase.processors);
             busiest = shares.fold(busiest, f64::max);

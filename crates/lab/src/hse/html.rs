@@ -6,10 +6,10 @@ use esker_report::{
 };
 
 use super::machine::Arm;
-use super::phase::Phase;
+use super::phase::{Phase, StreamBytes};
 use super::published;
 use super::report::{HseReport, Verdict};
-use super::table::{BYTES, LATENCIES, RATES, STREAMS};
+use super::table::{BESIDE, BYTES, LATENCIES, RATES, STREAMS};
 use super::verdict::{Pair, rate};
 use crate::Outcome;
 
@@ -22,14 +22,14 @@ impl HseReport {
                       records, memory and rates scaled down together."
             .to_owned();
         page.verdicts = self.verdicts.iter().map(shown).collect();
-        let sections = [
-            self.gain_section(),
+        page.sections = vec![self.gain_section()];
+        page.sections.extend(self.beside_section());
+        page.sections.extend([
             self.tail_section(),
             self.byte_section(),
             self.decider_section(),
             self.course_section(),
-        ];
-        page.sections = sections.to_vec();
+        ]);
         let pairs = self.assumptions.iter().map(|one| (one.name.clone(), one.value.clone()));
         page.assumptions = pairs.collect();
         page.environment = self.environment.clone();
@@ -61,6 +61,42 @@ impl HseReport {
         section
     }
 
+    /// The engine over RocksDB, or why that is not there; none where it was not asked for.
+    fn beside_section(&self) -> Option<Section> {
+        let mut section = Section::new("Beside RocksDB");
+        section.list(self.skipped.iter().map(|why| format!("SKIPPED {why}")));
+        let Some(description) = self.peer() else {
+            return (!self.skipped.is_empty()).then_some(section);
+        };
+        let mut rows: Vec<DotRow> = Vec::new();
+        for one in &self.beside {
+            let series = usize::from(one.arm == Arm::Staged);
+            let mut dot = Dot::new(series, one.throughput);
+            if !one.is_comparable {
+                "processors decided".clone_into(&mut dot.remark);
+            }
+            match rows.last_mut().filter(|row| row.name == one.workload) {
+                Some(row) => row.dots.push(dot),
+                None => rows.push(DotRow { name: one.workload.clone(), dots: vec![dot] }),
+            }
+        }
+        let said = |arm| {
+            let each = self.beside.iter().filter(|one| one.arm == arm && one.is_comparable);
+            let each = each.map(|one| format!("{} {:.2}", one.workload, one.throughput));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        let title = format!("Throughput with staging over RocksDB's: {}", said(Arm::Staged));
+        let axis = Axis::linear("throughput over RocksDB's", Unit::Factor);
+        let series = Arm::ESKER.map(|arm| arm.to_string());
+        section.add(
+            Chart::new(title, Dots::new(axis, series, rows))
+                .note("RocksDB has the capacity drives with a file system, and no staging drive."),
+        );
+        section.add(table(BESIDE, self.beside_rows(), &[0, 1, 5]));
+        section.text(format!("RocksDB {description}"));
+        Some(section)
+    }
+
     fn tail_section(&self) -> Section {
         let mut section = Section::new("Latency");
         let rounds = self.first_rounds();
@@ -79,15 +115,14 @@ impl HseReport {
         section
     }
 
-    /// Chart with a bar for each workload and arm, of the bytes that each stream wrote to each
-    /// class.
+    /// Chart with a bar for each workload and arm, of the bytes that streams wrote to each class.
     fn byte_chart(&self) -> Option<Chart> {
         let rounds = self.first_rounds();
         let all = || rounds.iter().flat_map(|(name, arms)| arms.iter().map(move |arm| (name, arm)));
         let mut parts: Vec<String> = Vec::new();
         for (_, (_, phase)) in all() {
             for one in phase.streams.iter().filter(|one| one.written_bytes > 0) {
-                let part = format!("{}, {}", one.class, one.stream);
+                let part = part(one);
                 if !parts.contains(&part) {
                     parts.push(part);
                 }
@@ -95,10 +130,7 @@ impl HseReport {
         }
         #[allow(clippy::cast_precision_loss)] // bytes for a chart
         let value = |phase: &Phase, part: &String| {
-            let ours = phase
-                .streams
-                .iter()
-                .filter(|one| format!("{}, {}", one.class, one.stream) == *part);
+            let ours = phase.streams.iter().filter(|one| self::part(one) == *part);
             ours.map(|one| one.written_bytes as f64).sum::<f64>()
         };
         let bars: Vec<(String, Vec<f64>)> = all()
@@ -110,12 +142,14 @@ impl HseReport {
         let (_, load) = rounds.first()?;
         let capacity: Vec<String> = load
             .iter()
-            .filter_map(|(_, phase)| phase.per_user_byte(esker_kv::MediaClass::Capacity))
-            .map(|ratio| format!("{ratio:.2}"))
+            .filter_map(|(arm, phase)| {
+                let ratio = phase.per_user_byte(esker_kv::MediaClass::Capacity)?;
+                Some(format!("{ratio:.2} {arm}"))
+            })
             .collect();
         let title = format!(
-            "In the load capacity is written {} bytes for each of the user's",
-            capacity.join(" and ")
+            "Bytes that the load writes to capacity for each of the user's: {}",
+            capacity.join(", ")
         );
         let axis = Axis::linear("written", Unit::Bytes);
         Some(Chart::new(title, Bars { axis, parts, bars }))
@@ -128,7 +162,8 @@ impl HseReport {
              Where neither was, the engine or its clients waited: for what, the list says.",
         );
         for (workload, phases) in self.first_rounds() {
-            let held = phases.iter().map(|(arm, phase)| {
+            let held = phases.iter().filter(|(_, phase)| !phase.held_s.is_empty());
+            let held = held.map(|(arm, phase)| {
                 let causes: Vec<String> =
                     phase.held_s.iter().map(|(cause, s)| format!("{cause} {s:.1} s")).collect();
                 format!("{workload}, {arm}: {}; all clients together", causes.join(", "))
@@ -158,6 +193,12 @@ impl HseReport {
         );
         section
     }
+}
+
+/// The part of a bar that a stream is in: there are six colours, so keys of all ages are one.
+fn part(one: &StreamBytes) -> String {
+    let stream = if one.stream.ends_with(" keys") { "keys" } else { &one.stream };
+    format!("{}, {stream}", one.class)
 }
 
 fn shown(verdict: &Verdict) -> Shown {

@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use esker_base::Clock;
+use esker_bench::{RunResult, Workload};
 use esker_device::{Device, DeviceStats};
 use esker_flash::Ssd;
 use esker_flash::profile::{Figure, Profile};
 use esker_kv::MediaClass;
 use serde::Serialize;
 
+use super::HseOptions;
 use crate::LabError;
 
 /// Arms that are compared.
@@ -20,11 +22,15 @@ pub enum Arm {
     Capacity,
     /// The same, and a staging drive.
     Staged,
+    /// RocksDB on the capacity drives, with a file system over them.
+    Rocksdb,
 }
 
 impl Arm {
-    /// Both, the one that is compared with first.
-    pub const ALL: [Arm; 2] = [Arm::Capacity, Arm::Staged];
+    /// Those of the engine, the one that is compared with first.
+    pub const ESKER: [Arm; 2] = [Arm::Capacity, Arm::Staged];
+    /// All that there can be.
+    pub const ALL: [Arm; 3] = [Arm::Capacity, Arm::Staged, Arm::Rocksdb];
 }
 
 impl fmt::Display for Arm {
@@ -32,6 +38,7 @@ impl fmt::Display for Arm {
         f.write_str(match self {
             Arm::Capacity => "capacity alone",
             Arm::Staged => "with staging",
+            Arm::Rocksdb => "RocksDB",
         })
     }
 }
@@ -122,6 +129,49 @@ impl Processors {
     }
 }
 
+/// RocksDB while it runs, in a program of its own and in real time.
+pub trait Peer {
+    /// Version and settings.
+    fn description(&self) -> String;
+
+    /// Loads all records.
+    ///
+    /// # Errors
+    /// When the program fails.
+    fn load(&mut self) -> Result<RunResult, LabError>;
+
+    /// Runs so many operations of a workload.
+    ///
+    /// # Errors
+    /// When the program fails.
+    fn run(&mut self, workload: &Workload, operations: u64) -> Result<RunResult, LabError>;
+
+    /// Waits until maintenance has nothing left to do, and all that was written is on the drives.
+    ///
+    /// # Errors
+    /// When the program or the file system fails.
+    fn settle(&mut self) -> Result<(), LabError>;
+
+    /// How long the block device has had requests under way, in nanoseconds of real time.
+    fn busy_ns(&self) -> Option<u64>;
+
+    /// Ends the program, and takes the file system off the drives.
+    ///
+    /// # Errors
+    /// When one of them does not end in order.
+    fn close(self: Box<Self>) -> Result<(), LabError>;
+}
+
+/// Start of a peer: its device and its sizes.
+pub struct PeerSetup<'a> {
+    /// The capacity drives, striped.
+    pub device: Arc<dyn Device>,
+    /// Sizes of the study.
+    pub options: &'a HseOptions,
+    /// The seed of this round.
+    pub seed: u64,
+}
+
 /// Opens drives, and knows the processors.
 pub trait Machine {
     /// Opens an arm's drives on a clock that is so many times slower than real time.
@@ -129,6 +179,12 @@ pub trait Machine {
     /// # Errors
     /// When a drive cannot be opened.
     fn open(&mut self, arm: Arm, dilation: u32) -> Result<Opened, LabError>;
+
+    /// Starts RocksDB on an opened arm's drives; called where [`HseOptions::has_rocksdb`] says so.
+    ///
+    /// # Errors
+    /// When it or its file system cannot be had.
+    fn start_peer(&mut self, setup: &PeerSetup<'_>) -> Result<Box<dyn Peer>, LabError>;
 
     /// Whether these drives are real ones, on which no clock can be slower.
     fn is_real(&self) -> bool;

@@ -188,7 +188,7 @@ struct Moment {
 }
 
 #[derive(Clone, Copy)]
-struct DriveMoment {
+pub(super) struct DriveMoment {
     written_bytes: u64,
     read_bytes: u64,
     reads: u64,
@@ -270,7 +270,7 @@ impl Running<'_> {
 }
 
 impl DriveMoment {
-    fn of(drive: &Drive) -> DriveMoment {
+    pub(super) fn of(drive: &Drive) -> DriveMoment {
         let stats = drive.stats();
         let report = drive.model.as_ref().map(esker_flash::Ssd::report);
         DriveMoment {
@@ -283,7 +283,7 @@ impl DriveMoment {
     }
 }
 
-fn drive_use(drive: &Drive, moments: [DriveMoment; 3], elapsed_s: f64) -> DriveUse {
+pub(super) fn drive_use(drive: &Drive, moments: [DriveMoment; 3], elapsed_s: f64) -> DriveUse {
     let [before, ended, settled] = moments;
     let needs = |now: DriveMoment| {
         let rates = drive.rates?;
@@ -308,7 +308,7 @@ fn drive_use(drive: &Drive, moments: [DriveMoment; 3], elapsed_s: f64) -> DriveU
     }
 }
 
-fn latencies(run: &RunResult) -> Vec<OperationLatency> {
+pub(super) fn latencies(run: &RunResult) -> Vec<OperationLatency> {
     #[allow(clippy::cast_precision_loss)] // nanoseconds become microseconds
     let us = |ns: u64| ns as f64 / 1e3;
     let each = run.by_operation.iter().filter_map(|one| {

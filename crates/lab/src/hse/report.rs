@@ -6,9 +6,11 @@ use esker_base::units::human_bytes;
 use serde::Serialize;
 
 pub use super::arm::ArmRun;
+pub use super::beside::Beside;
 pub use super::calibrate::Calibration;
 pub use super::verdict::Verdict;
 
+use super::beside::beside;
 use super::machine::Arm;
 use super::phase::{Decider, Phase};
 use super::verdict::{Pair, rate, tail, verdicts};
@@ -16,7 +18,7 @@ use super::{DATA_TO_MEMORY, DATA_TO_STAGING, HseOptions, arm};
 use crate::{Outcome, Spread};
 
 /// Version of the JSON; it changes with the form.
-const FORMAT: &str = "esker-hse/1";
+const FORMAT: &str = "esker-hse/2";
 
 /// The report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,6 +33,10 @@ pub struct HseReport {
     pub verdicts: Vec<Verdict>,
     /// Each workload in each arm, by medians.
     pub rows: Vec<Row>,
+    /// The engine over RocksDB, where that was run.
+    pub beside: Vec<Beside>,
+    /// What was asked for and not run, each with its cause or cure.
+    pub skipped: Vec<String>,
     /// How the clock was chosen.
     pub calibration: Calibration,
     /// All runs.
@@ -82,7 +88,8 @@ impl HseReport {
     ) -> HseReport {
         let pairs = Pair::all(&runs);
         let verdicts = verdicts(&pairs);
-        let rows = pairs.iter().flat_map(|pair| Arm::ALL.map(|arm| row(pair, arm))).collect();
+        let arms = Arm::ALL.into_iter().filter(|arm| runs.iter().any(|run| run.arm == *arm));
+        let rows = pairs.iter().flat_map(|pair| arms.clone().map(|arm| row(pair, arm))).collect();
         let finding = finding(&pairs, &verdicts);
         HseReport {
             format: FORMAT.to_owned(),
@@ -90,6 +97,8 @@ impl HseReport {
             finding,
             verdicts,
             rows,
+            beside: beside(&pairs),
+            skipped: Vec::new(),
             assumptions: assumptions(options, is_real, &calibration),
             calibration,
             runs,
@@ -190,6 +199,15 @@ fn assumptions(options: &HseOptions, is_real: bool, calibration: &Calibration) -
         assumption("rounds", format!("{} of each arm, in turn; medians", options.rounds)),
         assumption("seed", options.seed.to_string()),
     ];
+    if options.has_rocksdb {
+        all.push(assumption(
+            "RocksDB",
+            "the same records, clients, memory and striped capacity drives, attached through FUSE and a loop device, \
+             with a file system; a process in real time: its spans are divided by the clock's factor, its rates \
+             multiplied"
+                .to_owned(),
+        ));
+    }
     if is_real {
         all.push(assumption("drives", "real ones, in real time".to_owned()));
     } else {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use esker_base::units::human_bytes;
 use esker_kv::MediaClass;
 
+use super::beside::Beside;
 use super::machine::Arm;
 use super::phase::{Decider, Phase};
 use super::report::{Assumption, HseReport, Row, Verdict};
@@ -33,12 +34,25 @@ pub(super) const BYTES: [&str; 8] = [
     "media/host",
     "life used, capacity",
 ];
+pub(super) const BESIDE: [&str; 6] =
+    ["workload", "Esker", "throughput", "reads, p99.9", "bytes written", "compared"];
 pub(super) const STREAMS: [&str; 5] = ["arm", "class", "stream", "written", "read"];
 
 impl HseReport {
     /// Rates and latencies, in the order of [`RATES`].
     pub(super) fn rate_rows(&self) -> Vec<Vec<String>> {
         self.rows.iter().map(rate_row).collect()
+    }
+
+    /// The engine over RocksDB, in the order of [`BESIDE`].
+    pub(super) fn beside_rows(&self) -> Vec<Vec<String>> {
+        self.beside.iter().map(beside_row).collect()
+    }
+
+    /// How RocksDB was opened, if it was.
+    pub(super) fn peer(&self) -> Option<&str> {
+        let run = self.runs.iter().find(|run| run.arm == Arm::Rocksdb)?;
+        run.remarks.first().map(String::as_str)
     }
 
     /// Latencies of the first round, in the order of [`LATENCIES`].
@@ -99,16 +113,23 @@ impl HseReport {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = format!("{}\n\n{}\n", self.title, self.finding);
+        for why in &self.skipped {
+            let _ = writeln!(text, "\nSKIPPED  {why}");
+        }
         for one in &self.verdicts {
             text.push_str(&verdict(one));
         }
         let owned = |head: &[&str]| head.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
         for (title, head, rows) in [
             ("Rates, medians of all rounds (least to most)", owned(&RATES), self.rate_rows()),
+            ("Esker over RocksDB", owned(&BESIDE), self.beside_rows()),
             ("Latencies of the first round", owned(&LATENCIES), self.latency_rows()),
             ("Bytes written in the first round", owned(&BYTES), self.byte_rows()),
             ("Bytes of the load by stream", owned(&STREAMS), self.stream_rows()),
         ] {
+            if rows.is_empty() {
+                continue;
+            }
             let _ = writeln!(text, "\n{title}");
             text.push_str(&aligned(&head, &rows));
         }
@@ -116,11 +137,14 @@ impl HseReport {
             "\nWriters slowed down or held up, seconds of all clients together, first round\n",
         );
         for (workload, phases) in self.first_rounds() {
-            for (arm, phase) in phases {
+            for (arm, phase) in phases.iter().filter(|(_, phase)| !phase.held_s.is_empty()) {
                 let causes: Vec<String> =
                     phase.held_s.iter().map(|(cause, s)| format!("{cause} {s:.1}")).collect();
                 let _ = writeln!(text, "  {workload}, {arm}: {}", causes.join(", "));
             }
+        }
+        if let Some(description) = self.peer() {
+            let _ = writeln!(text, "\nRocksDB\n  {description}");
         }
         text.push_str("\nAssumptions\n");
         for Assumption { name, value } in &self.assumptions {
@@ -160,7 +184,10 @@ fn rate_row(row: &Row) -> Vec<String> {
     let rate = |spread: &Spread| {
         let k = |value: f64| value / 1e3;
         let Spread { median, least, most } = spread;
-        format!("{:.1} k ({:.1} to {:.1})", k(*median), k(*least), k(*most))
+        match least == most {
+            true => format!("{:.1} k", k(*median)),
+            false => format!("{:.1} k ({:.1} to {:.1})", k(*median), k(*least), k(*most)),
+        }
     };
     let tail = |spread: &Spread| span(spread.median);
     let mut deciders: Vec<&str> = row.deciders.iter().map(|one: &Decider| one.name()).collect();
@@ -174,6 +201,19 @@ fn rate_row(row: &Row) -> Vec<String> {
         cell(&row.busiest_class, &percent),
         cell(&row.of_rates, &percent),
         deciders.join(", "),
+    ]
+}
+
+fn beside_row(one: &Beside) -> Vec<String> {
+    let ratio = |value: Option<f64>| value.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+    let compared = if one.is_comparable { "yes" } else { "no: processors decided" };
+    vec![
+        one.workload.clone(),
+        one.arm.to_string(),
+        ratio(Some(one.throughput)),
+        ratio(one.read_p999),
+        ratio(one.written),
+        compared.to_owned(),
     ]
 }
 

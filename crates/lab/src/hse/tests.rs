@@ -1,26 +1,38 @@
 //! The engine on devices in memory, and verdicts on phases that are told.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use esker_base::Clock;
-use esker_bench::result::{RunResult, Settings};
-use esker_bench::{Sample, Workload};
-use esker_device::MemoryDevice;
+use esker_base::{AlignedBuf, Clock, Lba};
+use esker_bench::result::{
+    Interval, Latency, OperationResult, Point, Quantile, RunResult, Series, Settings,
+};
+use esker_bench::{OperationKind, Sample, Unit, Workload};
+use esker_device::{MemoryDevice, Port};
 use esker_flash::profile::Profile;
 use esker_kv::MediaClass;
 
 use super::arm::{self, ArmRun, Plan};
-use super::machine::{Arm, Drive, Machine, Opened, Processors, Rates};
+use super::calibrate::Calibration;
+use super::machine::{Arm, Drive, Machine, Opened, Peer, PeerSetup, Processors, Rates};
 use super::phase::{Decider, DriveUse, OperationLatency, Phase};
+use super::report::HseReport;
 use super::verdict::{Pair, verdicts};
-use super::{HseOptions, Progress};
+use super::{HseOptions, Progress, peer, round};
 use crate::{LabError, Outcome};
 
 /// Devices in memory that take no time.
+#[derive(Default)]
 struct InMemory {
     opened: Vec<(Arm, u32)>,
+    /// Requests to RocksDB so far.
+    asked: Asked,
+    /// The request that it fails at.
+    fails_at: &'static str,
 }
+
+/// Requests, as they came.
+type Asked = Arc<Mutex<Vec<String>>>;
 
 impl Machine for InMemory {
     fn open(&mut self, arm: Arm, dilation: u32) -> Result<Opened, LabError> {
@@ -42,6 +54,12 @@ impl Machine for InMemory {
         Ok(Opened { clock: Clock::real(), manifest, drives, remarks: vec!["in memory".to_owned()] })
     }
 
+    fn start_peer(&mut self, setup: &PeerSetup<'_>) -> Result<Box<dyn Peer>, LabError> {
+        let port = Port::open(&*setup.device, 1)?;
+        let (asked, fails_at) = (self.asked.clone(), self.fails_at);
+        Ok(Box::new(Told { asked, fails_at, port, busy_ns: 0 }))
+    }
+
     fn is_real(&self) -> bool {
         true
     }
@@ -55,6 +73,56 @@ impl Machine for InMemory {
     }
 }
 
+/// RocksDB that takes four seconds for each request, three of them with requests under way, and writes a MiB each time.
+struct Told {
+    asked: Asked,
+    fails_at: &'static str,
+    port: Port,
+    busy_ns: u64,
+}
+
+impl Told {
+    fn answer(&mut self, request: String, preset: &str) -> Result<RunResult, LabError> {
+        if request == self.fails_at {
+            return Err(LabError::Way { way: "RocksDB".to_owned(), why: "killed".to_owned() });
+        }
+        self.asked.lock().unwrap().push(request);
+        self.port.write(Lba(0), AlignedBuf::zeroed(1 << 20), None)?;
+        self.busy_ns += 3_000_000_000;
+        let mut run = told_run(Workload::preset(preset).unwrap());
+        (run.elapsed_ns, run.ops_per_s) = (3_000_000_000, 100.0);
+        run.sync_ns = 1_000_000_000;
+        Ok(run)
+    }
+}
+
+impl Peer for Told {
+    fn description(&self) -> String {
+        "11.8.1, told".to_owned()
+    }
+
+    fn load(&mut self) -> Result<RunResult, LabError> {
+        self.answer("load".to_owned(), "load")
+    }
+
+    fn run(&mut self, workload: &Workload, operations: u64) -> Result<RunResult, LabError> {
+        self.answer(format!("{} {operations}", workload.name), &workload.name)
+    }
+
+    fn settle(&mut self) -> Result<(), LabError> {
+        self.answer("settle".to_owned(), "load").map(|_| ())
+    }
+
+    fn busy_ns(&self) -> Option<u64> {
+        Some(self.busy_ns)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), LabError> {
+        self.asked.lock().unwrap().push("close".to_owned());
+        Ok(())
+    }
+}
+
 const SMALL: HseOptions = HseOptions {
     records: 20_000,
     operations: 2000,
@@ -62,13 +130,14 @@ const SMALL: HseOptions = HseOptions {
     rounds: 1,
     dilation: None,
     has_scans: true,
+    has_rocksdb: false,
     seed: 7,
 };
 
 #[test]
 fn an_arm_counts_what_each_drive_and_stream_got() {
-    for arm in Arm::ALL {
-        let mut machine = InMemory { opened: Vec::new() };
+    for arm in Arm::ESKER {
+        let mut machine = InMemory::default();
         let plan = Plan { options: &SMALL, arm, round: 0, dilation: 1 };
         let mut told = Vec::new();
         let mut follow = |text: &str, phase: usize| {
@@ -104,7 +173,7 @@ fn an_arm_counts_what_each_drive_and_stream_got() {
 
 #[test]
 fn an_observer_ends_it() {
-    let mut machine = InMemory { opened: Vec::new() };
+    let mut machine = InMemory::default();
     let options = HseOptions { records: 320_000, ..SMALL };
     let ended = super::run(&options, &mut machine, |_: &Progress<'_>| ControlFlow::Break(()));
     assert!(matches!(ended, Err(LabError::Interrupted)), "{:?}", ended.err());
@@ -255,4 +324,147 @@ fn medians_are_compared_and_processors_make_it_incomparable() {
     // A's rates and latencies say nothing of drives then; its bytes count all the same.
     assert_eq!(outcomes[3..], [Outcome::NotComparable, Outcome::NotComparable, Outcome::Reached]);
     assert_eq!(outcomes[0], Outcome::Missed);
+}
+
+#[test]
+fn rocksdb_is_told_in_time_of_the_drives_clock() {
+    let mut machine = InMemory::default();
+    let plan = Plan { options: &SMALL, arm: Arm::Rocksdb, round: 0, dilation: 4 };
+    let mut go_on = |_: &str, _: usize| ControlFlow::Continue(());
+    let workloads = [Workload::a(), Workload::e()];
+    let run = round::run(&plan, &mut machine, &workloads, &mut go_on).unwrap();
+    assert_eq!(machine.opened, [(Arm::Rocksdb, 4)]);
+    let asked = ["load", "settle", "A 2000", "settle", "E 100", "settle", "close"];
+    assert_eq!(*machine.asked.lock().unwrap(), asked);
+    assert_eq!(run.remarks, ["11.8.1, told", "in memory"]);
+    let a = &run.phases[1];
+    assert_eq!((a.workload.as_str(), a.operations, a.user_bytes), ("A", 100, 100));
+    // Four seconds are one on a clock that is four times slower, and so are rates.
+    let close = |got: f64, wanted: f64| assert!((got - wanted).abs() < 1e-9, "{got} {wanted}");
+    close(a.ops_per_s, 400.0);
+    close(a.elapsed_s, 1.0);
+    // Bytes count up to the end of maintenance, time does not: a MiB on two drives of 1 GB/s, then another.
+    assert_eq!(a.written_bytes(MediaClass::Capacity), 2 << 20);
+    assert_eq!(a.streams[0].written_bytes, 2 << 20);
+    close(a.of_rates().unwrap(), f64::from(1 << 19) / 1e9);
+    close(a.busy[0].share, 0.75);
+    assert_eq!(a.decider, Decider::Drives);
+}
+
+#[test]
+fn slower_clock_divides_spans_and_multiplies_rates() {
+    let latency = Latency {
+        count: 9,
+        mean_ns: 1000.0,
+        min_ns: 100,
+        p50_ns: 200,
+        p95_ns: 300,
+        p99_ns: 400,
+        p999_ns: 500,
+        max_ns: 600,
+        by_percentile: vec![Quantile { percentile: 50.0, one_in: 2.0, latency_ns: 200 }],
+    };
+    let mut real = told_run(Workload::a());
+    (real.elapsed_ns, real.sync_ns, real.ops_per_s) = (1000, 100, 7.0);
+    real.by_operation.push(OperationResult {
+        operation: OperationKind::Read,
+        operations: 9,
+        errors: 0,
+        not_found: 0,
+        wrong_values: 0,
+        rows: 0,
+        latency: Some(latency),
+        intended_latency: None,
+    });
+    real.intervals.push(Interval {
+        start_ns: 100,
+        end_ns: 200,
+        operations: 9,
+        ops_per_s: 7.0,
+        errors: 0,
+        p50_ns: Some(100),
+        p99_ns: Some(200),
+        p999_ns: Some(300),
+        max_ns: None,
+    });
+    let points = vec![Point { at_ns: 100, value: 5.0 }];
+    let name = "a level".to_owned();
+    real.series.push(Series { name, unit: Unit::Bytes, counter: false, points });
+    let run = peer::on_slower_clock(real.clone(), 10);
+    assert_eq!((run.elapsed_ns, run.sync_ns, run.operations), (100, 10, real.operations));
+    assert!((run.ops_per_s - 70.0).abs() < 1e-9);
+    let one = run.by_operation[0].latency.clone().unwrap();
+    assert!((one.mean_ns - 100.0).abs() < 1e-9);
+    let spans = [one.min_ns, one.p50_ns, one.p95_ns, one.p99_ns, one.p999_ns, one.max_ns];
+    assert_eq!(spans, [10, 20, 30, 40, 50, 60]);
+    assert_eq!((one.count, one.by_percentile[0].latency_ns), (9, 20));
+    let part = &run.intervals[0];
+    assert_eq!((part.start_ns, part.end_ns, part.operations), (10, 20, 9));
+    assert_eq!((part.p50_ns, part.p99_ns, part.p999_ns), (Some(10), Some(20), Some(30)));
+    assert!((part.ops_per_s - 70.0).abs() < 1e-9);
+    assert_eq!(run.series[0].points, [Point { at_ns: 10, value: 5.0 }]);
+    assert_eq!(peer::on_slower_clock(real.clone(), 1), real);
+}
+
+#[test]
+fn rocksdb_runs_beside_both_arms_and_a_failure_of_it_ends_nothing() {
+    let options = HseOptions { rounds: 2, has_rocksdb: true, has_scans: false, ..SMALL };
+    let all = |fails_at| {
+        let mut machine = InMemory { fails_at, ..InMemory::default() };
+        let mut follow = |_: &Progress<'_>| ControlFlow::Continue(());
+        let found = round::all(&options, 1, &mut machine, &mut follow).unwrap();
+        let opened: Vec<Arm> = machine.opened.iter().map(|(arm, _)| *arm).collect();
+        assert_eq!(opened[..3], Arm::ALL);
+        assert_eq!(opened[3..], [Arm::Rocksdb, Arm::Staged, Arm::Capacity]);
+        found
+    };
+    let (runs, skipped) = all("nothing");
+    assert_eq!((runs.len(), skipped.len()), (6, 0));
+    let (runs, skipped) = all("B 2000");
+    assert_eq!(runs.len(), 4);
+    assert_eq!(skipped, ["RocksDB, round 1: RocksDB: killed", "RocksDB, round 2: RocksDB: killed"]);
+    let mut report = HseReport::new(&options, false, Calibration::given(1), runs);
+    report.skipped = skipped;
+    assert!(report.beside.is_empty());
+    assert!(report.table().contains("SKIPPED  RocksDB, round 1"));
+    assert!(report.page().html().contains("SKIPPED RocksDB, round 1"));
+}
+
+#[test]
+fn processors_of_either_side_make_it_incomparable_with_rocksdb() {
+    use Decider::{Drives, Processors};
+    let run = |arm, rate, tail, capacity, decider| {
+        let phases = vec![
+            phase("load", rate, 0.0, capacity, Drives),
+            phase("A", rate, tail, capacity, decider),
+        ];
+        ArmRun { remarks: vec!["11.8.1, told".to_owned()], ..told(arm, 0, phases) }
+    };
+    let report = |decider| {
+        let runs = vec![
+            run(Arm::Capacity, 100.0, 900.0, 150, Drives),
+            run(Arm::Staged, 300.0, 300.0, 100, Drives),
+            run(Arm::Rocksdb, 50.0, 600.0, 400, decider),
+        ];
+        HseReport::new(&SMALL, false, Calibration::given(2), runs)
+    };
+    let found = report(Drives);
+    let a: Vec<_> = found.beside.iter().filter(|one| one.workload == "A").collect();
+    let figures = a.iter().map(|one| (one.arm, one.throughput, one.read_p999, one.written));
+    let wanted =
+        [(Arm::Capacity, 2.0, Some(1.5), Some(0.375)), (Arm::Staged, 6.0, Some(0.5), Some(0.25))];
+    assert_eq!(figures.collect::<Vec<_>>(), wanted);
+    assert!(found.beside.iter().all(|one| one.is_comparable));
+    assert_eq!(found.rows.len(), 6, "each workload in three arms");
+    let found = report(Processors);
+    let compared: Vec<_> = found.beside.iter().map(|one| one.is_comparable).collect();
+    assert_eq!(compared, [true, true, false, false]);
+    // The engine's own arms are compared all the same.
+    assert!(found.verdicts.iter().all(|one| one.outcome != Outcome::NotComparable));
+    let text = found.table();
+    assert!(text.contains("no: processors decided") && text.contains("11.8.1, told"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&found.json()).unwrap();
+    assert_eq!(json["beside"][3]["arm"], "staged");
+    assert_eq!(json["runs"][2]["arm"], "rocksdb");
+    assert!(found.page().html().contains("throughput over RocksDB"));
 }

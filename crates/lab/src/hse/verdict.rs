@@ -29,8 +29,8 @@ pub struct Verdict {
 /// A workload in both arms, all rounds.
 pub(super) struct Pair<'a> {
     workload: &'a str,
-    /// Without and with staging; rounds in order.
-    arms: [Vec<&'a Phase>; 2],
+    /// As in [`Arm::ALL`]; rounds in order.
+    arms: [Vec<&'a Phase>; 3],
 }
 
 impl<'a> Pair<'a> {
@@ -56,6 +56,7 @@ impl<'a> Pair<'a> {
         match arm {
             Arm::Capacity => &self.arms[0],
             Arm::Staged => &self.arms[1],
+            Arm::Rocksdb => &self.arms[2],
         }
     }
 
@@ -66,9 +67,19 @@ impl<'a> Pair<'a> {
 
     /// A figure with staging over the same without, by medians.
     pub(super) fn ratio(&self, of: impl Fn(&Phase) -> Option<f64>) -> Option<f64> {
-        let with = self.spread(Arm::Staged, &of)?.median;
-        let without = self.spread(Arm::Capacity, of)?.median;
-        (without > 0.0).then(|| with / without)
+        self.over(Arm::Staged, Arm::Capacity, of)
+    }
+
+    /// A figure of an arm over that of another, by medians.
+    pub(super) fn over(
+        &self,
+        arm: Arm,
+        other: Arm,
+        of: impl Fn(&Phase) -> Option<f64>,
+    ) -> Option<f64> {
+        let ours = self.spread(arm, &of)?.median;
+        let theirs = self.spread(other, of)?.median;
+        (theirs > 0.0).then(|| ours / theirs)
     }
 
     /// How many times as fast the drives' rates alone would make it with staging.
@@ -76,10 +87,14 @@ impl<'a> Pair<'a> {
         self.ratio(Phase::needs_s).filter(|ratio| *ratio > 0.0).map(f64::recip)
     }
 
-    /// Whether processors decided in any run of it.
+    /// Whether processors decided in no run of it of the engine.
     pub(super) fn is_comparable(&self) -> bool {
-        let mut all = self.arms.iter().flatten();
-        all.all(|phase| phase.decider != Decider::Processors)
+        Arm::ESKER.iter().all(|arm| self.is_comparable_in(*arm))
+    }
+
+    /// The same of one arm.
+    pub(super) fn is_comparable_in(&self, arm: Arm) -> bool {
+        self.phases(arm).iter().all(|phase| phase.decider != Decider::Processors)
     }
 
     fn outcome(&self, is_reached: bool) -> Outcome {

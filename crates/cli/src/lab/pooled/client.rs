@@ -7,10 +7,10 @@ use std::time::Duration;
 use esker_lab::pooled::PooledOptions;
 use esker_lab::pooled::bench::LoadStep;
 
-use super::groups::Groups;
 use super::jars::Jars;
 use super::node::address;
-use super::programs::{Run, Server, call, within};
+use crate::lab::groups::Groups;
+use crate::lab::programs::{Run, Server, call, folder, within};
 
 /// So long a load may take for each thousand rows of a node, beside a minute.
 const MS_PER_ROW: u64 = 20;
@@ -102,9 +102,9 @@ impl Clients<'_> {
 
     /// Starts a load on every node; histograms go to folders below the one that is returned.
     pub(super) fn start(&self, step: &LoadStep, name: &str) -> Run<(Vec<Server>, PathBuf)> {
-        let logs = super::programs::folder(&self.run.join("histograms").join(name))?;
+        let logs = folder(&self.run.join("histograms").join(name))?;
         let start = |node: u32| {
-            let own = super::programs::folder(&logs.join(format!("node-{node}")))?;
+            let own = folder(&logs.join(format!("node-{node}")))?;
             let mut command = self.ycsb(node, "-t");
             if let Some(rate) = step.rate {
                 command.args(["-target", &(rate / u64::from(self.options.nodes)).to_string()]);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::programs::{Run, call, folder, write, wrong};
+use crate::lab::programs::{Run, call, folder, write, wrong};
 
 const SERVER_POM: &str = include_str!("../../../assets/pooled/server/pom.xml");
 const CLIENT_POM: &str = include_str!("../../../assets/pooled/client/pom.xml");

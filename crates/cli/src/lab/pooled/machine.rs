@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use esker_base::Clock;
@@ -18,16 +17,16 @@ use esker_lab::pooled::ycsb::YcsbFigures;
 use serde::{Deserialize, Serialize};
 
 use super::client::{AFTER, Clients};
-use super::groups::Groups;
 use super::jars::Jars;
 use super::meters::{Moment, Watched};
 use super::node::{self, NodeSetup, address};
-use super::programs::{Run, Server, folder, opens, write, wrong};
 use super::storage::{self, Drives, Mounts, Site};
 use super::survive;
 use crate::args::PooledArgs;
 use crate::failure::{Failure, Result};
 use crate::lab::bounds::cgroups;
+use crate::lab::groups::Groups;
+use crate::lab::programs::{Run, Server, folder, missing_for_file_systems, runs, write, wrong};
 
 /// Bytes of a row in files, uncompressed.
 const ROW_BYTES: u64 = 1150;
@@ -201,35 +200,21 @@ impl Machine {
     }
 
     fn missing_tools(&self) -> Vec<String> {
-        let mut missing = Vec::new();
+        let mut missing = missing_for_file_systems();
         let mut need = |is_there: bool, what: &str| {
             if !is_there {
                 missing.push(what.to_owned());
             }
         };
-        need(rustix::process::geteuid().is_root(), "this needs root: run it with sudo");
         need(
-            runs("java", "-version"),
+            runs("java", &["-version"]),
             "java is missing: install a JDK 17, such as openjdk-17-jdk-headless",
         );
         need(
-            runs("javac", "-version"),
+            runs("javac", &["-version"]),
             "javac is missing: install a JDK 17, such as openjdk-17-jdk-headless",
         );
-        need(runs("mvn", "-version"), "mvn is missing: install maven");
-        need(runs("mkfs.ext4", "-V"), "mkfs.ext4 is missing: install e2fsprogs");
-        need(
-            opens("/dev/fuse").is_ok(),
-            "/dev/fuse cannot be opened: load the module fuse, and give the container the device",
-        );
-        need(
-            runs("losetup", "-a"),
-            "loop devices are not to be had: load the module loop, install util-linux",
-        );
-        need(
-            cgroups().is_ok(),
-            "no memory cgroup of version 1 is mounted: `mount -t cgroup -o memory none /sys/fs/cgroup/memory`, where the kernel has it",
-        );
+        need(runs("mvn", &["-version"]), "mvn is missing: install maven");
         need(
             storage::can_write(&self.work).is_ok(),
             "the folder of --work cannot be written: name another one",
@@ -352,13 +337,6 @@ fn sample(
     let seconds = figures.seconds()?.min(f64::from(step.seconds));
     let ops_per_s = (reads.count + updates.count) as f64 / seconds;
     Ok(LoadSample { ops_per_s, reads, updates, failed: figures.failed(), traffic, cpu })
-}
-
-/// Whether a program is there.
-fn runs(program: &str, flag: &str) -> bool {
-    let null = Stdio::null;
-    let run = Command::new(program).arg(flag).stdin(null()).stdout(null()).stderr(null()).status();
-    run.is_ok_and(|status| status.success())
 }
 
 /// Memory that can be had without swapping, in bytes.

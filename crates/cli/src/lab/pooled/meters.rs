@@ -5,8 +5,8 @@ use std::fs;
 use esker_base::{Clock, Nanos};
 use esker_lab::pooled::bench::{BlockTraffic, CpuTime};
 
-use super::programs::{Run, wrong};
 use crate::host;
+use crate::lab::programs::{Run, wrong};
 
 /// Bytes of a sector in the kernel's statistics, whatever the device has.
 const SECTOR: u64 = 512;

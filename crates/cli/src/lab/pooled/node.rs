@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::groups::Groups;
 use super::jars::Jars;
-use super::programs::{Run, Server, folder, within, write};
+use crate::lab::groups::Groups;
+use crate::lab::programs::{Run, Server, folder, within, write};
 
 /// How long a node may take to listen. On slow drives the replay of its log takes minutes.
 const READY: Duration = Duration::from_secs(600);

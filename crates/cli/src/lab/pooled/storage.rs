@@ -10,8 +10,8 @@ use esker_lab::pooled::arm::{Arm, Storage};
 use esker_lab::pooled::bench::DriveBytes;
 use serde_json::Value;
 
-use super::groups::Groups;
-use super::programs::{Run, Server, call, folder, within, wrong};
+use crate::lab::groups::Groups;
+use crate::lab::programs::{Run, Server, call, folder, within, wrong};
 
 /// The model of the drives.
 const PROFILE: &str = "micron-9300";

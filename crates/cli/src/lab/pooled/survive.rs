@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::client::Clients;
 use super::node::{self, NodeSetup, address};
-use super::programs::{Run, Server, write, wrong};
 use super::storage::{Drives, Mounts, Protection, Site, listening, make_pool, make_volume};
+use crate::lab::programs::{Run, Server, write, wrong};
 
 const NODES: u32 = 3;
 const POOL: &str = "tank";

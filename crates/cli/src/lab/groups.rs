@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use esker_base::ErrorKind;
 
-use super::super::cleaner::Cleaner;
+use super::cleaner::Cleaner;
 use super::programs::{Run, folder, write, wrong};
 use crate::failure::{Failure, Result};
 
@@ -57,7 +57,7 @@ pub(super) struct Groups {
 impl Groups {
     /// Makes them below the cgroup file system of memory; `folder` is that of the run.
     pub(super) fn new(memory: &Path, run: &Path) -> Run<Groups> {
-        let root = memory.join(format!("esker-pooled-{}", std::process::id()));
+        let root = memory.join(format!("esker-lab-{}", std::process::id()));
         let cleaner = Cleaner::start(CLEANER, &[run.as_os_str(), root.as_os_str()]);
         let cleaner = cleaner.map_err(|error| wrong("sh", error))?;
         let groups = Groups { root, cleaner };

@@ -10,6 +10,8 @@ use esker_base::{Clock, files};
 use esker_lab::LabError;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::bounds::cgroups;
+
 /// The result of a part of the study.
 pub(super) type Run<T = ()> = Result<T, LabError>;
 
@@ -172,7 +174,38 @@ pub(super) fn write(path: &Path, text: &str) -> Run {
     files::write(path, text).map_err(|error| wrong(&path.display().to_string(), error))
 }
 
+/// Whether a program is there, and takes these words.
+pub(super) fn runs(program: impl AsRef<OsStr>, words: &[&str]) -> bool {
+    let null = Stdio::null;
+    let mut command = Command::new(program);
+    let run = command.args(words).stdin(null()).stdout(null()).stderr(null()).status();
+    run.is_ok_and(|status| status.success())
+}
+
+/// The missing needs of attached devices with file systems and of bounded memory, each with its cure.
+pub(super) fn missing_for_file_systems() -> Vec<String> {
+    let needs = [
+        (rustix::process::geteuid().is_root(), "this needs root: run it with sudo"),
+        (runs("mkfs.ext4", &["-V"]), "mkfs.ext4 is missing: install e2fsprogs"),
+        (
+            opens("/dev/fuse").is_ok(),
+            "/dev/fuse cannot be opened: load the module fuse, and give the container the device",
+        ),
+        (
+            runs("losetup", &["-a"]),
+            "loop devices are not to be had: load the module loop, install util-linux",
+        ),
+        (
+            cgroups().is_ok(),
+            "no memory cgroup of version 1 is mounted: `mount -t cgroup -o memory none \
+             /sys/fs/cgroup/memory`, where the kernel has it",
+        ),
+    ];
+    let missing = needs.into_iter().filter(|(is_there, _)| !is_there);
+    missing.map(|(_, cure)| cure.to_owned()).collect()
+}
+
 /// Opens a device for the test whether it can be opened.
-pub(super) fn opens(path: &str) -> Result<File, std::io::Error> {
+fn opens(path: &str) -> Result<File, std::io::Error> {
     File::options().read(true).write(true).open(path)
 }

@@ -1,0 +1,158 @@
+//! RocksDB on the capacity drives, with a file system over them: its phases, in the time of the drives' clock.
+//!
+//! The drives are as many times slower than published as in the other arms, and the program beside them runs in real
+//! time. So every span of it is that many times shorter in the drives' time, and every rate that many times higher.
+
+use esker_base::Clock;
+use esker_bench::result::Latency;
+use esker_bench::{RunResult, Workload};
+use esker_kv::MediaClass;
+
+use super::arm::{self, ArmRun, Plan};
+use super::machine::{Arm, Drive, Machine, Peer, PeerSetup, Processors};
+use super::phase::{ClassBusy, Decider, DriveMoment, Phase, StreamBytes, drive_use, latencies};
+use crate::LabError;
+
+/// The stream of all that a file system reads and writes.
+const STREAM: &str = "file system";
+
+/// A moment of the arm.
+struct Moment {
+    drives: Vec<DriveMoment>,
+    processors: Option<Processors>,
+    busy_ns: Option<u64>,
+}
+
+/// The arm while it runs.
+struct Running<'a> {
+    peer: Box<dyn Peer>,
+    drives: &'a [Drive],
+    /// The drives' clock.
+    clock: &'a Clock,
+    dilation: u32,
+    machine: &'a dyn Machine,
+}
+
+/// Loads new drives, and runs the workloads that are given.
+pub(super) fn run(
+    plan: &Plan<'_>,
+    machine: &mut dyn Machine,
+    workloads: &[Workload],
+    follow: &mut arm::Told<'_>,
+) -> Result<ArmRun, LabError> {
+    let options = plan.options;
+    let opened = machine.open(Arm::Rocksdb, plan.dilation)?;
+    let device = arm::stripe(&opened)?;
+    let seed = options.seed + u64::from(plan.round);
+    let peer = machine.start_peer(&PeerSetup { device, options, seed })?;
+    let mut remarks = vec![peer.description()];
+    remarks.extend(opened.remarks);
+    let (drives, clock) = (&opened.drives[..], &opened.clock);
+    let mut running = Running { peer, drives, clock, dilation: plan.dilation, machine };
+    let mut phases = Vec::new();
+    for workload in [&[Workload::load()], workloads].concat() {
+        if follow(&workload.name, phases.len()).is_break() {
+            return Err(LabError::Interrupted);
+        }
+        phases.push(running.phase(&workload, arm::operations(options, &workload))?);
+    }
+    running.peer.close()?;
+    Ok(ArmRun { arm: Arm::Rocksdb, round: plan.round, phases, remarks })
+}
+
+impl Running<'_> {
+    fn moment(&self) -> Moment {
+        Moment {
+            drives: self.drives.iter().map(DriveMoment::of).collect(),
+            processors: self.machine.processors(),
+            busy_ns: self.peer.busy_ns(),
+        }
+    }
+
+    fn phase(&mut self, workload: &Workload, operations: u64) -> Result<Phase, LabError> {
+        let before = self.moment();
+        let run = match workload.name == Workload::load().name {
+            true => self.peer.load()?,
+            false => self.peer.run(workload, operations)?,
+        };
+        let ended = self.moment();
+        let began = self.clock.now();
+        self.peer.settle()?;
+        let settle_s = self.clock.now().since(began).as_secs_f64();
+        Ok(self.result(run, settle_s, [before, ended, self.moment()]))
+    }
+
+    #[allow(clippy::cast_precision_loss)] // spans and counts for people
+    fn result(&self, run: RunResult, settle_s: f64, moments: [Moment; 3]) -> Phase {
+        let [before, ended, settled] = &moments;
+        let real_ns = (run.elapsed_ns + run.sync_ns) as f64;
+        let elapsed_s = real_ns / 1e9 / f64::from(self.dilation);
+        let run = on_slower_clock(run, self.dilation);
+        let each = self.drives.iter().enumerate();
+        let drives: Vec<_> = each
+            .map(|(index, drive)| {
+                let at = |moment: &Moment| moment.drives[index];
+                drive_use(drive, [at(before), at(ended), at(settled)], elapsed_s)
+            })
+            .collect();
+        let busy = ended.busy_ns.zip(before.busy_ns).map(|(now, then)| {
+            let share = now.saturating_sub(then) as f64 / real_ns.max(1.0);
+            // The kernel's clock of busy devices is coarser than ours.
+            ClassBusy { class: MediaClass::Capacity, share: share.min(1.0) }
+        });
+        let processors = before.processors.zip(ended.processors);
+        let processors = processors.map(|(then, now)| now.share_since(&then));
+        let rates = drives.iter().filter_map(|one| one.of_rates);
+        let busiest = busy.iter().map(|one| one.share).chain(rates).fold(0.0, f64::max);
+        let streams = vec![StreamBytes {
+            class: MediaClass::Capacity,
+            stream: STREAM.to_owned(),
+            written_bytes: drives.iter().map(|one| one.written_bytes).sum(),
+            read_bytes: drives.iter().map(|one| one.read_bytes).sum(),
+        }];
+        Phase {
+            workload: run.workload.name.clone(),
+            operations: run.operations,
+            ops_per_s: run.ops_per_s,
+            elapsed_s,
+            settle_s,
+            latencies: latencies(&run),
+            user_bytes: run.user_bytes_written,
+            drives,
+            streams,
+            busy: busy.into_iter().collect(),
+            processors,
+            held_s: Vec::new(),
+            decider: Decider::of(processors, busiest),
+            run,
+        }
+    }
+}
+
+/// A run in real time, as a clock that is so many times slower has it.
+pub(super) fn on_slower_clock(mut run: RunResult, dilation: u32) -> RunResult {
+    let slower = f64::from(dilation);
+    let divide = |ns: &mut u64| *ns /= u64::from(dilation);
+    let latency = |one: &mut Latency| {
+        one.mean_ns /= slower;
+        let quantiles = one.by_percentile.iter_mut().map(|point| &mut point.latency_ns);
+        let figures = [&mut one.min_ns, &mut one.p50_ns, &mut one.p95_ns, &mut one.p99_ns];
+        let ends = [&mut one.p999_ns, &mut one.max_ns];
+        figures.into_iter().chain(ends).chain(quantiles).for_each(divide);
+    };
+    run.ops_per_s *= slower;
+    [&mut run.elapsed_ns, &mut run.sync_ns].into_iter().for_each(divide);
+    for one in &mut run.by_operation {
+        one.latency.iter_mut().chain(&mut one.intended_latency).for_each(latency);
+    }
+    for one in &mut run.intervals {
+        one.ops_per_s *= slower;
+        [&mut one.start_ns, &mut one.end_ns].into_iter().for_each(divide);
+        let spans = [&mut one.p50_ns, &mut one.p99_ns, &mut one.p999_ns, &mut one.max_ns];
+        spans.into_iter().flatten().for_each(divide);
+    }
+    for series in &mut run.series {
+        series.points.iter_mut().for_each(|point| divide(&mut point.at_ns));
+    }
+    run
+}

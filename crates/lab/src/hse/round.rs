@@ -1,0 +1,67 @@
+//! All rounds, and a run of any arm: of the engine, or of RocksDB.
+
+use esker_bench::Workload;
+
+use super::arm::{self, ArmRun, Plan, Told};
+use super::machine::{Arm, Machine};
+use super::{Follow, HseOptions, Progress, peer};
+use crate::LabError;
+
+/// Loads new drives, and runs the workloads that are given; `follow` gets the number of the phase.
+pub(super) fn run(
+    plan: &Plan<'_>,
+    machine: &mut dyn Machine,
+    workloads: &[Workload],
+    follow: &mut Told<'_>,
+) -> Result<ArmRun, LabError> {
+    match plan.arm {
+        Arm::Rocksdb => peer::run(plan, machine, workloads, follow),
+        Arm::Capacity | Arm::Staged => arm::run(plan, machine, workloads, follow),
+    }
+}
+
+/// All rounds: the runs, and what was skipped because RocksDB failed.
+pub(super) fn all(
+    options: &HseOptions,
+    dilation: u32,
+    machine: &mut dyn Machine,
+    follow: &mut Follow<'_>,
+) -> Result<(Vec<ArmRun>, Vec<String>), LabError> {
+    let (mut runs, mut skipped) = (Vec::new(), Vec::new());
+    for round in 0..options.rounds {
+        let mut order = options.arms().to_vec();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for arm in order {
+            let plan = Plan { options, arm, round, dilation };
+            match measure(&plan, runs.len() + skipped.len(), machine, follow) {
+                Ok(run) => runs.push(run),
+                // The engine's own arms took long, and say something without it.
+                Err(error @ LabError::Way { .. }) if arm == Arm::Rocksdb => {
+                    skipped.push(format!("RocksDB, round {}: {error}", round + 1));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok((runs, skipped))
+}
+
+/// A run with all workloads, after so many arms that are through.
+fn measure(
+    plan: &Plan<'_>,
+    done: usize,
+    machine: &mut dyn Machine,
+    follow: &mut Follow<'_>,
+) -> Result<ArmRun, LabError> {
+    let workloads = arm::workloads(plan.options);
+    let phases = workloads.len() + 1;
+    let (arm, round) = (plan.arm, plan.round + 1);
+    let before = done * phases;
+    let count = plan.options.rounds as usize * plan.options.arms().len() * phases;
+    let mut tell = |text: &str, done: usize| {
+        follow(&Progress { run: &format!("round {round}, {arm}: {text}"), done, count })
+    };
+    run(plan, machine, &workloads, &mut |text, phase| tell(text, before + phase))
+}
