@@ -5,7 +5,7 @@
 //! and engine run on one clock that is slower than real time, so that two processors stand for many: every rate and
 //! latency is in the time of that clock, as if the drives were as fast as published.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | [`machine`] | [`Machine`]: opens the drives of an arm, and knows the processors |
 //! | [`phase`] | the load or a workload on an arm, and the traffic of its drives meanwhile |
