@@ -292,9 +292,10 @@ fn busy_ns(stat: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn program(script: &str) -> Program {
-        let log = std::env::temp_dir().join(format!("esker-hse-log-{}", std::process::id()));
-        Program::start(Command::new("sh").args(["-c", script]), &log).unwrap()
+    /// A program, and its log, which is gone after the test.
+    fn program(script: &str) -> (Program, tempfile::NamedTempFile) {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        (Program::start(Command::new("sh").args(["-c", script]), log.path()).unwrap(), log)
     }
 
     #[test]
@@ -302,7 +303,7 @@ mod tests {
         let script = "while read -r line; do\n\
             case $line in settle) echo '{\"settled\":{}}';; *) echo '{\"failed\":{\"why\":\"no '\"$line\"'\"}}';; esac\n\
             done";
-        let mut program = program(script);
+        let (mut program, _log) = program(script);
         assert!(matches!(program.ask("settle"), Ok(Answer::Settled {})));
         let refused = program.ask("A 5").unwrap();
         assert_eq!(unexpected(&refused).to_string(), "RocksDB: no A 5");
@@ -311,10 +312,14 @@ mod tests {
 
     #[test]
     fn program_that_ends_or_talks_nonsense_is_an_error_with_its_words() {
-        let why = program("echo out of memory >&2; exit 3").ask("load").unwrap_err().to_string();
-        assert!(why.contains("out of memory") && why.contains("exit status: 3"), "{why}");
-        let why = program("read -r line; echo '{}'").ask("load").unwrap_err().to_string();
-        assert!(why.contains("compare/run --smoke"), "{why}");
+        let why = |script| {
+            let (mut program, _log) = program(script);
+            program.ask("load").unwrap_err().to_string()
+        };
+        let ended = why("echo out of memory >&2; exit 3");
+        assert!(ended.contains("out of memory") && ended.contains("exit status: 3"), "{ended}");
+        let nonsense = why("read -r line; echo '{}'");
+        assert!(nonsense.contains("compare/run --smoke"), "{nonsense}");
     }
 
     #[test]
