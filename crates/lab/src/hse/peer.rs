@@ -9,19 +9,12 @@ use esker_bench::{RunResult, Workload};
 use esker_kv::MediaClass;
 
 use super::arm::{self, ArmRun, Plan};
-use super::machine::{Arm, Drive, Machine, Peer, PeerSetup, Processors};
-use super::phase::{ClassBusy, Decider, DriveMoment, Phase, StreamBytes, drive_use, latencies};
+use super::machine::{Arm, Drive, Machine, Peer, PeerSetup};
+use super::phase::{ClassBusy, Course, Moment, Phase, StreamBytes};
 use crate::LabError;
 
 /// The stream of all that a file system reads and writes.
 const STREAM: &str = "file system";
-
-/// A moment of the arm.
-struct Moment {
-    drives: Vec<DriveMoment>,
-    processors: Option<Processors>,
-    busy_ns: Option<u64>,
-}
 
 /// The arm while it runs.
 struct Running<'a> {
@@ -61,12 +54,9 @@ pub(super) fn run(
 }
 
 impl Running<'_> {
-    fn moment(&self) -> Moment {
-        Moment {
-            drives: self.drives.iter().map(DriveMoment::of).collect(),
-            processors: self.machine.processors(),
-            busy_ns: self.peer.busy_ns(),
-        }
+    /// A moment, and for how long the block device had requests under way by then.
+    fn moment(&self) -> (Option<u64>, Moment) {
+        (self.peer.busy_ns(), Moment::of(self.drives, self.machine))
     }
 
     fn phase(&mut self, workload: &Workload, operations: u64) -> Result<Phase, LabError> {
@@ -83,49 +73,30 @@ impl Running<'_> {
     }
 
     #[allow(clippy::cast_precision_loss)] // spans and counts for people
-    fn result(&self, run: RunResult, settle_s: f64, moments: [Moment; 3]) -> Phase {
-        let [before, ended, settled] = &moments;
+    fn result(&self, run: RunResult, settle_s: f64, moments: [(Option<u64>, Moment); 3]) -> Phase {
+        let [(before, first), (ended, second), (_, third)] = &moments;
         let real_ns = (run.elapsed_ns + run.sync_ns) as f64;
-        let elapsed_s = real_ns / 1e9 / f64::from(self.dilation);
-        let run = on_slower_clock(run, self.dilation);
-        let each = self.drives.iter().enumerate();
-        let drives: Vec<_> = each
-            .map(|(index, drive)| {
-                let at = |moment: &Moment| moment.drives[index];
-                drive_use(drive, [at(before), at(ended), at(settled)], elapsed_s)
-            })
-            .collect();
-        let busy = ended.busy_ns.zip(before.busy_ns).map(|(now, then)| {
+        let busy = ended.zip(*before).map(|(now, then)| {
             let share = now.saturating_sub(then) as f64 / real_ns.max(1.0);
             // The kernel's clock of busy devices is coarser than ours.
             ClassBusy { class: MediaClass::Capacity, share: share.min(1.0) }
         });
-        let processors = before.processors.zip(ended.processors);
-        let processors = processors.map(|(then, now)| now.share_since(&then));
-        let rates = drives.iter().filter_map(|one| one.of_rates);
-        let busiest = busy.iter().map(|one| one.share).chain(rates).fold(0.0, f64::max);
+        let course = Course {
+            run: on_slower_clock(run, self.dilation),
+            drives: self.drives,
+            moments: [first, second, third],
+            elapsed_s: real_ns / 1e9 / f64::from(self.dilation),
+            settle_s,
+            busy: busy.into_iter().collect(),
+        };
+        let phase = course.phase();
         let streams = vec![StreamBytes {
             class: MediaClass::Capacity,
             stream: STREAM.to_owned(),
-            written_bytes: drives.iter().map(|one| one.written_bytes).sum(),
-            read_bytes: drives.iter().map(|one| one.read_bytes).sum(),
+            written_bytes: phase.drives.iter().map(|one| one.written_bytes).sum(),
+            read_bytes: phase.drives.iter().map(|one| one.read_bytes).sum(),
         }];
-        Phase {
-            workload: run.workload.name.clone(),
-            operations: run.operations,
-            ops_per_s: run.ops_per_s,
-            elapsed_s,
-            settle_s,
-            latencies: latencies(&run),
-            user_bytes: run.user_bytes_written,
-            drives,
-            streams,
-            busy: busy.into_iter().collect(),
-            processors,
-            held_s: Vec::new(),
-            decider: Decider::of(processors, busiest),
-            run,
-        }
+        Phase { streams, ..phase }
     }
 }
 

@@ -180,15 +180,66 @@ pub(super) struct Running<'a> {
     pub(super) machine: &'a dyn Machine,
 }
 
-/// A moment of an arm.
-struct Moment {
-    stats: Stats,
+/// A moment of an arm's drives, and of the machine.
+pub(super) struct Moment {
     drives: Vec<DriveMoment>,
     processors: Option<Processors>,
 }
 
+impl Moment {
+    pub(super) fn of(drives: &[Drive], machine: &dyn Machine) -> Moment {
+        let drives = drives.iter().map(DriveMoment::of).collect();
+        Moment { drives, processors: machine.processors() }
+    }
+}
+
+/// A run on drives, in the time of their clock.
+pub(super) struct Course<'a> {
+    pub(super) run: RunResult,
+    pub(super) drives: &'a [Drive],
+    /// Before the run, at its end, and when maintenance had come to rest.
+    pub(super) moments: [&'a Moment; 3],
+    pub(super) elapsed_s: f64,
+    pub(super) settle_s: f64,
+    pub(super) busy: Vec<ClassBusy>,
+}
+
+impl Course<'_> {
+    /// The phase, as far as drives and clients tell: without streams, and without times for which writers were held.
+    pub(super) fn phase(self) -> Phase {
+        let Course { run, drives, moments: [before, ended, settled], .. } = self;
+        let each = drives.iter().enumerate();
+        let drives: Vec<DriveUse> = each
+            .map(|(index, drive)| {
+                let moments = [before, ended, settled].map(|moment| moment.drives[index]);
+                drive_use(drive, moments, self.elapsed_s)
+            })
+            .collect();
+        let processors = before.processors.zip(ended.processors);
+        let processors = processors.map(|(then, now)| now.share_since(&then));
+        let rates = drives.iter().filter_map(|one| one.of_rates);
+        let busiest = self.busy.iter().map(|one| one.share).chain(rates).fold(0.0, f64::max);
+        Phase {
+            workload: run.workload.name.clone(),
+            operations: run.operations,
+            ops_per_s: run.ops_per_s,
+            elapsed_s: self.elapsed_s,
+            settle_s: self.settle_s,
+            latencies: latencies(&run),
+            user_bytes: run.user_bytes_written,
+            drives,
+            streams: Vec::new(),
+            busy: self.busy,
+            processors,
+            held_s: Vec::new(),
+            decider: Decider::of(processors, busiest),
+            run,
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
-pub(super) struct DriveMoment {
+struct DriveMoment {
     written_bytes: u64,
     read_bytes: u64,
     reads: u64,
@@ -197,12 +248,8 @@ pub(super) struct DriveMoment {
 }
 
 impl Running<'_> {
-    fn moment(&self) -> Moment {
-        Moment {
-            stats: self.store.db.stats(),
-            drives: self.drives.iter().map(DriveMoment::of).collect(),
-            processors: self.machine.processors(),
-        }
+    fn moment(&self) -> (Stats, Moment) {
+        (self.store.db.stats(), Moment::of(self.drives, self.machine))
     }
 
     /// Runs the load or a workload, and waits until maintenance has nothing left to do.
@@ -234,43 +281,23 @@ impl Running<'_> {
         Ok(self.result(run, settle_s, [before, ended, self.moment()]))
     }
 
-    fn result(&self, run: RunResult, settle_s: f64, moments: [Moment; 3]) -> Phase {
-        let [before, ended, settled] = &moments;
+    fn result(&self, run: RunResult, settle_s: f64, moments: [(Stats, Moment); 3]) -> Phase {
+        let [(before, first), (ended, second), (settled, third)] = &moments;
         #[allow(clippy::cast_precision_loss)] // a span for people
         let elapsed_s = (run.elapsed_ns + run.sync_ns) as f64 / 1e9;
-        let uses = self.drives.iter().enumerate();
-        let drives: Vec<DriveUse> = uses
-            .map(|(index, drive)| {
-                let at = |moment: &Moment| moment.drives[index];
-                drive_use(drive, [at(before), at(ended), at(settled)], elapsed_s)
-            })
-            .collect();
-        let busy = busy(&before.stats, &ended.stats);
-        let processors = before.processors.zip(ended.processors);
-        let processors = processors.map(|(then, now)| now.share_since(&then));
-        let rates = drives.iter().filter_map(|one| one.of_rates);
-        let busiest = busy.iter().map(|one| one.share).chain(rates).fold(0.0, f64::max);
+        let (moments, busy) = ([first, second, third], busy(before, ended));
+        let course = Course { run, drives: self.drives, moments, elapsed_s, settle_s, busy };
         Phase {
-            workload: run.workload.name.clone(),
-            operations: run.operations,
-            ops_per_s: run.ops_per_s,
-            elapsed_s,
-            settle_s,
-            latencies: latencies(&run),
-            user_bytes: settled.stats.user_bytes - before.stats.user_bytes,
-            drives,
-            streams: streams(&before.stats, &settled.stats),
-            busy,
-            processors,
-            held_s: held(&before.stats, &ended.stats),
-            decider: Decider::of(processors, busiest),
-            run,
+            user_bytes: settled.user_bytes - before.user_bytes,
+            streams: streams(before, settled),
+            held_s: held(before, ended),
+            ..course.phase()
         }
     }
 }
 
 impl DriveMoment {
-    pub(super) fn of(drive: &Drive) -> DriveMoment {
+    fn of(drive: &Drive) -> DriveMoment {
         let stats = drive.stats();
         let report = drive.model.as_ref().map(esker_flash::Ssd::report);
         DriveMoment {
@@ -283,7 +310,7 @@ impl DriveMoment {
     }
 }
 
-pub(super) fn drive_use(drive: &Drive, moments: [DriveMoment; 3], elapsed_s: f64) -> DriveUse {
+fn drive_use(drive: &Drive, moments: [DriveMoment; 3], elapsed_s: f64) -> DriveUse {
     let [before, ended, settled] = moments;
     let needs = |now: DriveMoment| {
         let rates = drive.rates?;
@@ -308,7 +335,7 @@ pub(super) fn drive_use(drive: &Drive, moments: [DriveMoment; 3], elapsed_s: f64
     }
 }
 
-pub(super) fn latencies(run: &RunResult) -> Vec<OperationLatency> {
+fn latencies(run: &RunResult) -> Vec<OperationLatency> {
     #[allow(clippy::cast_precision_loss)] // nanoseconds become microseconds
     let us = |ns: u64| ns as f64 / 1e3;
     let each = run.by_operation.iter().filter_map(|one| {
