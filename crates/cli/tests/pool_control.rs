@@ -31,6 +31,18 @@ fn read(device: &dyn Device, block: u64) -> u8 {
     Port::open(device, 1).unwrap().read(Lba(block), AlignedBuf::zeroed(BLOCK)).unwrap()[0]
 }
 
+/// Writes so many blocks of `tank/db` that nothing compresses.
+fn fill(tank: &Tank, blocks: u64) {
+    let volume = open(&format!("volume:tank/db?socket={}", tank.socket()));
+    let mut port = Port::open(&*volume, 1).unwrap();
+    let mut rng = esker_base::Rng::new(1);
+    for block in 0..blocks {
+        let mut buf = AlignedBuf::zeroed(BLOCK);
+        rng.fill(&mut buf);
+        port.write(Lba(block), buf, None).unwrap();
+    }
+}
+
 #[test]
 fn volume_of_a_served_pool_is_opened_through_its_server() {
     let tank = Tank::new();
@@ -196,15 +208,7 @@ fn forecasts_are_told_and_come_true() {
     let tank = Tank::new();
     let running = tank.serve();
     tank.ask("volume create tank/db --size 8MiB").succeeds();
-    let volume = open(&format!("volume:tank/db?socket={}", tank.socket()));
-    let mut port = Port::open(&*volume, 1).unwrap();
-    let mut rng = esker_base::Rng::new(1);
-    for block in 0..512 {
-        let mut buf = AlignedBuf::zeroed(BLOCK);
-        rng.fill(&mut buf);
-        port.write(Lba(block), buf, None).unwrap();
-    }
-    drop((port, volume));
+    fill(&tank, 512);
     tank.ask("volume snapshot tank/db@s").succeeds();
     assert_eq!(tank.json("pool explain tank --if-deleted db@s")["freed"], 0);
     let said = tank.json("pool explain tank --if-deleted db")["freed"].as_u64().unwrap();
@@ -278,16 +282,8 @@ fn drive_is_retired_where_the_others_have_room() {
     let tank = Tank::new();
     let running = tank.serve();
     tank.ask("volume create tank/db --size 64MiB").succeeds();
-    let volume = open(&format!("volume:tank/db?socket={}", tank.socket()));
-    let mut port = Port::open(&*volume, 1).unwrap();
-    let mut rng = esker_base::Rng::new(1);
     let usable = tank.json("pool status tank")["space"]["usable"].as_u64().unwrap();
-    for block in 0..usable / 4 * 3 / BLOCK as u64 {
-        let mut buf = AlignedBuf::zeroed(BLOCK);
-        rng.fill(&mut buf);
-        port.write(Lba(block), buf, None).unwrap();
-    }
-    drop((port, volume));
+    fill(&tank, usable / 4 * 3 / BLOCK as u64);
     for how in ["", " --dry-run"] {
         tank.ask(&format!("pool retire tank 1{how}"))
             .fails(73, &["add a drive of ", "discard or delete"]);
