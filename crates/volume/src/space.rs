@@ -218,7 +218,7 @@ impl Space {
         }
     }
 
-    /// What this drive has is to be moved to others, and nothing new is put on it.
+    /// Data is moved from this drive to others, and nothing new is put on it.
     pub(crate) fn begin_emptying(&mut self, drive: DriveIndex) {
         if let Some(slots) = self.drives.get_mut(&drive) {
             (slots.is_emptying, slots.is_allocatable) = (true, false);

@@ -137,7 +137,7 @@ impl Rig {
     }
 }
 
-/// What is stored and what there is room for, of a refusal.
+/// The bytes stored and the room for them, of a refusal.
 fn figures(error: &VolumeError) -> (u64, u64) {
     match error {
         VolumeError::NoRoomElsewhere { stored, room, .. } => (*stored, *room),
@@ -264,7 +264,7 @@ fn retirement_without_room_waits_for_it_and_the_pool_goes_on() {
             let alarm = alarm.unwrap_or_else(|| panic!("{status:#?}"));
             assert!(alarm.action.contains("esker pool retire tank 1 --cancel"), "{alarm:?}");
             assert!(alarm.command.starts_with("esker pool add tank"), "{alarm:?}");
-            // What is there can be overwritten, all of it; new blocks are refused.
+            // All that is there can be overwritten; new blocks are refused.
             let blocks = rig.written();
             let error = rig.write(blocks, 1).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");

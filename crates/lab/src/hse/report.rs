@@ -35,7 +35,7 @@ pub struct HseReport {
     pub rows: Vec<Row>,
     /// The engine over RocksDB, where that was run.
     pub beside: Vec<Beside>,
-    /// What was asked for and not run, each with its cause or cure.
+    /// Parts that were asked for and not run, each with its cause or cure.
     pub skipped: Vec<String>,
     /// How the clock was chosen.
     pub calibration: Calibration,

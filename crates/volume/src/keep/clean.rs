@@ -37,7 +37,7 @@ pub(crate) fn is_urgent(shared: &Shared) -> bool {
     free < URGENT + pages
 }
 
-/// Whether cleaning is due. What is still to be moved to drives counts ahead: a victim at a time, beside which commands of
+/// Whether cleaning is due. Data that is still to be moved counts ahead: a victim at a time, beside which commands of
 /// volumes wait for little.
 pub(crate) fn is_due(shared: &Shared) -> bool {
     let (free, pages) = shared.cleaning_room(&shared.core.lock(), true);
@@ -48,7 +48,7 @@ pub(crate) fn is_due(shared: &Shared) -> bool {
 pub(crate) fn content(shared: &Shared) -> Content {
     let next = shared.log.lock().next_seqno();
     let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    // What repair moves leaves other garbage: with each few segments of it cleaning is tried again.
+    // Repair leaves other garbage where it moves data: with each few segments of it cleaning is tried again.
     let moved = get(&shared.counts.rebuilt) / (4 * destage::segment_bytes(shared)).max(1);
     let written = get(&shared.counts.destaged) + moved;
     (next, shared.core.lock().space.live_blocks(), written)

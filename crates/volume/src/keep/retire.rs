@@ -7,7 +7,7 @@
 //! 3. Where room runs out all the same, because another drive failed or garbage cannot be cleaned, nothing is moved off the
 //!    drive until there is room, and it is used meanwhile: like the others while what is stored does not fit them, else
 //!    where they have no segment left. A pool is never worse off than if nobody had asked.
-//! 4. What is moved off the drive only comes back where they have no segment left, so that emptying it comes to an end.
+//! 4. Data that is moved off the drive only comes back where they have no segment left, so that emptying it comes to an end.
 
 use std::sync::atomic::Ordering;
 

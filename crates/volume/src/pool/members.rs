@@ -177,7 +177,7 @@ impl Pool {
         Err(VolumeError::Conflict(format!("{drive} {why}")))
     }
 
-    /// Lets a drive stay that is being emptied. What was moved already stays where it is. What the drive has is verified,
+    /// Lets a drive stay that is being emptied. Data that was moved stays where it is. All that the drive has is verified,
     /// as it may not have been when it was to leave. A drive that is not being emptied is left as it is.
     ///
     /// # Errors
