@@ -243,3 +243,36 @@ fn no_kvs_reads_what_others_wrote() {
     assert!(read < 2 * user_bytes, "{read} bytes read");
     assert!(written < 4 * user_bytes, "{written} bytes written");
 }
+
+/// Updates to which hot records leave less of the record cache than spills would need: their values age from the log,
+/// which is read once for them.
+#[test]
+fn log_is_read_once_for_updates_that_age() {
+    const RECORDS: u64 = 120_000;
+    let devices = devices(true);
+    let maintenance = Maintenance::Manual;
+    let options = Options { memory_bytes: 32 << 20, maintenance, ..Options::default() };
+    let db = Kvdb::create_on(devices, options).unwrap();
+    let kvs = db.create_kvs("records", Policy::default()).unwrap();
+    let mut rng = Rng::new(11);
+    let read_of_log = || {
+        let stats = db.stats();
+        let streams = stats.classes.iter().flat_map(|class| &class.streams);
+        let of_log = streams.filter(|one| one.stream == Stream::Log);
+        (of_log.map(|one| one.read_bytes).sum::<u64>(), stats.user_bytes)
+    };
+    let put = |number: u64| {
+        kvs.put(key(number).as_bytes(), &[7; VALUE_BYTES]).unwrap();
+        if number.is_multiple_of(100) {
+            db.step().unwrap();
+        }
+    };
+    (0..RECORDS).for_each(put);
+    let (read, user_bytes) = read_of_log();
+    println!("load: {read} bytes of the log read for {user_bytes} put");
+    (0..RECORDS).for_each(|_| put(rng.below(RECORDS)));
+    let (after, all) = read_of_log();
+    let (read, user_bytes) = (after - read, all - user_bytes);
+    println!("updates: {read} bytes of the log read for {user_bytes} put");
+    assert!(read <= user_bytes / 10 * 11, "{read} bytes of the log read for {user_bytes} put");
+}

@@ -17,13 +17,13 @@ use crate::media::in_flight::InFlight;
 use crate::omf::frame::{Change, Record, record_size};
 use crate::omf::page::Stored;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::tree::item::Item;
 use crate::tree::kvset::Kvset;
 use crate::tree::kvset::cursor::KvsetCursor;
 use crate::tree::source::{Merge, Source, merge_kvsets};
 use crate::types::error::Result;
-use crate::types::ids::{BlockId, KvsId, RecordAddress, Seqno};
+use crate::types::ids::{BlockId, KvsId, LeafId, RecordAddress, Seqno};
 use crate::values::block::ValueBlock;
 use crate::values::cache::record::{RecordKey, Sought};
 use crate::values::compression::Packer;
@@ -79,6 +79,8 @@ impl Rewrite {
 pub(crate) struct Intake {
     kvs: KvsId,
     inputs: Vec<Arc<Kvset>>,
+    /// Whether they are young.
+    is_of_root: bool,
     rewrite: Rewrite,
     merge: Merge<KvsetCursor>,
     /// The bytes of a window.
@@ -101,21 +103,40 @@ impl Intake {
     ) -> Result<Intake> {
         let mut merge = merge_kvsets(inputs);
         merge.seek(Bound::Unbounded)?;
-        let window_bytes = engine.tuning.window_bytes();
-        let all = inputs.iter().map(|kvset| kvset.bytes()).sum::<u64>();
-        // Each window is a pass over the data that its records lie among. A little more than a window is not worth
-        // another one; and where much is to be read, one window that takes all memory is worth more than two that
-        // overlap.
-        let (limit, overlaps) = match window_bytes / 8 * 9 {
-            most if all <= most => (most, true),
-            _ if engine.missed.is_much() => (engine.tuning.gather_bytes, false),
-            _ => (window_bytes, true),
-        };
+        let (limit, overlaps) = Intake::windows_for(engine, inputs, windows);
+        let is_of_root = inputs.iter().any(|kvset| kvset.edit.leaf == LeafId::ROOT);
         let (inputs, rewrite, reads) = (inputs.to_vec(), rewrite.clone(), Vec::new());
-        let mut intake =
-            Intake { kvs, inputs, rewrite, merge, limit, overlaps, gathering: None, reads };
+        let mut intake = Intake {
+            kvs,
+            inputs,
+            is_of_root,
+            rewrite,
+            merge,
+            limit,
+            overlaps,
+            gathering: None,
+            reads,
+        };
         intake.begin_window(engine, windows)?;
         Ok(intake)
+    }
+
+    /// The bytes of each window of `inputs`, and whether two of them overlap. Each is a pass over the data that its
+    /// records lie among. A little more than a window is not worth another one; and where much is to be read, one
+    /// window that takes all memory is worth more than two that overlap.
+    fn windows_for(engine: &Engine, inputs: &[Arc<Kvset>], windows: &Windows) -> (u64, bool) {
+        let all = inputs.iter().map(|kvset| gathered_bytes(kvset)).sum::<u64>();
+        let (of_two, alone) = Windows::most(windows.bytes);
+        match () {
+            () if all <= of_two => (of_two, true),
+            () if engine.missed.is_much() => (alone, false),
+            () => (windows.bytes / 2, true),
+        }
+    }
+
+    /// Whether an intake of `inputs` leaves memory for another window.
+    pub(crate) fn may_overlap(engine: &Engine, inputs: &[Arc<Kvset>], windows: &Windows) -> bool {
+        Intake::windows_for(engine, inputs, windows).1
     }
 
     /// Whether it is the intake of a compaction of these inputs.
@@ -160,7 +181,7 @@ impl Intake {
         if self.merge.key().is_some() {
             let mut window = if self.overlaps { windows.take() } else { windows.take_alone() };
             self.fill(&mut window, engine.wall_clock.now_ms())?;
-            self.gathering = Some(Gathering::begin(engine, self.kvs, window));
+            self.gathering = Some(Gathering::begin(engine, (self.kvs, self.is_of_root), window));
         }
         Ok(())
     }
@@ -215,6 +236,11 @@ impl Intake {
     }
 }
 
+/// The bytes of windows that the entries of a kvset take with their records.
+pub(crate) fn gathered_bytes(kvset: &Kvset) -> u64 {
+    kvset.bytes() + kvset.edit.entries * (size_of::<WindowEntry>() + record_size(0, 0)) as u64
+}
+
 /// Memory that compactions use one after the other, and the intake of the next spill, as far as that is here.
 #[derive(Default)]
 pub(crate) struct Scratch {
@@ -230,10 +256,17 @@ pub(crate) struct Scratch {
 pub(crate) struct Workspace {
     /// The memory of the compaction under way.
     pub(crate) scratch: Mutex<Scratch>,
-    /// Whether there is any: if not, it is the caches'.
-    pub(crate) is_used: AtomicBool,
+    /// The bytes for its windows; 0 while they are the caches'.
+    pub(crate) window_bytes: AtomicU64,
     /// When the last step ended, in nanoseconds of the clock.
     pub(crate) worked_ns: AtomicU64,
+}
+
+impl Workspace {
+    /// The bytes for its windows.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.window_bytes.load(Ordering::Relaxed)
+    }
 }
 
 /// A window whose records are on their way.
@@ -300,7 +333,7 @@ fn block_of(entries: &[WindowEntry], entry: usize) -> &Arc<ValueBlock> {
 impl Gathering {
     /// Copies the records that move from the record cache, which has most records written lately. The others are to
     /// be read in the order in which they lie on the medium, near ones together.
-    fn begin(engine: &Engine, kvs: KvsId, mut window: Window) -> Gathering {
+    fn begin(engine: &Engine, (kvs, is_of_root): (KvsId, bool), mut window: Window) -> Gathering {
         let Window { keys, entries, records, cached } = &mut window;
         cached.clear();
         let (mut wanted, mut key_start): (Vec<Moving>, usize) = (Vec::new(), 0);
@@ -332,7 +365,9 @@ impl Gathering {
             let not_copied = some.iter().zip(copied).filter(|(_, copied)| *copied != Some(true));
             missing.extend(not_copied.map(|(w, _)| w.clone()));
         }
-        engine.missed.note(wanted.len(), missing.len());
+        if is_of_root {
+            engine.missed.note(wanted.len(), missing.len());
+        }
         missing.sort_unstable_by_key(|w| (block_of(&window.entries, w.entry).id, w.offset));
         let read_size = engine.gather_read_size();
         let (mut runs, mut to_come) = (Vec::new(), VecDeque::new());
@@ -478,7 +513,9 @@ fn pieces(
 }
 
 /// When the record cache lacks more of a thousand records, it has lost much.
-const MISSED_MOST: u64 = 60;
+const MUCH: u64 = 60;
+/// When it lacks more of a thousand, it has lost most: what it holds of them is worth less than the memory for it.
+const MOST: u64 = 400;
 
 /// Of a thousand records to be gathered lately, how many were not in the record cache.
 #[derive(Default)]
@@ -486,7 +523,7 @@ pub(crate) struct Missed(AtomicU64);
 
 impl Missed {
     /// Notes that of so many records so many were missing.
-    fn note(&self, wanted: usize, missing: usize) {
+    pub(crate) fn note(&self, wanted: usize, missing: usize) {
         if let Some(now) = (missing as u64 * 1000).checked_div(wanted as u64) {
             let before = self.0.load(Ordering::Relaxed);
             self.0.store((before + now) / 2, Ordering::Relaxed);
@@ -495,6 +532,11 @@ impl Missed {
 
     /// Whether it was so much that passes over the log are to be few.
     pub(crate) fn is_much(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > MISSED_MOST
+        self.0.load(Ordering::Relaxed) > MUCH
+    }
+
+    /// Whether it was so much that windows have more of the memory than the cache would use as well.
+    pub(crate) fn is_most(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > MOST
     }
 }

@@ -9,7 +9,7 @@ use esker_base::units::to_usize;
 
 use crate::engine::intake::{Scratch, Workspace};
 use crate::engine::shared::Engine;
-use crate::engine::window::READS;
+use crate::engine::window::{READS, Windows};
 use crate::engine::workers::Worker;
 use crate::media::writes::BEHIND;
 use crate::sync::MutexGuard;
@@ -17,10 +17,14 @@ use crate::sync::atomic::Ordering;
 use crate::tree::page_cache::PAGE_DRAM;
 use crate::tree::pinned::Pinned;
 use crate::types::limits::VALUE_MAX;
+use crate::types::options::Tuning;
 
 /// How long there was no compaction when its memory goes to the caches: longer than the pauses between
 /// those of a steady load.
 pub(crate) const REST: Duration = Duration::from_secs(2);
+
+/// The helper has this part of the memory for windows.
+const HELPER_PART: u64 = 4;
 
 impl Engine {
     /// The size of the reads that gather values, in bytes; [`READS`] are in flight at a time.
@@ -56,38 +60,72 @@ impl Engine {
     pub(crate) fn window_bytes(&self) -> u64 {
         let reads = (READS * self.gather_read_size()) as u64;
         let writes = BEHIND as u64 * self.tuning.frame_bytes;
-        self.workers() * (self.tuning.gather_bytes / 8 * 9 + VALUE_MAX as u64 + reads + writes)
+        let windows = self.workspaces.iter().map(Workspace::window_bytes).sum::<u64>();
+        windows / 8 * 9 + self.workers() * (VALUE_MAX as u64 + reads + writes)
     }
 
     /// How many workers have memory for compactions.
     fn workers(&self) -> u64 {
-        let used = |workspace: &&Workspace| workspace.is_used.load(Ordering::Relaxed);
+        let used = |workspace: &&Workspace| workspace.window_bytes() > 0;
         self.workspaces.iter().filter(used).count() as u64
     }
 
-    /// The memory of compactions, for one that begins: counted before it is taken.
-    pub(crate) fn scratch(&self, worker: Worker) -> MutexGuard<'_, Scratch> {
-        let workspace = &self.workspaces[worker as usize];
-        let scratch = workspace.scratch.lock();
-        if !workspace.is_used.swap(true, Ordering::Relaxed) {
+    /// The bytes for the windows of a spill. Each window is a pass over the log: where the record cache has lost most of the
+    /// values, there is memory for all of them in one window. Where it has lost some, what it would hold in that memory is
+    /// worth more.
+    pub(crate) fn spill_windows(&self) -> u64 {
+        let Tuning { gather_bytes, spill_bytes, .. } = self.tuning;
+        if self.missed.is_most() { gather_bytes.max(spill_bytes) } else { gather_bytes }
+    }
+
+    /// The memory of compactions, for one that begins and that gathers `spilled` bytes if it is a spill: counted before
+    /// it is taken.
+    pub(crate) fn scratch(&self, worker: Worker, spilled: u64) -> MutexGuard<'_, Scratch> {
+        let mut scratch = self.workspaces[worker as usize].scratch.lock();
+        let usual = self.tuning.gather_bytes;
+        let bytes = match worker {
+            // What is gathered ahead lies in it.
+            Worker::First if scratch.ahead.is_some() => scratch.windows.bytes.max(usual),
+            Worker::First if spilled > Windows::most(usual).0 => self.spill_windows(),
+            Worker::First => usual,
+            // Leaves' values lie in order: small windows read them as well as large ones.
+            Worker::Helper => usual / HELPER_PART,
+        };
+        self.resize_windows(worker, &mut scratch, bytes);
+        scratch
+    }
+
+    /// Gives the caches the memory that only spills take, unless the next one has begun in it.
+    pub(crate) fn end_spill(&self, worker: Worker, scratch: &mut Scratch) {
+        let usual = self.tuning.gather_bytes;
+        if scratch.windows.bytes > usual && scratch.ahead.is_none() {
+            self.resize_windows(worker, scratch, usual);
+        }
+    }
+
+    fn resize_windows(&self, worker: Worker, scratch: &mut Scratch, bytes: u64) {
+        let before = self.workspaces[worker as usize].window_bytes.swap(bytes, Ordering::Relaxed);
+        if bytes < before {
+            *scratch = Scratch::default();
+        }
+        if bytes != before {
             self.balance_memory();
         }
-        scratch
+        scratch.windows.bytes = bytes;
     }
 
     /// Gives the memory of a worker to the caches when it had no step for a while.
     pub(crate) fn rest(&self, worker: Worker) {
         let workspace = &self.workspaces[worker as usize];
         let worked = Nanos(workspace.worked_ns.load(Ordering::Relaxed));
-        let is_used = workspace.is_used.load(Ordering::Relaxed);
-        if !is_used || self.options.clock.now().since(worked) < REST {
+        if workspace.window_bytes() == 0 || self.options.clock.now().since(worked) < REST {
             return;
         }
         let mut scratch = workspace.scratch.lock();
         *scratch = Scratch::default();
         self.view.load().active.release_kept();
         release_unused();
-        workspace.is_used.store(false, Ordering::Relaxed);
+        workspace.window_bytes.store(0, Ordering::Relaxed);
     }
 
     /// Reads some key pages ahead of need, roots first, because they are searched first; false when all

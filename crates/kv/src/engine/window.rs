@@ -93,20 +93,29 @@ pub(crate) const WINDOWS: usize = 2;
 /// By so much the last record of a window exceeds the limit, in bytes: a larger one has its buffer made larger.
 const EXCESS: usize = 64 << 10;
 
-/// Windows that are not in use.
+/// Windows that are not in use, and the memory for all of a worker.
 #[derive(Default)]
-pub(crate) struct Windows(Vec<Window>);
+pub(crate) struct Windows {
+    kept: Vec<Window>,
+    /// In bytes, without an eighth that is kept for windows which are a little larger.
+    pub(crate) bytes: u64,
+}
 
 impl Windows {
+    /// The most bytes in each of two windows that overlap, and in one that has all of the memory.
+    pub(crate) fn most(bytes: u64) -> (u64, u64) {
+        (bytes / 2 / 8 * 9, bytes / 8 * 9)
+    }
+
     /// One that was used before, or a new one.
     pub(crate) fn take(&mut self) -> Window {
-        self.0.pop().unwrap_or_default()
+        self.kept.pop().unwrap_or_default()
     }
 
     /// The only one: the memory of others is let go.
     pub(crate) fn take_alone(&mut self) -> Window {
         let window = self.take();
-        self.0.clear();
+        self.kept.clear();
         window
     }
 
@@ -114,8 +123,8 @@ impl Windows {
     pub(crate) fn give_back(&mut self, mut window: Window) {
         // It holds on to the inputs' blocks.
         window.clear();
-        if self.0.len() < WINDOWS {
-            self.0.push(window);
+        if self.kept.len() < WINDOWS {
+            self.kept.push(window);
         }
     }
 }

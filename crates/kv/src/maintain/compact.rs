@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
-use crate::engine::intake::{Intake, Rewrite, Scratch};
+use crate::engine::intake::{Intake, Rewrite, Scratch, gathered_bytes};
 use crate::engine::shared::Engine;
 use crate::engine::window::{Window, WindowKind, Windows};
 use crate::engine::workers::Worker;
@@ -18,6 +18,7 @@ use crate::media::space::Purpose;
 use crate::media::writes::Writes;
 use crate::omf::frame::{StoredRecord, record_size};
 use crate::omf::packed::Codec;
+use crate::sync::MutexGuard;
 use crate::tree::kvset::Kvset;
 use crate::tree::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::types::compression::Compression;
@@ -95,7 +96,9 @@ impl Compaction {
         if self.targets.is_empty() {
             return Ok(Compacted { forgets: true, ..Compacted::default() });
         }
-        let mut scratch = engine.scratch(worker);
+        let gathered = self.inputs.iter().map(|kvset| gathered_bytes(kvset)).sum::<u64>();
+        let spilled = if self.is_spill() { gathered } else { 0 };
+        let (mut scratch, mut intake) = self.begin(engine, worker, spilled)?;
         let Scratch { windows, packer, packed, ahead } = &mut *scratch;
         packer.begin(self.compression);
         let mut output = Output::new(self, (engine, writes), (packer, packed));
@@ -103,10 +106,6 @@ impl Compaction {
         // only while staging can hold the data that does not spill: else a spill is in the way for four times as
         // long, and reads wait no less for it (docs/compare.md).
         let mut way = GivingWay::new(engine, self.sorts() && !self.asked);
-        let mut intake = match ahead.take().filter(|it| it.is_of(self.kvs, &self.inputs)) {
-            Some(begun) => begun,
-            None => Intake::begin(engine, self.kvs, &self.inputs, &self.rewrite, windows)?,
-        };
         let mut written = 0;
         while let Some(window) = intake.next_window(engine, windows, &mut || way.share())? {
             engine.check_wanted(self.asked)?;
@@ -128,7 +127,31 @@ impl Compaction {
             let drained = self.inputs.iter().map(|kvset| kvset.bytes()).sum();
             engine.pace.spills.learn(drained, written);
         }
-        output.finish()
+        let done = output.finish()?;
+        engine.end_spill(worker, &mut scratch);
+        Ok(done)
+    }
+
+    /// The memory for it, and its intake. The first window tells whether the record cache has lost the values of a spill:
+    /// then it begins again, with memory for all of them.
+    fn begin<'e>(
+        &self,
+        engine: &'e Engine,
+        worker: Worker,
+        spilled: u64,
+    ) -> Result<(MutexGuard<'e, Scratch>, Intake)> {
+        loop {
+            let mut scratch = engine.scratch(worker, spilled);
+            let Scratch { windows, ahead, .. } = &mut *scratch;
+            if let Some(begun) = ahead.take().filter(|it| it.is_of(self.kvs, &self.inputs)) {
+                return Ok((scratch, begun));
+            }
+            let bytes = engine.spill_windows();
+            let intake = Intake::begin(engine, self.kvs, &self.inputs, &self.rewrite, windows)?;
+            if spilled == 0 || engine.spill_windows() <= bytes {
+                return Ok((scratch, intake));
+            }
+        }
     }
 
     /// Whether it empties a root.
@@ -143,7 +166,7 @@ impl Compaction {
             return Ok(None);
         }
         let inputs = engine.spilled_after(self.kvs, &self.inputs);
-        if inputs.is_empty() {
+        if inputs.is_empty() || !Intake::may_overlap(engine, &inputs, windows) {
             return Ok(None);
         }
         Intake::begin(engine, self.kvs, &inputs, &Rewrite::All, windows).map(Some)

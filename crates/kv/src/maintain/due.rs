@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
+use crate::engine::intake::gathered_bytes;
 use crate::engine::job::Job;
 use crate::maintain::situation::{ClassRoom, Situation};
 use crate::omf::frame::HEADER_SIZE;
@@ -200,7 +201,7 @@ impl Situation<'_> {
 
     /// Whether kvsets of a root may become one: where its values are in the log only, a spill of it is to read that once.
     fn spills_at_once(&self, kvsets: &[Arc<Kvset>]) -> bool {
-        let bytes: u64 = kvsets.iter().map(|kvset| kvset.bytes()).sum();
+        let bytes: u64 = kvsets.iter().map(|kvset| gathered_bytes(kvset)).sum();
         self.spill_most.is_none_or(|most| bytes <= most)
     }
 

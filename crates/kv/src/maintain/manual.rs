@@ -142,13 +142,14 @@ impl Engine {
         let space = self.situation(&self.view.load()).space();
         let goal = manual.goal.load(Ordering::Relaxed);
         let before = manual.written_before.load(Ordering::Relaxed);
+        let leaves = manual.leaves.load(Ordering::Relaxed);
         CompactStatus {
             active: self.compact_is_active(),
             cancelled: manual.cancelled.load(Ordering::Acquire),
             goal: (goal > 0).then_some(goal as f64 / 100.0),
             space_amplification: space.used as f64 / space.live.max(1) as f64,
-            leaves: manual.leaves.load(Ordering::Relaxed),
-            leaves_done: manual.leaves_done.load(Ordering::Relaxed),
+            leaves,
+            leaves_done: manual.leaves_done.load(Ordering::Relaxed).min(leaves),
             written_bytes: self.counters.step_bytes.get().saturating_sub(before),
         }
     }
@@ -190,7 +191,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Goes through all KVSs once. It keeps no tree meanwhile: that would keep the space that the steps free.
+    /// Goes through all KVSs. It keeps no tree meanwhile: that would keep the space that the steps free.
     fn sweep(&self, sweep: Sweep) -> Result<()> {
         let kvss: Vec<KvsId> = {
             let view = self.view.load();
@@ -205,6 +206,10 @@ impl Engine {
             *self.manual.emptying.lock() = None;
             emptied?;
             self.sweep_leaves(kvs, sweep)?;
+            // Leaves share blocks: what others have left since is garbage of those that came first.
+            if sweep == Sweep::All {
+                self.sweep_leaves(kvs, sweep)?;
+            }
         }
         Ok(())
     }

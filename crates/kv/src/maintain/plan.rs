@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::claims::Claim;
-use crate::engine::intake::Rewrite;
+use crate::engine::intake::{Rewrite, gathered_bytes};
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::maintain::compact::{Compacted, Compaction, Target};
@@ -121,7 +121,7 @@ impl Engine {
         {
             let mut bytes = 0;
             let fits = root.iter().rev().take_while(|kvset| {
-                bytes += kvset.bytes();
+                bytes += gathered_bytes(kvset);
                 bytes <= most
             });
             oldest = fits.count().clamp(1, oldest.max(1));

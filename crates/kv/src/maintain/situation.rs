@@ -3,6 +3,7 @@
 
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
+use crate::engine::window::Windows;
 use crate::media::class::Media;
 use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
@@ -23,8 +24,8 @@ pub(crate) struct Situation<'v> {
     pub(crate) space_percent: u64,
     /// Whether writers write little or nothing.
     pub(crate) is_quiet: bool,
-    /// The most that a spill takes in where the roots hold more than memory bears and the record cache has lost much of
-    /// what spills, in bytes: one of two windows that overlap, so that the log is read once.
+    /// The most that a spill takes in where the record cache has lost much of it, in bytes: one window, so that the log is
+    /// read once.
     pub(crate) spill_most: Option<u64>,
     /// The KVS whose root a compaction of all is emptying.
     pub(crate) emptying: Option<KvsId>,
@@ -98,9 +99,20 @@ impl Engine {
             now_ms: self.wall_clock.now_ms(),
             space_percent: self.options.space_percent(),
             is_quiet: self.pace.is_quiet(self.options.clock.now()),
-            spill_most: (self.missed.is_much() && view.root_bytes() > 3 * self.spill_bytes())
-                .then(|| self.tuning.window_bytes()),
+            spill_most: if self.missed.is_much() { self.spill_of_one_window(view) } else { None },
             emptying: *self.manual.emptying.lock(),
+        }
+    }
+
+    /// The most that a spill takes in whose values are in the log only, in bytes: one window that has all of the memory, or
+    /// one of two that overlap where the roots hold several spills. None where less than half a spill fits: so small ones
+    /// would scatter a leaf's values.
+    fn spill_of_one_window(&self, view: &View) -> Option<u64> {
+        let spill_bytes = self.spill_bytes();
+        let (of_two, alone) = Windows::most(self.spill_windows());
+        match view.root_bytes() > 3 * spill_bytes {
+            true => Some(of_two),
+            false => Some(alone).filter(|most| *most >= spill_bytes),
         }
     }
 

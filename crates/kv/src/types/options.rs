@@ -133,11 +133,6 @@ impl Tuning {
         self.spill_bytes.min(log_capacity_bytes / 4)
     }
 
-    /// The size of a window of a compaction, in bytes: there are two of them.
-    pub(crate) fn window_bytes(&self) -> u64 {
-        self.gather_bytes / 2
-    }
-
     /// Refuses sizes that cannot work together.
     fn check(&self) -> Result<()> {
         let holds = [

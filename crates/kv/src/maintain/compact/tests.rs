@@ -13,12 +13,17 @@ use crate::engine::workers::Worker;
 use crate::recover::devices::Devices;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::testing::{device, kvdb, kvdb_on, small_blocks};
+use crate::types::options::Tuning;
 use crate::types::policy::Policy;
 use crate::types::stream::Stream;
 
 #[test]
 fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
-    let (db, keys, _) = kvdb();
+    let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+    let usual = small_blocks();
+    // Spills have no more memory than other steps.
+    let tuning = Tuning { spill_bytes: usual.gather_bytes, ..usual };
+    let (db, keys, _) = kvdb_on(devices, tuning);
     let records = db.create_kvs("b", Policy::default()).unwrap();
     for n in 0..20_000u64 {
         keys.put(&n.to_be_bytes().repeat(4), &[7; 16]).unwrap();
@@ -27,7 +32,7 @@ fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
     db.ingest().unwrap();
     let limit = db.engine.tuning.gather_bytes;
     let dram = || {
-        let mut scratch = db.engine.scratch(Worker::First);
+        let mut scratch = db.engine.scratch(Worker::First, 0);
         let windows = [(); 2].map(|()| scratch.windows.take());
         let kept = windows.iter().filter_map(|window| window.records.as_ref()).map(|it| it.len());
         let dram =
@@ -72,7 +77,7 @@ fn compaction_without_room_holds_on_to_no_block() {
     };
     let error = compaction.run(engine, Worker::First, &Writes::new(false)).err().unwrap();
     assert!(error.lacks_space(), "{error}");
-    assert!(engine.scratch(Worker::First).windows.take().entries.is_empty());
+    assert!(engine.scratch(Worker::First, 0).windows.take().entries.is_empty());
 }
 
 /// Reads and writes under way on all devices.
@@ -189,11 +194,17 @@ fn much_to_spill(seen: &Arc<Seen>) -> (Kvdb, Kvs) {
 fn reads_of_one_window_are_under_way_with_writes_of_another() {
     let seen = Arc::new(Seen::default());
     let (db, kvs) = much_to_spill(&seen);
-    let beside = || {
-        [&seen.writes_beside_reads, &seen.reads_beside_writes].map(|it| it.load(Ordering::Relaxed))
-    };
+    let seen_beside = [&seen.writes_beside_reads, &seen.reads_beside_writes];
+    let beside = || seen_beside.map(|it| it.load(Ordering::Relaxed));
     assert_eq!(beside(), [false, false]);
-    assert!(db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap());
+    while db.engine.view.load().root_bytes() > 0 {
+        assert!(db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap());
+    }
+    // Of a leaf, because a spill that reads its values has one window.
+    seen_beside.iter().for_each(|it| it.store(false, Ordering::Relaxed));
+    (0..10).for_each(|_| db.engine.missed.note(1, 0));
+    let leaf = db.engine.view.load().tree(kvs.id).unwrap().leaves[0].id;
+    assert!(db.engine.run_job(Job::Sort { kvs: kvs.id, leaf }).unwrap());
     assert_eq!(beside(), [true, true]);
     let values =
         || (0..8u64).map(|n| kvs.get(&(n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()));
@@ -212,13 +223,30 @@ fn spills_of_what_the_cache_has_lost_read_the_log_once() {
     };
     // The first one tells that the cache has lost them.
     assert!(spill());
-    let (before, root) = (read(), engine.view.load().root_bytes());
-    while engine.view.load().root_bytes() > 4 * engine.spill_bytes() {
-        assert!(spill());
+    // While the roots hold many spills, and when they hold few.
+    for spills in [4, 1] {
+        let (before, root) = (read(), engine.view.load().root_bytes());
+        while engine.view.load().root_bytes() > spills * engine.spill_bytes() {
+            assert!(spill());
+        }
+        let (read, spilled) = (read() - before, root - engine.view.load().root_bytes());
+        assert!(spilled > 2 << 20, "{spilled}");
+        // The first window of the next spill is read by now as well.
+        let most = spilled + spilled / 8 + engine.tuning.gather_bytes;
+        assert!(
+            read <= most,
+            "{read} bytes of the log were read for {spilled}, with {spills} spills"
+        );
     }
-    let (read, spilled) = (read() - before, root - engine.view.load().root_bytes());
-    assert!(spilled > 2 << 20, "{spilled}");
-    // The first window of the next spill is read by now as well.
-    let most = spilled + spilled / 8 + engine.tuning.window_bytes();
-    assert!(read <= most, "{read} bytes of the log were read for {spilled}");
+    // A spill has memory for all of it in one window, as long as the cache has lost most; other steps need less.
+    let Tuning { gather_bytes, spill_bytes, .. } = engine.tuning;
+    let of_spills = || engine.scratch(Worker::First, spill_bytes).windows.bytes;
+    assert!(gather_bytes < spill_bytes && of_spills() == spill_bytes);
+    (0..4).for_each(|_| engine.missed.note(10, 1));
+    assert!(engine.missed.is_much() && of_spills() == gather_bytes);
+    assert!(engine.scratch(Worker::Helper, 0).windows.bytes < gather_bytes);
+    (0..4).for_each(|_| engine.missed.note(1, 1));
+    engine.values.cache.set_capacity(0);
+    assert!(spill());
+    assert_eq!(engine.workspaces[Worker::First as usize].window_bytes(), gather_bytes);
 }
