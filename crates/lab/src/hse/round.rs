@@ -37,8 +37,7 @@ pub(super) fn all(
             let plan = Plan { options, arm, round, dilation };
             match measure(&plan, runs.len() + skipped.len(), machine, follow) {
                 Ok(run) => runs.push(run),
-                // The engine's own arms took long, and say something without it.
-                Err(error @ LabError::Way { .. }) if arm == Arm::Rocksdb => {
+                Err(error) if goes_on(arm, &error) => {
                     skipped.push(format!("RocksDB, round {}: {error}", round + 1));
                 }
                 Err(error) => return Err(error),
@@ -46,6 +45,12 @@ pub(super) fn all(
         }
     }
     Ok((runs, skipped))
+}
+
+/// Whether the study goes on after a failure of this arm: one of RocksDB. The engine's own arms take long, and say something
+/// without it.
+pub(super) fn goes_on(arm: Arm, error: &LabError) -> bool {
+    arm == Arm::Rocksdb && matches!(error, LabError::Way { .. })
 }
 
 /// A run with all workloads, after so many arms that are through.
