@@ -11,7 +11,7 @@ use super::parse;
 /// `esker lab pooled`
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-        esker lab pooled --quick                          about ten minutes, to see that all of it runs\n  \
+        esker lab pooled --quick                          a quarter of an hour, to see that all of it runs\n  \
         esker lab pooled --html pooled.html --json pooled.json\n  \
         esker lab pooled --survive --only-survive         a node killed and a drive failed under load\n\n\
         Needs root, FUSE, loop devices, mkfs.ext4, memory cgroups of version 1, a JDK 17 and Maven.")]
@@ -22,11 +22,11 @@ pub(crate) struct PooledArgs {
     /// Drives of all nodes together
     #[arg(long, value_name = "COUNT", default_value = "4", value_parser = parse::small_count)]
     pub(crate) drives: u32,
-    /// Rows of all nodes together, of 1,000 bytes each [default: 2M, with --quick 200k]
+    /// Rows of all nodes together, of 1,000 bytes each [default: 2M, with --quick 600k]
     #[arg(long, value_name = "COUNT", value_parser = parse::count)]
     pub(crate) records: Option<u64>,
     /// Operations a second of all nodes together, in ascending order; the unlimited rate comes after them
-    /// [default: 250,500,1000,1500,2000, with --quick 250,1000]
+    /// [default: 250,500,1000,1500,2000, with --quick 100]
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = parse::count)]
     pub(crate) rates: Vec<u64>,
     /// Seconds of each measurement [default: 60, with --quick 15]
@@ -41,21 +41,23 @@ pub(crate) struct PooledArgs {
     /// Client threads of each node
     #[arg(long, value_name = "COUNT", default_value = "32", value_parser = parse::small_count)]
     pub(crate) threads: u32,
-    /// How many times slower than real the drives are; it is doubled until they are busy
-    #[arg(long, value_name = "TIMES", default_value = "40", value_parser = parse::small_count)]
-    pub(crate) dilation: u32,
+    /// How many times slower than real the drives are; it is doubled until they are busy [default: 40, with --quick
+    /// 640]
+    #[arg(long, value_name = "TIMES", value_parser = parse::small_count)]
+    pub(crate) dilation: Option<u32>,
     /// Keep the dilation as it is said
     #[arg(long)]
     pub(crate) no_calibration: bool,
     /// The share of each value that a compressor can remove
     #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
     pub(crate) compressible: f64,
-    /// The memory of each node, with its page cache
-    #[arg(long, value_name = "SIZE", default_value = "1250MiB", value_parser = parse::bytes)]
-    pub(crate) memory: u64,
-    /// The heap of each node
-    #[arg(long, value_name = "SIZE", default_value = "768MiB", value_parser = parse::bytes)]
-    pub(crate) heap: u64,
+    /// The memory of each node, with its page cache: less than its rows and its heap, or drives have nothing to read
+    /// [default: 1250MiB, with --quick 1000MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) memory: Option<u64>,
+    /// The heap of each node [default: 768MiB, with --quick 640MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    pub(crate) heap: Option<u64>,
     /// Leave out the controls beside A/A
     #[arg(long)]
     pub(crate) no_controls: bool,
@@ -84,21 +86,24 @@ impl PooledArgs {
         let or = |said: Option<u32>, full: u32, quick: u32| {
             said.unwrap_or(if self.quick { quick } else { full })
         };
-        let rates: &[u64] = if self.quick { &[250, 1000] } else { &[250, 500, 1000, 1500, 2000] };
+        let rates: &[u64] = if self.quick { &[100] } else { &[250, 500, 1000, 1500, 2000] };
+        let mib = |said: Option<u64>, full: u64, quick: u64| {
+            said.unwrap_or(if self.quick { quick << 20 } else { full << 20 })
+        };
         PooledOptions {
             nodes: self.nodes,
             drives: self.drives,
-            records: self.records.unwrap_or(if self.quick { 200_000 } else { 2_000_000 }),
+            records: self.records.unwrap_or(if self.quick { 600_000 } else { 2_000_000 }),
             rates: if self.rates.is_empty() { rates.to_vec() } else { self.rates.clone() },
             seconds: or(self.seconds, 60, 15),
             warm_up_s: or(self.warm_up, 20, 8),
             rounds: or(self.rounds, 3, 1),
             threads: self.threads,
-            dilation: self.dilation,
+            dilation: or(self.dilation, 40, 640),
             calibrate: !self.no_calibration,
             compressible: self.compressible,
-            memory_bytes: self.memory,
-            heap_bytes: self.heap,
+            memory_bytes: mib(self.memory, 1250, 1000),
+            heap_bytes: mib(self.heap, 768, 640),
             controls: !self.no_controls && !self.quick,
             compare: !self.only_survive,
             survive: self.survive,
@@ -135,7 +140,7 @@ mod tests {
         let quick = options("--quick --seconds 30").unwrap();
         assert_eq!(
             (quick.records, quick.rounds, quick.seconds, quick.warm_up_s),
-            (200_000, 1, 30, 8)
+            (600_000, 1, 30, 8)
         );
         assert!(!quick.controls && quick.quick);
         quick.check().unwrap();
