@@ -96,7 +96,7 @@ pub(crate) enum PoolCommand {
         #[arg(value_name = "POOL", value_parser = name)]
         pool: String,
         /// The drive's number, as the status shows it
-        #[arg(value_name = "NUMBER")]
+        #[arg(value_name = "NUMBER", value_parser = drive)]
         drive: u16,
         #[command(flatten)]
         device: NewDevice,
@@ -112,7 +112,7 @@ pub(crate) enum PoolCommand {
         #[arg(value_name = "POOL", value_parser = name)]
         pool: String,
         /// The drive's number, as the status shows it
-        #[arg(value_name = "NUMBER")]
+        #[arg(value_name = "NUMBER", value_parser = drive)]
         drive: u16,
         /// Its device, which a server opens itself [default: the one that it had]
         #[arg(value_name = "SPEC", value_parser = parse::spec)]
@@ -130,7 +130,7 @@ pub(crate) enum PoolCommand {
         #[arg(value_name = "POOL", value_parser = name)]
         pool: String,
         /// The drive's number, as the status shows it
-        #[arg(value_name = "NUMBER")]
+        #[arg(value_name = "NUMBER", value_parser = drive)]
         drive: u16,
         /// Let a drive stay that is being emptied
         #[arg(long)]
@@ -211,11 +211,17 @@ pub(crate) struct Explained {
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub(crate) volume: Option<String>,
     /// Tell the consequences if this drive failed
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = drive)]
     pub(crate) if_fails: Option<u16>,
     /// Tell the space that deleting this would free
     #[arg(long, value_name = "NAME[@SNAPSHOT]", value_parser = volume_of_pool)]
     pub(crate) if_deleted: Option<(String, Option<String>)>,
+}
+
+fn drive(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| {
+        format!("'{text}' is not the number of a drive: give one that `esker pool status` shows, such as 1")
+    })
 }
 
 fn volume_of_pool(text: &str) -> Result<(String, Option<String>), String> {
