@@ -1,5 +1,6 @@
 //! `esker lab host-ssd --real`: runs the ways and DuckDB, each in a process of its own, within bounds.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -121,7 +122,10 @@ impl Bench for Machine<'_> {
             Err(_) if matches!(way, Way::Plain | Way::Signal | Way::Handler) => None,
             Err(why) => return Ok(Trial::Skipped(why)),
         };
-        let output = run(way.name(), &mut self.side(way, cgroup))?;
+        let output = match run(way.name(), cluster.is_some(), &mut self.side(way, cgroup))? {
+            Trial::Ran(output) => output,
+            Trial::Skipped(why) => return Ok(Trial::Skipped(why)),
+        };
         let wrong = |why: String| LabError::Way { way: way.name().to_owned(), why };
         // A library that is measured may have its own to say before.
         let said = String::from_utf8_lossy(&output.stdout);
@@ -155,7 +159,10 @@ impl Bench for Machine<'_> {
             command
         };
         command.arg(&self.args.python).args(["-c", SCRIPT]).arg(self.rows().to_string());
-        let output = run("DuckDB", &mut command)?;
+        let output = match run("DuckDB", !is_paged, &mut command)? {
+            Trial::Ran(output) => output,
+            Trial::Skipped(why) => return Ok(Trial::Skipped(why)),
+        };
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let query = |line: &str| {
             let mut parts = line.split('\t');
@@ -167,23 +174,30 @@ impl Bench for Machine<'_> {
     }
 }
 
-/// Runs a command to its end.
-fn run(what: &str, command: &mut Command) -> Result<Output, LabError> {
+/// Runs a command to its end. Where the kernel `swaps`, it may kill it when drives are so busy that no page is out in time.
+fn run(what: &str, swaps: bool, command: &mut Command) -> Result<Trial<Output>, LabError> {
     let wrong = |why: String| LabError::Way { way: what.to_owned(), why };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| wrong(error.to_string()))?;
     let clock = Clock::real();
     let began = clock.now();
+    let is_late = || clock.now().since(began) > PATIENCE;
     // Its output fits into its pipes.
     while child.try_wait().map_err(|error| wrong(error.to_string()))?.is_none() {
-        if clock.now().since(began) > PATIENCE {
+        if is_late() {
             let _ = child.kill();
         }
         clock.sleep(STEP);
     }
     let output = child.wait_with_output().map_err(|error| wrong(error.to_string()))?;
     if output.status.success() {
-        return Ok(output);
+        return Ok(Trial::Ran(output));
+    }
+    let is_killed = output.status.signal() == Some(rustix::process::Signal::KILL.as_raw());
+    if swaps && is_killed && !is_late() {
+        let why =
+            "the kernel killed it for want of memory: run it again when the drive is less busy";
+        return Ok(Trial::Skipped(why.to_owned()));
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(wrong(format!("{}: {}", output.status, said.trim())))
