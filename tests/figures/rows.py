@@ -136,7 +136,8 @@ def demo_rates(_, out):
               "E": "E, scans of 50", "F": "F, read-modify-write"}
     found = []
     for run in json.loads(out.read_text())["runs"]:
-        kinds = run["by_operation"]
+        # Nothing is measured of a kind that no operation was of.
+        kinds = [one for one in run["by_operation"] if one["latency"]]
 
         def latencies(of):
             return ", ".join(f"{one['operation']} {one['latency'][of] / 1e3:.1f}" for one in kinds)
