@@ -44,6 +44,8 @@ for file in /sys/block/loop*/loop/backing_file; do
         "$folder"/*) name=${file#/sys/block/} && timeout 20 losetup -d "/dev/${name%%/*}" ;;
     esac
 done
+# What a program has written of a failure stays.
+find "$folder" -xdev \( -type d -o -type f \) -empty -delete 2> /dev/null
 rmdir "$group"/* 2> /dev/null
 rmdir "$group"
 "#;
