@@ -13,7 +13,7 @@ use esker_flash::profile::Profile;
 use esker_kv::MediaClass;
 
 use super::arm::{self, ArmRun, Plan};
-use super::calibrate::Calibration;
+use super::calibrate::{Calibration, calibrate};
 use super::machine::{Arm, Drive, Machine, Opened, Peer, PeerSetup, Processors, Rates};
 use super::phase::{Decider, DriveUse, OperationLatency, Phase};
 use super::report::HseReport;
@@ -428,6 +428,17 @@ fn rocksdb_runs_beside_both_arms_and_a_failure_of_it_ends_nothing() {
     assert!(report.beside.is_empty());
     assert!(report.table().contains("SKIPPED  RocksDB, round 1"));
     assert!(report.page().html().contains("SKIPPED RocksDB, round 1"));
+}
+
+#[test]
+fn the_clock_is_chosen_without_rocksdb_when_that_fails() {
+    let options = HseOptions { has_rocksdb: true, ..SMALL };
+    let mut machine = InMemory { fails_at: "load", ..InMemory::default() };
+    let mut follow = |_: &Progress<'_>| ControlFlow::Continue(());
+    let found = calibrate(&options, &mut machine, &mut follow).unwrap();
+    assert_eq!(found.tries.len(), 1);
+    let opened: Vec<Arm> = machine.opened.iter().map(|(arm, _)| *arm).collect();
+    assert_eq!(opened, Arm::ALL);
 }
 
 #[test]
