@@ -87,13 +87,13 @@ impl PooledArgs {
             said.unwrap_or(if self.quick { quick } else { full })
         };
         let rates: &[u64] = if self.quick { &[100] } else { &[250, 500, 1000, 1500, 2000] };
-        let mib = |said: Option<u64>, full: u64, quick: u64| {
-            said.unwrap_or(if self.quick { quick << 20 } else { full << 20 })
+        let or_many = |said: Option<u64>, full: u64, quick: u64| {
+            said.unwrap_or(if self.quick { quick } else { full })
         };
         PooledOptions {
             nodes: self.nodes,
             drives: self.drives,
-            records: self.records.unwrap_or(if self.quick { 600_000 } else { 2_000_000 }),
+            records: or_many(self.records, 2_000_000, 600_000),
             rates: if self.rates.is_empty() { rates.to_vec() } else { self.rates.clone() },
             seconds: or(self.seconds, 60, 15),
             warm_up_s: or(self.warm_up, 20, 8),
@@ -102,8 +102,8 @@ impl PooledArgs {
             dilation: or(self.dilation, 40, 640),
             calibrate: !self.no_calibration,
             compressible: self.compressible,
-            memory_bytes: mib(self.memory, 1250, 1000),
-            heap_bytes: mib(self.heap, 768, 640),
+            memory_bytes: or_many(self.memory, 1250 << 20, 1000 << 20),
+            heap_bytes: or_many(self.heap, 768 << 20, 640 << 20),
             controls: !self.no_controls && !self.quick,
             compare: !self.only_survive,
             survive: self.survive,

@@ -44,7 +44,7 @@ for file in /sys/block/loop*/loop/backing_file; do
         "$folder"/*) name=${file#/sys/block/} && timeout 20 losetup -d "/dev/${name%%/*}" ;;
     esac
 done
-# What a program has written of a failure stays.
+# Files in which a program has told of a failure stay.
 find "$folder" -xdev \( -type d -o -type f \) -empty -delete 2> /dev/null
 rmdir "$group"/* 2> /dev/null
 rmdir "$group"

@@ -27,6 +27,8 @@ const BESIDE: u64 = 4 << 20;
 const OF_TABLE: u64 = 128;
 /// A run that takes longer is ended.
 const PATIENCE: Duration = Duration::from_secs(600);
+const KILLED: &str =
+    "the kernel killed it for want of memory: run it again when the drive is less busy";
 const STEP: Duration = Duration::from_millis(5);
 
 /// The machine, options and bounds of the runs.
@@ -122,10 +124,8 @@ impl Bench for Machine<'_> {
             Err(_) if matches!(way, Way::Plain | Way::Signal | Way::Handler) => None,
             Err(why) => return Ok(Trial::Skipped(why)),
         };
-        let output = match run(way.name(), cluster.is_some(), &mut self.side(way, cgroup))? {
-            Trial::Ran(output) => output,
-            Trial::Skipped(why) => return Ok(Trial::Skipped(why)),
-        };
+        let output = run(way.name(), cluster.is_some(), &mut self.side(way, cgroup))?;
+        let Some(output) = output else { return Ok(Trial::Skipped(KILLED.to_owned())) };
         let wrong = |why: String| LabError::Way { way: way.name().to_owned(), why };
         // A library that is measured may have its own to say before.
         let said = String::from_utf8_lossy(&output.stdout);
@@ -159,9 +159,8 @@ impl Bench for Machine<'_> {
             command
         };
         command.arg(&self.args.python).args(["-c", SCRIPT]).arg(self.rows().to_string());
-        let output = match run("DuckDB", !is_paged, &mut command)? {
-            Trial::Ran(output) => output,
-            Trial::Skipped(why) => return Ok(Trial::Skipped(why)),
+        let Some(output) = run("DuckDB", !is_paged, &mut command)? else {
+            return Ok(Trial::Skipped(KILLED.to_owned()));
         };
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let query = |line: &str| {
@@ -174,8 +173,9 @@ impl Bench for Machine<'_> {
     }
 }
 
-/// Runs a command to its end. Where the kernel `swaps`, it may kill it when drives are so busy that no page is out in time.
-fn run(what: &str, swaps: bool, command: &mut Command) -> Result<Trial<Output>, LabError> {
+/// Runs a command to its end. Where the kernel `swaps`, it may kill it when drives are so busy that no page is out in time:
+/// there is no output then.
+fn run(what: &str, swaps: bool, command: &mut Command) -> Result<Option<Output>, LabError> {
     let wrong = |why: String| LabError::Way { way: what.to_owned(), why };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| wrong(error.to_string()))?;
@@ -191,13 +191,11 @@ fn run(what: &str, swaps: bool, command: &mut Command) -> Result<Trial<Output>, 
     }
     let output = child.wait_with_output().map_err(|error| wrong(error.to_string()))?;
     if output.status.success() {
-        return Ok(Trial::Ran(output));
+        return Ok(Some(output));
     }
     let is_killed = output.status.signal() == Some(rustix::process::Signal::KILL.as_raw());
     if swaps && is_killed && !is_late() {
-        let why =
-            "the kernel killed it for want of memory: run it again when the drive is less busy";
-        return Ok(Trial::Skipped(why.to_owned()));
+        return Ok(None);
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(wrong(format!("{}: {}", output.status, said.trim())))

@@ -79,8 +79,6 @@ impl Rewrite {
 pub(crate) struct Intake {
     kvs: KvsId,
     inputs: Vec<Arc<Kvset>>,
-    /// Whether they are young.
-    is_of_root: bool,
     rewrite: Rewrite,
     merge: Merge<KvsetCursor>,
     /// The bytes of a window.
@@ -104,19 +102,9 @@ impl Intake {
         let mut merge = merge_kvsets(inputs);
         merge.seek(Bound::Unbounded)?;
         let (limit, overlaps) = Intake::windows_for(engine, inputs, windows);
-        let is_of_root = inputs.iter().any(|kvset| kvset.edit.leaf == LeafId::ROOT);
         let (inputs, rewrite, reads) = (inputs.to_vec(), rewrite.clone(), Vec::new());
-        let mut intake = Intake {
-            kvs,
-            inputs,
-            is_of_root,
-            rewrite,
-            merge,
-            limit,
-            overlaps,
-            gathering: None,
-            reads,
-        };
+        let mut intake =
+            Intake { kvs, inputs, rewrite, merge, limit, overlaps, gathering: None, reads };
         intake.begin_window(engine, windows)?;
         Ok(intake)
     }
@@ -125,7 +113,7 @@ impl Intake {
     /// records lie among. A little more than a window is not worth another one; and where much is to be read, one
     /// window that takes all memory is worth more than two that overlap.
     fn windows_for(engine: &Engine, inputs: &[Arc<Kvset>], windows: &Windows) -> (u64, bool) {
-        let all = inputs.iter().map(|kvset| gathered_bytes(kvset)).sum::<u64>();
+        let all = gathered_bytes(inputs);
         let (of_two, alone) = Windows::most(windows.bytes);
         match () {
             () if all <= of_two => (of_two, true),
@@ -181,7 +169,12 @@ impl Intake {
         if self.merge.key().is_some() {
             let mut window = if self.overlaps { windows.take() } else { windows.take_alone() };
             self.fill(&mut window, engine.wall_clock.now_ms())?;
-            self.gathering = Some(Gathering::begin(engine, (self.kvs, self.is_of_root), window));
+            let gathering = Gathering::begin(engine, self.kvs, window);
+            // Values of leaves are old: that the cache lacks them says nothing of spills.
+            if self.inputs.iter().any(|kvset| kvset.edit.leaf == LeafId::ROOT) {
+                engine.missed.note(gathering.window.cached.len(), gathering.missing.len());
+            }
+            self.gathering = Some(gathering);
         }
         Ok(())
     }
@@ -236,9 +229,10 @@ impl Intake {
     }
 }
 
-/// The bytes of windows that the entries of a kvset take with their records.
-pub(crate) fn gathered_bytes(kvset: &Kvset) -> u64 {
-    kvset.bytes() + kvset.edit.entries * (size_of::<WindowEntry>() + record_size(0, 0)) as u64
+/// The bytes of windows that the entries of kvsets take with their records.
+pub(crate) fn gathered_bytes(kvsets: &[Arc<Kvset>]) -> u64 {
+    let beside = (size_of::<WindowEntry>() + record_size(0, 0)) as u64;
+    kvsets.iter().map(|kvset| kvset.bytes() + kvset.edit.entries * beside).sum()
 }
 
 /// Memory that compactions use one after the other, and the intake of the next spill, as far as that is here.
@@ -333,7 +327,7 @@ fn block_of(entries: &[WindowEntry], entry: usize) -> &Arc<ValueBlock> {
 impl Gathering {
     /// Copies the records that move from the record cache, which has most records written lately. The others are to
     /// be read in the order in which they lie on the medium, near ones together.
-    fn begin(engine: &Engine, (kvs, is_of_root): (KvsId, bool), mut window: Window) -> Gathering {
+    fn begin(engine: &Engine, kvs: KvsId, mut window: Window) -> Gathering {
         let Window { keys, entries, records, cached } = &mut window;
         cached.clear();
         let (mut wanted, mut key_start): (Vec<Moving>, usize) = (Vec::new(), 0);
@@ -364,9 +358,6 @@ impl Gathering {
             cached.extend(sought.iter().zip(copied).map(|(it, copied)| copied.map(|_| it.hash)));
             let not_copied = some.iter().zip(copied).filter(|(_, copied)| *copied != Some(true));
             missing.extend(not_copied.map(|(w, _)| w.clone()));
-        }
-        if is_of_root {
-            engine.missed.note(wanted.len(), missing.len());
         }
         missing.sort_unstable_by_key(|w| (block_of(&window.entries, w.entry).id, w.offset));
         let read_size = engine.gather_read_size();

@@ -84,7 +84,7 @@ impl Engine {
         let mut scratch = self.workspaces[worker as usize].scratch.lock();
         let usual = self.tuning.gather_bytes;
         let bytes = match worker {
-            // What is gathered ahead lies in it.
+            // The next spill is gathered ahead in it.
             Worker::First if scratch.ahead.is_some() => scratch.windows.bytes.max(usual),
             Worker::First if spilled > Windows::most(usual).0 => self.spill_windows(),
             Worker::First => usual,

@@ -96,8 +96,7 @@ impl Compaction {
         if self.targets.is_empty() {
             return Ok(Compacted { forgets: true, ..Compacted::default() });
         }
-        let gathered = self.inputs.iter().map(|kvset| gathered_bytes(kvset)).sum::<u64>();
-        let spilled = if self.is_spill() { gathered } else { 0 };
+        let spilled = if self.is_spill() { gathered_bytes(&self.inputs) } else { 0 };
         let (mut scratch, mut intake) = self.begin(engine, worker, spilled)?;
         let Scratch { windows, packer, packed, ahead } = &mut *scratch;
         packer.begin(self.compression);

@@ -201,8 +201,7 @@ impl Situation<'_> {
 
     /// Whether kvsets of a root may become one: where its values are in the log only, a spill of it is to read that once.
     fn spills_at_once(&self, kvsets: &[Arc<Kvset>]) -> bool {
-        let bytes: u64 = kvsets.iter().map(|kvset| gathered_bytes(kvset)).sum();
-        self.spill_most.is_none_or(|most| bytes <= most)
+        self.spill_most.is_none_or(|most| gathered_bytes(kvsets) <= most)
     }
 
     /// The step that brings something home which lies where it must not, if there is room now.

@@ -121,7 +121,7 @@ impl Engine {
         {
             let mut bytes = 0;
             let fits = root.iter().rev().take_while(|kvset| {
-                bytes += gathered_bytes(kvset);
+                bytes += gathered_bytes(std::slice::from_ref(*kvset));
                 bytes <= most
             });
             oldest = fits.count().clamp(1, oldest.max(1));

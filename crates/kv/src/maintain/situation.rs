@@ -105,14 +105,15 @@ impl Engine {
     }
 
     /// The most that a spill takes in whose values are in the log only, in bytes: one window that has all of the memory, or
-    /// one of two that overlap where the roots hold several spills. None where less than half a spill fits: so small ones
-    /// would scatter a leaf's values.
+    /// one of two that overlap where the roots hold several spills. None where it holds less than a spill: small ones would
+    /// scatter a leaf's values.
     fn spill_of_one_window(&self, view: &View) -> Option<u64> {
         let spill_bytes = self.spill_bytes();
         let (of_two, alone) = Windows::most(self.spill_windows());
-        match view.root_bytes() > 3 * spill_bytes {
-            true => Some(of_two),
-            false => Some(alone).filter(|most| *most >= spill_bytes),
+        if view.root_bytes() > 3 * spill_bytes {
+            Some(of_two)
+        } else {
+            Some(alone).filter(|most| *most >= spill_bytes)
         }
     }
 

@@ -47,10 +47,11 @@ pub(super) fn calibrate(
         operations: (options.operations / SMALL).max(1000),
         ..options.clone()
     };
+    let mut arms = options.arms().to_vec();
     let mut found = Calibration::given(FIRST);
     for number in 0..TRIES {
         let mut busiest: f64 = 0.0;
-        for &arm in options.arms() {
+        for arm in arms.clone() {
             let plan = Plan { options: &small, arm, round: 0, dilation: found.dilation };
             let factor = found.dilation;
             let mut tell = |text: &str, _: usize| {
@@ -58,7 +59,10 @@ pub(super) fn calibrate(
                 follow(&Progress { run: &run, done: number, count: TRIES })
             };
             let run = match round::run(&plan, machine, &[Workload::a(), Workload::c()], &mut tell) {
-                Err(error) if round::goes_on(arm, &error) => continue,
+                Err(error) if round::goes_on(arm, &error) => {
+                    arms.retain(|one| *one != arm);
+                    continue;
+                }
                 run => run?,
             };
             // So small a load fits into the drives' write buffers: the processors decide it on any clock.
