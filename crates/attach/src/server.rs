@@ -10,8 +10,9 @@
 //!
 //! Invariants
 //! 1. A reply goes out through the channel that its request came in by.
-//! 2. While requests are under way, the leader looks for new ones every [`ATTENTION`] or more often,
-//!    unless the device holds it up; then another thread does.
+//! 2. While requests are under way, the leader looks for new ones every [`ATTENTION`] or more often, and of a
+//!    device that is silent for longer each time a quarter of the silence has passed, up to [`INATTENTION`].
+//!    Where the device holds it up, another thread looks.
 //! 3. When a thread ends, all end, and the kernel closes the connection: nobody waits for a reply
 //!    that will not come.
 
@@ -37,6 +38,8 @@ use spin::Spin;
 
 /// How long the leader waits for the device at most before it looks for requests.
 const ATTENTION: Duration = Duration::from_micros(100);
+/// The same of a device that takes milliseconds for each command: every look costs processor time.
+const INATTENTION: Duration = Duration::from_millis(1);
 /// How long the others do.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// How long a thread looks for completions before it waits for the device, and one that does not
@@ -164,6 +167,7 @@ pub(crate) fn serve(
         device: Spin::new(GLANCE),
         awake,
         begun,
+        last_event: Nanos::default(),
     };
     while thread.round() {}
 }
@@ -179,6 +183,8 @@ struct Thread {
     device: Spin,
     awake: Option<Awake>,
     begun: Sender<()>,
+    /// When a request or a completion came last.
+    last_event: Nanos,
 }
 
 impl Thread {
@@ -224,6 +230,8 @@ impl Thread {
         }
         if taken + completed == 0 {
             self.rest(now);
+        } else {
+            self.last_event = now;
         }
         !self.shared.has_ended()
     }
@@ -250,9 +258,13 @@ impl Thread {
         if is_parked {
             self.shared.clock.sleep(PARKED_STEP);
         } else if is_under_way {
-            let patience = if self.is_leader { ATTENTION } else { PATIENCE };
+            let patience = match self.is_leader {
+                true => (now.since(self.last_event) / 4).clamp(ATTENTION, INATTENTION),
+                false => PATIENCE,
+            };
             if self.engine.wait(patience, &mut self.channel) > 0 {
-                self.device.came(self.shared.clock.now());
+                self.last_event = self.shared.clock.now();
+                self.device.came(self.last_event);
             }
         } else if self.is_leader {
             self.channel.wait(&self.shared.stop);
