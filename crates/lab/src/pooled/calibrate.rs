@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::arm::Arm;
-use super::bench::{Bench, LoadStep};
+use super::bench::{Bench, LoadSample, LoadStep};
 use super::{PooledOptions, Steps};
 use crate::LabError;
 
@@ -16,11 +16,13 @@ pub const TRIES: u32 = 6;
 /// Seconds of a try, at most.
 const SECONDS: u32 = 20;
 
-/// A try.
+/// An arm at a dilation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DilationTry {
     /// How many times slower than real the drives were.
     pub dilation: u32,
+    /// The arm.
+    pub arm: Arm,
     /// The share of the time in which drives were busy.
     pub busy: f64,
     /// The share of the processors that were busy.
@@ -30,10 +32,15 @@ pub struct DilationTry {
 }
 
 impl DilationTry {
-    /// Whether a comparison at it is one of drives.
+    /// Whether a comparison at it is one of drives, as far as this arm is concerned.
     #[must_use]
     pub fn is_fit(&self) -> bool {
         is_fit(self.busy, self.machine)
+    }
+
+    /// How near it is to both bounds: 1 within them.
+    fn nearness(&self) -> f64 {
+        (self.busy / BUSY).min(PROCESSORS / self.machine.max(f64::EPSILON)).min(1.0)
     }
 }
 
@@ -42,7 +49,7 @@ pub(super) fn is_fit(busy: f64, machine: f64) -> bool {
     busy >= BUSY && machine <= PROCESSORS
 }
 
-/// Raises the dilation on local drives until it fits, or tries are used up. Without a fit, [`chosen`] takes the
+/// Raises the dilation until it fits local and remote drives, or tries are used up. Without a fit, [`chosen`] takes the
 /// nearest.
 pub(super) fn calibrate(
     options: &PooledOptions,
@@ -56,31 +63,30 @@ pub(super) fn calibrate(
         warm_up_s: options.warm_up_s,
         seconds: options.seconds.min(SECONDS),
     };
-    for _ in 0..TRIES {
-        steps.step(&format!("calibration, drives {dilation} times slower"))?;
-        bench.start(Arm::Local, dilation)?;
-        let sample = bench.step(&step)?;
-        bench.stop()?;
-        let found = DilationTry {
-            dilation,
-            busy: sample.traffic.busy,
-            machine: sample.cpu.machine,
-            ops_per_s: sample.ops_per_s,
-        };
-        tries.push(found);
-        if found.is_fit() {
-            break;
+    'slower: for _ in 0..TRIES {
+        // Remote drives take more of the processors: nothing is learned from them where local ones do not fit.
+        for arm in [Arm::Local, Arm::Remote] {
+            steps.step(&format!("calibration, {}, drives {dilation} times slower", arm.name()))?;
+            bench.start(arm, dilation)?;
+            let LoadSample { traffic, cpu, ops_per_s, .. } = bench.step(&step)?;
+            bench.stop()?;
+            let (busy, machine) = (traffic.busy, cpu.machine);
+            let found = DilationTry { dilation, arm, busy, machine, ops_per_s };
+            tries.push(found);
+            if !found.is_fit() {
+                dilation = dilation.saturating_mul(2);
+                continue 'slower;
+            }
         }
-        dilation = dilation.saturating_mul(2);
+        break;
     }
     Ok(tries)
 }
 
-/// The dilation of the try that comes nearest to both bounds; `None` without a try.
+/// The dilation whose last arm comes nearest to both bounds, the greatest of equal ones; `None` without a try.
 pub(super) fn chosen(tries: &[DilationTry]) -> Option<u32> {
-    let margin = |one: &DilationTry| {
-        (one.busy / BUSY).min(PROCESSORS / one.machine.max(f64::EPSILON)).min(1.0)
-    };
-    let best = tries.iter().max_by(|a, b| margin(a).total_cmp(&margin(b)));
+    // The last arm at a dilation is one that does not fit, if there is one.
+    let last_of_each = tries.chunk_by(|a, b| a.dilation == b.dilation).filter_map(<[_]>::last);
+    let best = last_of_each.max_by(|a, b| a.nearness().total_cmp(&b.nearness()));
     best.map(|one| one.dilation)
 }

@@ -15,7 +15,7 @@ use super::verdicts::{self, PooledVerdict};
 use crate::text::aligned;
 
 /// Changes with the form of the JSON.
-const FORMAT: &str = "esker-pooled/1";
+const FORMAT: &str = "esker-pooled/2";
 /// The bytes of a row.
 const ROW_BYTES: u64 = 1000;
 
@@ -230,7 +230,8 @@ impl PooledReport {
         let percent = |share: f64| format!("{:.0}", share * 100.0);
         let row = |one: &DilationTry| {
             let ops = format!("{:.0}", one.ops_per_s);
-            vec![format!("{} times", one.dilation), percent(one.busy), percent(one.machine), ops]
+            let (dilation, arm) = (format!("{} times", one.dilation), one.arm.name().to_owned());
+            vec![dilation, arm, percent(one.busy), percent(one.machine), ops]
         };
         self.tries.iter().map(row).collect()
     }
@@ -271,8 +272,8 @@ pub(super) const VERDICTS: &str = "Verdicts";
 pub(super) const ASSUMPTIONS: &str = "Inputs and assumptions";
 
 const VERDICT_COLUMNS: [&str; 5] = ["", "figure", "source", "wanted", "Esker"];
-const TRY_COLUMNS: [&str; 4] =
-    ["drives slower", "devices busy, %", "processors, %", "operations/s"];
+const TRY_COLUMNS: [&str; 5] =
+    ["drives slower", "arm", "devices busy, %", "processors, %", "operations/s"];
 const LATENCY_COLUMNS: [&str; 8] = [
     "arm",
     "asked, operations/s",

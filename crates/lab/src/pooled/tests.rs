@@ -37,6 +37,8 @@ struct Told {
     /// How far the second local arm is from the first one.
     again: f64,
     machine: f64,
+    /// The dilation from which on remote drives leave processors idle.
+    remote_idle_from: u32,
     /// The dilation from which on drives are busy.
     busy_from: u32,
     survival: Survival,
@@ -54,6 +56,7 @@ impl Default for Told {
             remote: (1.3, 0.8),
             again: 1.02,
             machine: 0.5,
+            remote_idle_from: 0,
             busy_from: 0,
             survival,
             started: Vec::new(),
@@ -95,7 +98,9 @@ impl Bench for Told {
         };
         let busy = if dilation >= self.busy_from { 0.9 } else { 0.3 };
         let traffic = BlockTraffic { busy, reads: latencies.count, ..BlockTraffic::default() };
-        let cpu = CpuTime { machine: self.machine, nodes_s: 5.0, ..CpuTime::default() };
+        let is_crowded = arm == Arm::Remote && dilation < self.remote_idle_from;
+        let machine = if is_crowded { 0.9 } else { self.machine };
+        let cpu = CpuTime { machine, nodes_s: 5.0, ..CpuTime::default() };
         Ok(LoadSample { ops_per_s, reads: latencies, updates: latencies, failed: 0, traffic, cpu })
     }
 
@@ -199,13 +204,21 @@ fn nothing_is_reached_on_busy_processors_or_idle_drives() {
 }
 
 #[test]
-fn the_dilation_is_doubled_until_drives_are_busy() {
+fn the_dilation_is_doubled_until_drives_are_busy_and_processors_are_not() {
     let options = PooledOptions { calibrate: true, ..options() };
-    let mut told = Told { busy_from: 160, ..Told::default() };
+    let mut told = Told { busy_from: 80, remote_idle_from: 160, ..Told::default() };
     let report = go(&options, &mut told);
-    let tried: Vec<u32> = report.tries.iter().map(|one| one.dilation).collect();
-    assert_eq!((tried, report.dilation), (vec![40, 80, 160], 160));
-    assert!(told.started[3..].iter().all(|&(_, dilation)| dilation == 160));
+    let tried: Vec<(u32, Arm)> = report.tries.iter().map(|one| (one.dilation, one.arm)).collect();
+    let expected = [
+        (40, Arm::Local),
+        (80, Arm::Local),
+        (80, Arm::Remote),
+        (160, Arm::Local),
+        (160, Arm::Remote),
+    ];
+    assert_eq!((tried, report.dilation), (expected.to_vec(), 160));
+    assert!(told.started[5..].iter().all(|&(_, dilation)| dilation == 160));
+    assert!(outcomes(&report).iter().all(|one| *one == Outcome::Reached));
     // Without a fit, the nearest try counts.
     let mut told = Told { machine: 1.0, busy_from: 80, ..Told::default() };
     let report = go(&options, &mut told);
