@@ -47,6 +47,15 @@ const MOST_NODES: u32 = 16;
 /// The fewest drives of a pool that bears the loss of one.
 const LEAST_TO_SURVIVE: u32 = 3;
 
+/// Drives of a machine, in place of models. Their content is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnDrives {
+    /// The specifications of all drives.
+    pub drives: Vec<String>,
+    /// The specification of the pool's write buffer; none where it lies on the drives.
+    pub buffer: Option<String>,
+}
+
 /// The runs of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PooledOptions {
@@ -54,6 +63,8 @@ pub struct PooledOptions {
     pub nodes: u32,
     /// Drives of all nodes together.
     pub drives: u32,
+    /// The drives, if they are no models.
+    pub own: Option<OwnDrives>,
     /// Rows of all nodes together, of about 1,000 bytes each.
     pub records: u64,
     /// Operations a second of all nodes together, in ascending order. The unlimited rate comes after them.
@@ -100,9 +111,12 @@ impl PooledOptions {
         }
         if self.drives < self.nodes || !self.drives.is_multiple_of(self.nodes) {
             return refuse(format!(
-                "--drives: give a multiple of the {} nodes, so that each has as many",
+                "give a multiple of the {} nodes as drives, so that each has as many",
                 self.nodes
             ));
+        }
+        if self.own.is_some() && (self.calibrate || self.dilation != 1) {
+            return refuse("--dilation is for models: a drive has its own speed".to_owned());
         }
         if self.survive && self.drives < LEAST_TO_SURVIVE {
             return refuse(format!(
@@ -141,7 +155,12 @@ impl PooledOptions {
     pub fn arms(&self) -> Vec<Arm> {
         match (self.compare, self.controls) {
             (false, _) => Vec::new(),
-            (true, true) => Arm::ALL.to_vec(),
+            (true, true) => {
+                // Pools of the nodes' own cannot share a buffer device.
+                let shares = self.own.as_ref().is_some_and(|own| own.buffer.is_some());
+                let is_run = |arm: &Arm| !(shares && *arm == Arm::PoolHere);
+                Arm::ALL.into_iter().filter(is_run).collect()
+            }
             (true, false) => vec![Arm::Local, Arm::LocalAgain, Arm::Remote],
         }
     }
@@ -217,7 +236,7 @@ fn compare(
                 samples.entry((arm, index)).or_default().push(sample);
             }
             if let Some(result) = report.arms.iter_mut().find(|one| one.arm == arm.data()) {
-                result.at_end = Some(bytes);
+                result.at_end = bytes;
             }
         }
     }
@@ -235,7 +254,7 @@ fn turn(
     bench: &mut dyn Bench,
     steps: &mut Steps<'_>,
     (arm, round, dilation): (Arm, u32, u32),
-) -> Result<(Vec<LoadSample>, DriveBytes), LabError> {
+) -> Result<(Vec<LoadSample>, Option<DriveBytes>), LabError> {
     let mut samples = Vec::new();
     for (index, rate) in options.ladder().into_iter().enumerate() {
         let load =

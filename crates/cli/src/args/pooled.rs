@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use esker_lab::pooled::PooledOptions;
+use esker_lab::pooled::{OwnDrives, PooledOptions};
+use esker_stack::Spec;
 
 use super::experiment::ExperimentArgs;
 use super::parse;
@@ -13,7 +14,8 @@ use super::parse;
 #[command(after_help = "Examples:\n  \
         esker lab pooled --quick                          a quarter of an hour, to see that all of it runs\n  \
         esker lab pooled --html pooled.html --json pooled.json\n  \
-        esker lab pooled --survive --only-survive         a node killed and a drive failed under load\n\n\
+        esker lab pooled --survive --only-survive         a node killed and a drive failed under load\n  \
+        esker lab pooled --erase --drive /dev/nvme0n1 --drive /dev/nvme1n1\n\n\
         Needs root, FUSE, loop devices, mkfs.ext4, memory cgroups of version 1, a JDK 17 and Maven.")]
 pub(crate) struct PooledArgs {
     /// Nodes of Cassandra
@@ -22,6 +24,16 @@ pub(crate) struct PooledArgs {
     /// Drives of all nodes together
     #[arg(long, value_name = "COUNT", default_value = "4", value_parser = parse::small_count)]
     pub(crate) drives: u32,
+    /// A drive, in place of the models; repeated for each, and as many for each node
+    #[arg(long, value_name = "DEVICE", value_parser = parse::spec, requires = "erase")]
+    #[arg(conflicts_with_all = ["drives", "dilation", "no_calibration", "keep", "survive"])]
+    pub(crate) drive: Vec<Spec>,
+    /// The write buffer of the pool, beside drives of one's own [default: on the drives]
+    #[arg(long, value_name = "DEVICE", value_parser = parse::spec, requires = "drive")]
+    pub(crate) buffer: Option<Spec>,
+    /// Agree that what is on these drives is lost
+    #[arg(long, requires = "drive")]
+    pub(crate) erase: bool,
     /// Rows of all nodes together, of 1,000 bytes each [default: 2M, with --quick 600k]
     #[arg(long, value_name = "COUNT", value_parser = parse::count)]
     pub(crate) records: Option<u64>,
@@ -90,17 +102,24 @@ impl PooledArgs {
         let or_many = |said: Option<u64>, full: u64, quick: u64| {
             said.unwrap_or(if self.quick { quick } else { full })
         };
+        let own = (!self.drive.is_empty()).then(|| OwnDrives {
+            drives: self.drive.iter().map(Spec::to_string).collect(),
+            buffer: self.buffer.as_ref().map(Spec::to_string),
+        });
+        let is_own = own.is_some();
+        let drives = u32::try_from(self.drive.len()).unwrap_or(u32::MAX);
         PooledOptions {
             nodes: self.nodes,
-            drives: self.drives,
+            drives: if is_own { drives } else { self.drives },
+            own,
             records: or_many(self.records, 2_000_000, 600_000),
             rates: if self.rates.is_empty() { rates.to_vec() } else { self.rates.clone() },
             seconds: or(self.seconds, 60, 15),
             warm_up_s: or(self.warm_up, 20, 8),
             rounds: or(self.rounds, 3, 1),
             threads: self.threads,
-            dilation: or(self.dilation, 40, 640),
-            calibrate: !self.no_calibration,
+            dilation: if is_own { 1 } else { or(self.dilation, 40, 640) },
+            calibrate: !(self.no_calibration || is_own),
             compressible: self.compressible,
             memory_bytes: or_many(self.memory, 1250 << 20, 1000 << 20),
             heap_bytes: or_many(self.heap, 768 << 20, 640 << 20),
@@ -158,12 +177,26 @@ mod tests {
     }
 
     #[test]
+    fn drives_that_are_named_have_their_own_speed() {
+        let line = "--erase --drive /dev/a --drive /dev/b --buffer mem:1GiB";
+        let PooledOptions { drives, dilation, calibrate, own, .. } = options(line).unwrap();
+        assert_eq!((drives, dilation, calibrate), (2, 1, false));
+        let own = own.unwrap();
+        assert_eq!(own.drives, ["/dev/a", "/dev/b"]);
+        assert_eq!(own.buffer.as_deref(), Some("mem:1GiB"));
+    }
+
+    #[test]
     fn wrong_words_are_refused() {
         for (line, part) in [
             ("--only-survive", "--survive"),
             ("--rates fast", "fast"),
             ("--nodes 0", "--nodes"),
             ("--memory much", "much"),
+            ("--drive /dev/a --drive /dev/b", "--erase"),
+            ("--erase --drive /dev/a --dilation 2", "--dilation"),
+            ("--erase --drive /dev/a --survive", "--survive"),
+            ("--buffer /dev/a", "--drive"),
         ] {
             let why = options(line).unwrap_err();
             assert!(why.contains(part), "{why}");

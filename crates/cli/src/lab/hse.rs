@@ -176,7 +176,7 @@ fn model_of_staging(bytes: u64) -> Spec {
 }
 
 fn open(stack: &Stack, spec: &Spec) -> Result<OpenedDevice, LabError> {
-    stack.open(spec, Create::IfMissing).map_err(|error| invalid(spec, &error))
+    stack.open(spec, Create::Never).map_err(|error| invalid(spec, &error))
 }
 
 /// Discards all of a drive that an earlier run may have filled.

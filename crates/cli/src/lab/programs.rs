@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use esker_base::{Clock, files};
+use esker_base::{Clock, files, thread};
 use esker_lab::LabError;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -150,6 +150,23 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Does the same with several things at once; the results in their order, or the first failure.
+pub(super) fn at_once<T: Send, R: Send>(
+    things: impl IntoIterator<Item = T>,
+    act: impl Fn(T) -> Run<R> + Sync,
+) -> Run<Vec<R>> {
+    let act = &act;
+    std::thread::scope(|scope| {
+        let spawn = |thing| thread::spawn_scoped(scope, "lab-program", move || act(thing));
+        let threads: Vec<_> = things.into_iter().map(spawn).collect::<Result<_, _>>()?;
+        let joined = threads
+            .into_iter()
+            .map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        // All of them have ended before the first failure is told.
+        joined.collect::<Vec<_>>().into_iter().collect()
+    })
 }
 
 /// Runs a program to its end, and gives its standard output.

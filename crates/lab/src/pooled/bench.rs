@@ -92,8 +92,8 @@ pub struct LoadedBytes {
     pub seconds: Option<f64>,
     /// Bytes of the nodes' files.
     pub files: u64,
-    /// Bytes in the drives.
-    pub drives: DriveBytes,
+    /// Bytes in the drives, where they tell.
+    pub drives: Option<DriveBytes>,
 }
 
 /// Losing a node and a drive under load.
@@ -145,11 +145,11 @@ pub trait Bench {
     /// As [`Bench::load`].
     fn step(&mut self, step: &LoadStep) -> Result<LoadSample, LabError>;
 
-    /// Ends the nodes that were started.
+    /// Ends the nodes that were started; bytes in the drives, where they tell.
     ///
     /// # Errors
     /// As [`Bench::load`].
-    fn stop(&mut self) -> Result<DriveBytes, LabError>;
+    fn stop(&mut self) -> Result<Option<DriveBytes>, LabError>;
 
     /// Kills a node and fails a drive of a pool with one parity under load, with three copies of each row.
     ///

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use esker_base::units::human_bytes;
 use serde::{Deserialize, Serialize};
 
-use super::PooledOptions;
 use super::arm::Arm;
 use super::bench::{DriveBytes, LoadedBytes, Survival};
 use super::calibrate::{BUSY, DilationTry, PROCESSORS};
 use super::figures::LoadResult;
 use super::verdicts::{self, PooledVerdict};
+use super::{OwnDrives, PooledOptions};
 use crate::text::aligned;
 
 /// Changes with the form of the JSON.
@@ -109,7 +109,7 @@ impl PooledReport {
         self.verdicts = verdicts::of_loads(&self.loads);
         self.verdicts.extend(self.survival.as_ref().map(verdicts::of_survival));
         let (nodes, dilation) = (options.nodes, self.dilation);
-        if options.compare {
+        if options.compare && options.own.is_none() {
             let text = format!(
                 "{dilation} times slower than real; {nodes} nodes share the machine with clients and storage"
             );
@@ -208,18 +208,20 @@ impl PooledReport {
     }
 
     fn space_rows(&self) -> Vec<Vec<String>> {
+        type Of = fn(&DriveBytes) -> u64;
+        let shown = |bytes: Option<&DriveBytes>, of: Of| {
+            bytes.map_or("unknown".to_owned(), |bytes| human_bytes(of(bytes)))
+        };
         let row = |one: &ArmResult| {
-            let written = |of: fn(&DriveBytes) -> u64| {
-                one.at_end.as_ref().map_or(String::new(), |end| human_bytes(of(end)))
-            };
+            let (loaded, at_end) = (one.loaded.drives.as_ref(), one.at_end.as_ref());
             vec![
                 one.name.clone(),
                 human_bytes(one.loaded.files),
-                human_bytes(one.loaded.drives.taken),
-                human_bytes(one.loaded.drives.host_written),
-                written(|end| end.taken),
-                written(|end| end.host_written),
-                written(|end| end.media_written),
+                shown(loaded, |drives| drives.taken),
+                shown(loaded, |drives| drives.host_written),
+                shown(at_end, |end| end.taken),
+                shown(at_end, |end| end.host_written),
+                shown(at_end, |end| end.media_written),
                 one.loaded.seconds.map_or("kept".to_owned(), |seconds| format!("{seconds:.0}")),
             ]
         };
@@ -338,10 +340,7 @@ fn of_comparison(options: &PooledOptions) -> Vec<(String, String)> {
         ),
         row(
             "drives",
-            format!(
-                "{drives} in all, {} a node: the model micron-9300, scaled down",
-                drives / nodes
-            ),
+            format!("{drives} in all, {} a node: {}", drives / nodes, of_drives(options)),
         ),
         row(
             "rows",
@@ -368,17 +367,32 @@ fn of_comparison(options: &PooledOptions) -> Vec<(String, String)> {
             ),
         ),
         row("busy", BUSY_MEANS.to_owned()),
-        row("pool", POOL.to_owned()),
+        row("pool", format!("{POOL}; {}", of_buffer(options))),
         row("A/A spread", SPREAD.to_owned()),
         row("seed", format!("{}; YCSB draws its keys from a source of its own", options.seed)),
     ]
 }
 
+fn of_drives(options: &PooledOptions) -> String {
+    match &options.own {
+        None => "the model micron-9300, scaled down".to_owned(),
+        Some(own) => own.drives.join(", "),
+    }
+}
+
+fn of_buffer(options: &PooledOptions) -> String {
+    match &options.own {
+        None => BUFFER.to_owned(),
+        Some(OwnDrives { buffer: Some(buffer), .. }) => format!("its write buffer is {buffer}"),
+        Some(OwnDrives { buffer: None, .. }) => "its write buffer lies on the drives".to_owned(),
+    }
+}
+
 const BUSY_MEANS: &str =
     "the share of the time in which a node's block device has requests under way, as iostat has it";
-const POOL: &str = "no parity in the comparison, as in the source; chunks of 1 MiB; its write buffer is a model of an \
-                    Optane P4800X of 32 MiB, as slow as the drives; the source has 128 GB of memory modules that survive \
-                    a power failure";
+const POOL: &str = "no parity in the comparison, as in the source";
+const BUFFER: &str = "chunks of 1 MiB; its write buffer is a model of an Optane P4800X of 32 MiB, as slow as the drives; the source has \
+                      128 GB of memory modules that survive a power failure";
 const SPREAD: &str = "the farthest run of local and local again from the mean of their medians";
 const SURVIVAL: &str = "three nodes, three copies of each row, on three volumes of one pool with one parity, drives as \
                         fast as real; kill -9, then a drive that has a copy of the pool's log; read back at QUORUM";

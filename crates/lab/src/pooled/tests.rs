@@ -7,6 +7,7 @@ use crate::Outcome;
 const OPTIONS: PooledOptions = PooledOptions {
     nodes: 2,
     drives: 4,
+    own: None,
     records: 200_000,
     rates: Vec::new(),
     seconds: 10,
@@ -32,6 +33,8 @@ fn options() -> PooledOptions {
 /// A machine whose figures are said.
 struct Told {
     missing: Vec<String>,
+    /// Whether drives do not tell of their bytes.
+    is_silent: bool,
     /// How many times local's operations and latencies remote has.
     remote: (f64, f64),
     /// How far the second local arm is from the first one.
@@ -53,6 +56,7 @@ impl Default for Told {
             Survival { acknowledged: 300, at_kill: 100, at_drive: 200, ..Survival::default() };
         Told {
             missing: Vec::new(),
+            is_silent: false,
             remote: (1.3, 0.8),
             again: 1.02,
             machine: 0.5,
@@ -104,9 +108,9 @@ impl Bench for Told {
         Ok(LoadSample { ops_per_s, reads: latencies, updates: latencies, failed: 0, traffic, cpu })
     }
 
-    fn stop(&mut self) -> Result<DriveBytes, LabError> {
+    fn stop(&mut self) -> Result<Option<DriveBytes>, LabError> {
         self.stopped += 1;
-        Ok(DriveBytes { taken: 7 << 20, ..DriveBytes::default() })
+        Ok((!self.is_silent).then_some(DriveBytes { taken: 7 << 20, ..DriveBytes::default() }))
     }
 
     fn survive(&mut self) -> Result<Survival, LabError> {
@@ -295,10 +299,28 @@ fn the_report_has_every_figure_as_text_json_and_page() {
 }
 
 #[test]
+fn drives_of_the_machine_take_the_place_of_models() {
+    let drives = vec!["/dev/a".to_owned(), "/dev/b".to_owned()];
+    let own = OwnDrives { drives, buffer: Some("/dev/c".to_owned()) };
+    let options = PooledOptions { drives: 2, own: Some(own), dilation: 1, ..options() };
+    let mut told = Told { is_silent: true, ..Told::default() };
+    let report = go(&options, &mut told);
+    let text = report.table();
+    for part in ["/dev/a, /dev/b", "its write buffer is /dev/c", "unknown"] {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    assert!(!text.contains("micron-9300") && !text.contains("slower than real"), "{text}");
+    // One buffer device is for one pool.
+    assert!(told.started.iter().all(|&(arm, dilation)| arm != Arm::PoolHere && dilation == 1));
+    assert_eq!(outcomes(&report), [Outcome::Reached; 7]);
+}
+
+#[test]
 fn options_without_sense_are_refused() {
+    let own = Some(OwnDrives { drives: Vec::new(), buffer: None });
     for (options, part) in [
         (PooledOptions { nodes: 0, ..options() }, "--nodes"),
-        (PooledOptions { drives: 3, ..options() }, "--drives"),
+        (PooledOptions { drives: 3, ..options() }, "multiple of the 2 nodes"),
         (PooledOptions { rates: vec![1], ..options() }, "--rates"),
         (PooledOptions { rates: vec![2000, 1000], ..options() }, "--rates"),
         (PooledOptions { records: 10, ..options() }, "--records"),
@@ -306,6 +328,7 @@ fn options_without_sense_are_refused() {
         (PooledOptions { compressible: 1.5, ..options() }, "--compressible"),
         (PooledOptions { memory_bytes: 1, ..options() }, "--memory"),
         (PooledOptions { drives: 2, survive: true, ..options() }, "--survive"),
+        (PooledOptions { own, ..options() }, "--dilation"),
     ] {
         let why = run(&options, &mut Told::default(), |_| ControlFlow::Continue(()))
             .unwrap_err()

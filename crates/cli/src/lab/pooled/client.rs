@@ -10,7 +10,7 @@ use esker_lab::pooled::bench::LoadStep;
 use super::jars::Jars;
 use super::node::address;
 use crate::lab::groups::Groups;
-use crate::lab::programs::{Run, Server, call, folder, within};
+use crate::lab::programs::{Run, Server, at_once, call, folder, within};
 
 /// So long a load may take for each thousand rows of a node, beside a minute.
 const MS_PER_ROW: u64 = 20;
@@ -94,10 +94,8 @@ impl Clients<'_> {
 
     /// Waits until no node compacts.
     pub(super) fn settle(&self) -> Run {
-        for node in 0..self.options.nodes {
-            self.tool(&["settle", &address(node), &SETTLE.to_string()])?;
-        }
-        Ok(())
+        let settle = |node| self.tool(&["settle", &address(node), &SETTLE.to_string()]);
+        at_once(0..self.options.nodes, settle).map(|_| ())
     }
 
     /// Starts a load on every node; histograms go to folders below the one that is returned.

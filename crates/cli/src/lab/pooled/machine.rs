@@ -2,6 +2,7 @@
 //!
 //! Invariants
 //! 1. Databases that a run was interrupted on are made anew: their note is written last, and removed first.
+//! 2. Drives of the machine hold the databases of one arm at a time, and get those of another when it starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,13 @@ use std::time::Duration;
 
 use esker_base::Clock;
 use esker_base::units::human_bytes;
+use esker_device::Create;
 use esker_lab::LabError;
 use esker_lab::pooled::PooledOptions;
 use esker_lab::pooled::arm::Arm;
 use esker_lab::pooled::bench::{Bench, DriveBytes, LoadSample, LoadStep, LoadedBytes, Survival};
 use esker_lab::pooled::ycsb::YcsbFigures;
+use esker_stack::Stack;
 use serde::{Deserialize, Serialize};
 
 use super::client::{AFTER, Clients};
@@ -26,7 +29,9 @@ use crate::args::PooledArgs;
 use crate::failure::{Failure, Result};
 use crate::lab::bounds::cgroups;
 use crate::lab::groups::Groups;
-use crate::lab::programs::{Run, Server, folder, missing_for_file_systems, runs, write, wrong};
+use crate::lab::programs::{
+    Run, Server, at_once, folder, missing_for_file_systems, runs, write, wrong,
+};
 
 /// Bytes of a row in files, uncompressed.
 const ROW_BYTES: u64 = 1150;
@@ -70,6 +75,10 @@ pub(in crate::lab) struct Machine {
     clock: Clock,
     ready: Option<Ready>,
     running: Option<Running>,
+    /// Bytes of the smallest drive of the machine, if those are used.
+    own_bytes: Option<u64>,
+    /// The arm whose databases they hold.
+    held: Option<Arm>,
     steps: u32,
 }
 
@@ -89,9 +98,20 @@ impl Machine {
             )));
         }
         let run = work.join(format!("run-{}", std::process::id()));
-        let esker = std::env::current_exe()?;
-        let (clock, keep) = (Clock::real(), args.keep);
-        Ok(Machine { options, keep, work, run, esker, clock, ready: None, running: None, steps: 0 })
+        let own_bytes = own_bytes(args, &options)?;
+        Ok(Machine {
+            options,
+            keep: args.keep,
+            work,
+            run,
+            esker: std::env::current_exe()?,
+            clock: Clock::real(),
+            ready: None,
+            running: None,
+            own_bytes,
+            held: None,
+            steps: 0,
+        })
     }
 
     /// Ends remaining processes, and removes files that are not kept. Logs of a failure stay.
@@ -128,21 +148,18 @@ impl Machine {
         self.work.join(format!("arm-{}", arm.data().name().replace([' ', ','], "-")))
     }
 
-    fn rows_of_node(&self) -> u64 {
-        self.options.records / u64::from(self.options.nodes)
-    }
-
     fn drives(&self, arm: Arm) -> Drives {
-        let PooledOptions { nodes, drives, .. } = self.options;
-        let each = u64::from(drives / nodes);
-        let of_node = self.rows_of_node() * ROW_BYTES * ROOM + ROOM_BESIDE;
-        let capacity = (of_node / each).next_multiple_of(1 << 20).max(1 << 30);
-        Drives::at(self.arm_folder(arm), nodes, drives, capacity)
+        let PooledOptions { nodes, drives, own, .. } = &self.options;
+        if let (Some(own), Some(bytes)) = (own, self.own_bytes) {
+            return Drives::own(own.clone(), *nodes, bytes);
+        }
+        let capacity = least_bytes(&self.options).next_multiple_of(1 << 20).max(1 << 30);
+        Drives::at(self.arm_folder(arm), *nodes, *drives, capacity)
     }
 
     /// The inputs of an arm's databases.
     fn made_of(&self, arm: Arm) -> String {
-        let PooledOptions { nodes, drives, records, compressible, .. } = self.options;
+        let PooledOptions { nodes, drives, records, compressible, .. } = &self.options;
         format!(
             "{}: {records} rows, {nodes} nodes, {drives} drives, {compressible}",
             arm.data().name()
@@ -187,16 +204,32 @@ impl Machine {
         self.running.as_mut().ok_or_else(|| wrong("esker", "no node is started"))
     }
 
-    fn close(&mut self) -> Run<DriveBytes> {
-        let running = self.running()?;
-        for node in std::mem::take(&mut running.nodes) {
-            node::end(node)?;
-        }
+    fn close(&mut self) -> Run<Option<DriveBytes>> {
+        at_once(std::mem::take(&mut self.running()?.nodes), node::end)?;
         let Some(Running { arm, mounts, .. }) = self.running.take() else {
             return Err(wrong("esker", "no node is started"));
         };
         mounts.close(&self.esker)?;
         self.drives(arm).bytes(&self.esker)
+    }
+
+    /// Makes the databases of an arm on its drives.
+    fn make(&mut self, arm: Arm) -> Run<LoadedBytes> {
+        self.held = None;
+        self.drives(arm).create_all(&self.site()?, arm)?;
+        self.open(arm, UNTIMED, true)?;
+        let clients = self.clients()?;
+        let compresses = arm.node_compresses().to_string();
+        for number in 0..self.options.nodes {
+            clients.tool(&["schema", &address(number), "1", &compresses])?;
+        }
+        let began = self.clock.now();
+        clients.load()?;
+        let seconds = Some(self.clock.now().since(began).as_secs_f64());
+        let files = self.mounts()?.used()?;
+        let loaded = LoadedBytes { seconds, files, drives: self.close()? };
+        self.held = Some(arm);
+        Ok(loaded)
     }
 
     fn missing_tools(&self) -> Vec<String> {
@@ -248,23 +281,15 @@ impl Bench for Machine {
     }
 
     fn load(&mut self, arm: Arm) -> Run<LoadedBytes> {
+        if self.own_bytes.is_some() {
+            return self.make(arm);
+        }
         if let Some(kept) = self.kept(arm) {
             return Ok(kept);
         }
         let at = self.arm_folder(arm);
         storage::remove(&at)?;
-        self.drives(arm).create_all(&self.site()?, arm)?;
-        self.open(arm, UNTIMED, true)?;
-        let clients = self.clients()?;
-        let compresses = arm.node_compresses().to_string();
-        for number in 0..self.options.nodes {
-            clients.tool(&["schema", &address(number), "1", &compresses])?;
-        }
-        let began = self.clock.now();
-        clients.load()?;
-        let seconds = Some(self.clock.now().since(began).as_secs_f64());
-        let files = self.mounts()?.used()?;
-        let loaded = LoadedBytes { seconds, files, drives: self.close()? };
+        let loaded = self.make(arm)?;
         let note = Note { made_of: self.made_of(arm), loaded };
         let text = serde_json::to_string(&note).map_err(|error| wrong(NOTE, error))?;
         write(&at.join(NOTE), &text)?;
@@ -272,6 +297,13 @@ impl Bench for Machine {
     }
 
     fn start(&mut self, arm: Arm, dilation: u32) -> Run {
+        if self.own_bytes.is_some() {
+            if self.held != Some(arm.data()) {
+                self.make(arm.data())?;
+            }
+            self.open(arm, UNTIMED, false)?;
+            return self.clients()?.settle();
+        }
         let note = self.arm_folder(arm).join(NOTE);
         let text =
             fs::read_to_string(&note).map_err(|error| wrong(&note.display().to_string(), error))?;
@@ -304,9 +336,12 @@ impl Bench for Machine {
         sample(&text, step, traffic, cpu)
     }
 
-    fn stop(&mut self) -> Run<DriveBytes> {
+    fn stop(&mut self) -> Run<Option<DriveBytes>> {
         let arm = self.running()?.arm;
         let bytes = self.close()?;
+        if self.own_bytes.is_some() {
+            return Ok(bytes);
+        }
         let saved = self.run.join(NOTE);
         let back = fs::read_to_string(&saved)
             .map_err(|error| wrong(&saved.display().to_string(), error))?;
@@ -337,6 +372,44 @@ fn sample(
     let seconds = figures.seconds()?.min(f64::from(step.seconds));
     let ops_per_s = (reads.count + updates.count) as f64 / seconds;
     Ok(LoadSample { ops_per_s, reads, updates, failed: figures.failed(), traffic, cpu })
+}
+
+/// The least bytes of a drive, so that each node has room for its databases.
+fn least_bytes(options: &PooledOptions) -> u64 {
+    let nodes = u64::from(options.nodes);
+    let of_node = options.records / nodes * ROW_BYTES * ROOM + ROOM_BESIDE;
+    of_node / u64::from(options.drives / options.nodes)
+}
+
+/// Bytes of the smallest drive of the machine, once all are known to be there; none without such drives.
+fn own_bytes(args: &PooledArgs, options: &PooledOptions) -> Result<Option<u64>> {
+    let least = least_bytes(options);
+    let mut smallest = None;
+    // All of them at once: one that is named twice is in use then.
+    let stack = Stack::new();
+    let mut opened = Vec::new();
+    for spec in &args.drive {
+        let device = stack.open(spec, Create::Never)?.device;
+        let geometry = device.geometry();
+        let bytes = geometry.capacity.bytes(geometry.lba_size);
+        if device.identity().is_none() {
+            return Err(Failure::usage(format!(
+                "{spec} ends with its process, and several processes use a drive one after the other: name a device or a file"
+            )));
+        }
+        if bytes < least {
+            let (has, needs) = (human_bytes(bytes), human_bytes(least));
+            return Err(Failure::usage(format!(
+                "{spec} has {has}, and {needs} are needed: name a larger drive, or take fewer --records"
+            )));
+        }
+        smallest = Some(smallest.map_or(bytes, |one: u64| one.min(bytes)));
+        opened.push(device);
+    }
+    if let Some(buffer) = &args.buffer {
+        opened.push(stack.open(buffer, Create::Never)?.device);
+    }
+    Ok(smallest)
 }
 
 /// Memory that can be had without swapping, in bytes.

@@ -1,4 +1,5 @@
-//! The storage of an arm: modelled drives in files, striped or pooled, attached as block devices with ext4.
+//! The storage of an arm: modelled drives in files or drives of the machine, striped or pooled, attached as block devices
+//! with ext4.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,12 +7,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use esker_base::files;
+use esker_lab::pooled::OwnDrives;
 use esker_lab::pooled::arm::{Arm, Storage};
 use esker_lab::pooled::bench::DriveBytes;
 use serde_json::Value;
 
 use crate::lab::groups::Groups;
-use crate::lab::programs::{Run, Server, call, folder, within, wrong};
+use crate::lab::programs::{Run, Server, at_once, call, folder, within, wrong};
 
 /// The model of the drives.
 const PROFILE: &str = "micron-9300";
@@ -65,30 +67,44 @@ impl Site<'_> {
 /// Drives of an arm, and how many there are for each node.
 #[derive(Clone, Debug)]
 pub(super) struct Drives {
-    folder: PathBuf,
+    origin: Origin,
     nodes: u32,
     each: u32,
+    /// Bytes of each, of the smallest at least.
     capacity: u64,
 }
 
+/// The kind of drives.
+#[derive(Clone, Debug)]
+enum Origin {
+    /// Models, whose files are in this folder.
+    Models(PathBuf),
+    /// Drives of the machine, of which no file is made.
+    Own(OwnDrives),
+}
+
 impl Drives {
-    /// Drives whose files are in a folder.
+    /// Models whose files are in a folder.
     pub(super) fn at(folder: PathBuf, nodes: u32, drives: u32, capacity: u64) -> Drives {
-        Drives { folder, nodes, each: drives / nodes, capacity }
+        Drives { origin: Origin::Models(folder), nodes, each: drives / nodes, capacity }
+    }
+
+    /// Drives of the machine; `capacity` is that of the smallest, in bytes.
+    pub(super) fn own(own: OwnDrives, nodes: u32, capacity: u64) -> Drives {
+        let each = u32::try_from(own.drives.len()).unwrap_or(u32::MAX) / nodes;
+        Drives { origin: Origin::Own(own), nodes, each, capacity }
     }
 
     fn count(&self) -> u32 {
         self.nodes * self.each
     }
 
-    /// The file of a drive.
-    pub(super) fn image(&self, drive: u32) -> PathBuf {
-        self.folder.join(format!("drive{drive}.img"))
-    }
-
-    /// The specification of a drive; `time` as in `time=40x`.
+    /// The specification of a drive; `time` as in `time=40x`, for models.
     pub(super) fn spec(&self, drive: u32, time: &str) -> String {
-        format!("ssd:?image={}&time={time}", self.image(drive).display())
+        match &self.origin {
+            Origin::Models(folder) => model(&image(folder, drive), time),
+            Origin::Own(own) => own.drives[drive as usize].clone(),
+        }
     }
 
     fn specs(&self, drives: std::ops::Range<u32>, time: &str) -> Vec<String> {
@@ -99,47 +115,67 @@ impl Drives {
         node * self.each..(node + 1) * self.each
     }
 
-    /// The specification of the write buffer of a pool.
-    fn buffer(&self, pool: u32, time: &str) -> String {
-        format!("ssd:?image={}&time={time}", self.buffer_image(pool).display())
+    /// The specification of the write buffer of a pool, if it has one of its own.
+    fn buffer(&self, pool: u32, time: &str) -> Option<String> {
+        match &self.origin {
+            Origin::Models(folder) => Some(model(&buffer_image(folder, pool), time)),
+            Origin::Own(own) => own.buffer.clone(),
+        }
     }
 
-    fn buffer_image(&self, pool: u32) -> PathBuf {
-        self.folder.join(format!("buffer{pool}.img"))
-    }
-
-    /// The drives and the write buffer of the pool of all nodes.
+    /// The drives of the pool of all nodes, and its write buffer.
     fn of_pool(&self, time: &str) -> Vec<String> {
         let mut specs = self.specs(0..self.count(), time);
-        specs.push(self.buffer(0, time));
+        specs.extend(self.buffer(0, time));
         specs
     }
 
     /// The same of a node's own pool.
     fn of_own_pool(&self, node: u32, time: &str) -> Vec<String> {
         let mut specs = self.specs(self.of_node(node), time);
-        specs.push(self.buffer(node, time));
+        specs.extend(self.buffer(node, time));
         specs
     }
 
-    /// Makes a drive anew.
+    /// Makes a model anew.
     pub(super) fn create(&self, esker: &Path, drive: u32) -> Run {
-        make_model(esker, PROFILE, &self.image(drive), self.capacity)
+        match &self.origin {
+            Origin::Models(folder) => {
+                make_model(esker, PROFILE, &image(folder, drive), self.capacity)
+            }
+            Origin::Own(_) => Ok(()),
+        }
     }
 
-    /// Makes all of them anew, and pools where the arm has some.
+    /// Makes the models of an arm anew.
+    fn create_models(&self, esker: &Path, arm: Arm) -> Run {
+        let Origin::Models(at) = &self.origin else { return Ok(()) };
+        folder(at)?;
+        (0..self.count()).try_for_each(|drive| self.create(esker, drive))?;
+        let pools = match arm.storage() {
+            Storage::Stripe => 0,
+            Storage::Pool => 1,
+            Storage::PoolHere => self.nodes,
+        };
+        (0..pools)
+            .try_for_each(|pool| make_model(esker, BUFFER, &buffer_image(at, pool), BUFFER_BYTES))
+    }
+
+    /// Makes models anew, and pools where the arm has some.
     pub(super) fn create_all(&self, site: &Site<'_>, arm: Arm) -> Run {
-        folder(&self.folder)?;
-        for drive in 0..self.count() {
-            self.create(site.esker, drive)?;
-        }
+        self.create_models(site.esker, arm)?;
         let volume = self.capacity * u64::from(self.each) * VOLUMES_PERCENT / 100 / MIB * MIB;
+        let layout = match &self.origin {
+            Origin::Models(_) => Layout { parities: 0, has_buffer: true, is_small: true },
+            Origin::Own(OwnDrives { buffer, .. }) => {
+                Layout { parities: 0, has_buffer: buffer.is_some(), is_small: false }
+            }
+        };
         match arm.storage() {
             Storage::Stripe => Ok(()),
             Storage::Pool => {
-                make_model(site.esker, BUFFER, &self.buffer_image(0), BUFFER_BYTES)?;
                 let specs = self.of_pool("none");
-                make_pool(site, POOL, &specs, &Protection::Buffer)?;
+                make_pool(site, POOL, &specs, layout)?;
                 (0..self.nodes).try_for_each(|node| {
                     make_volume(
                         site,
@@ -152,28 +188,41 @@ impl Drives {
                 })
             }
             Storage::PoolHere => (0..self.nodes).try_for_each(|node| {
-                make_model(site.esker, BUFFER, &self.buffer_image(node), BUFFER_BYTES)?;
                 let (pool, specs) = (format!("{POOL}{node}"), self.of_own_pool(node, "none"));
-                make_pool(site, &pool, &specs, &Protection::Buffer)?;
+                make_pool(site, &pool, &specs, layout)?;
                 make_volume(site, &pool, "n", &specs, volume, arm.pool_compresses())
             }),
         }
     }
 
-    /// Bytes in all drives, while nobody has them.
-    pub(super) fn bytes(&self, esker: &Path) -> Run<DriveBytes> {
+    /// Bytes in all drives, while nobody has them; none if they are no models.
+    pub(super) fn bytes(&self, esker: &Path) -> Run<Option<DriveBytes>> {
+        let Origin::Models(folder) = &self.origin else { return Ok(None) };
         let mut sum = DriveBytes::default();
         for drive in 0..self.count() {
             let mut command = Command::new(esker);
-            let text =
-                call("ssd info", command.args(["ssd", "info", "--json"]).arg(self.image(drive)))?;
-            let one = drive_bytes(&text)?;
+            command.args(["ssd", "info", "--json"]).arg(image(folder, drive));
+            let one = drive_bytes(&call("ssd info", &mut command)?)?;
             sum.taken += one.taken;
             sum.host_written += one.host_written;
             sum.media_written += one.media_written;
         }
-        Ok(sum)
+        Ok(Some(sum))
     }
+}
+
+/// The file of a model.
+fn image(folder: &Path, drive: u32) -> PathBuf {
+    folder.join(format!("drive{drive}.img"))
+}
+
+/// The file of the model of a write buffer.
+fn buffer_image(folder: &Path, pool: u32) -> PathBuf {
+    folder.join(format!("buffer{pool}.img"))
+}
+
+fn model(image: &Path, time: &str) -> String {
+    format!("ssd:?image={}&time={time}", image.display())
 }
 
 /// Reads the answer of `ssd info --json`.
@@ -203,30 +252,32 @@ fn make_model(esker: &Path, profile: &str, image: &Path, capacity: u64) -> Run {
     call("ssd create", command.arg("--capacity").arg(capacity.to_string())).map(|_| ())
 }
 
-/// The protection of a pool.
-pub(super) enum Protection {
-    /// Nothing but a write buffer on a device of its own, the last one that is given: as in the source.
-    Buffer,
-    /// One parity, and the write buffer on the drives.
-    Parity,
+/// The form of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    /// How many drives may be lost.
+    pub(super) parities: u32,
+    /// Whether the last device is its write buffer, which lies on the drives otherwise.
+    pub(super) has_buffer: bool,
+    /// Whether drives are models, which are small.
+    pub(super) is_small: bool,
 }
 
-/// Makes a pool on devices.
-pub(super) fn make_pool(
-    site: &Site<'_>,
-    pool: &str,
-    specs: &[String],
-    protection: &Protection,
-) -> Run {
+/// Makes a pool on devices, whose content is lost.
+pub(super) fn make_pool(site: &Site<'_>, pool: &str, specs: &[String], layout: Layout) -> Run {
+    let (drives, buffer) = match specs {
+        [drives @ .., buffer] if layout.has_buffer => (drives, Some(buffer)),
+        drives => (drives, None),
+    };
     let mut command = site.esker();
-    command.args(["pool", "create", pool, "--chunk", CHUNK]);
-    match (protection, specs) {
-        (Protection::Buffer, [drives @ .., buffer]) => {
-            command.args(drives).args(["--parity", "0", "--buffer", buffer]);
-        }
-        _ => {
-            command.args(specs).args(["--parity", "1", "--log", LOG]);
-        }
+    command.args(["pool", "create", pool, "--overwrite"]).args(drives);
+    command.args(["--parity", &layout.parities.to_string()]);
+    if let Some(buffer) = buffer {
+        command.args(["--buffer", buffer]);
+    }
+    if layout.is_small {
+        command.args(["--chunk", CHUNK]);
+        command.args(if layout.has_buffer { &[][..] } else { &["--log", LOG] });
     }
     call("pool create", &mut command).map(|_| ())
 }
@@ -291,6 +342,36 @@ struct Mounted {
     block: String,
 }
 
+impl Mounted {
+    /// Attaches the device of a node, and mounts it; makes a file system if it is new.
+    fn new(site: &Site<'_>, node: u32, spec: &str, is_new: bool) -> Run<Mounted> {
+        let at = folder(&site.run.join(format!("at-{node}")))?;
+        let files = folder(&site.run.join(format!("files-{node}")))?;
+        let mut server = site.server(&format!("attach-{node}"), |command| {
+            command.args(["attach", "--loop", spec]).arg(&at);
+        })?;
+        let device = server.until(READY, |said| {
+            let line =
+                said.split_inclusive('\n').find(|line| line.starts_with("block device: "))?;
+            line.ends_with('\n')
+                .then(|| line.trim_start_matches("block device: ").trim().to_owned())
+        })?;
+        if is_new {
+            call("mkfs.ext4", Command::new("mkfs.ext4").args(["-q", "-F", &device]))?;
+        }
+        call("mount", Command::new("mount").args(["-o", "noatime,discard", &device]).arg(&files))?;
+        let block = device.trim_start_matches("/dev/").to_owned();
+        Ok(Mounted { server, at, files, block })
+    }
+
+    /// Unmounts and detaches it.
+    fn close(self, esker: &Path) -> Run {
+        call("umount", Command::new("umount").arg(&self.files))?;
+        call("detach", Command::new(esker).args(["detach", "--wait", "60"]).arg(&self.at))?;
+        self.server.succeed(DETACH).map(|_| ())
+    }
+}
+
 /// Storage of an arm in use.
 pub(super) struct Mounts {
     mounted: Vec<Mounted>,
@@ -312,7 +393,7 @@ impl Mounts {
             let (server, at) = serve_pool(site, POOL, &drives.of_pool(time))?;
             (mounts.pool, address) = (Some(server), at);
         }
-        for node in 0..drives.nodes {
+        let mount = |node| {
             let all = |specs: Vec<String>| -> String {
                 specs.iter().map(|spec| format!("({spec})")).collect()
             };
@@ -326,8 +407,9 @@ impl Mounts {
                     format!("volume:{POOL}{node}/n?drives={own}")
                 }
             };
-            mounts.add(site, node, &spec, are_new)?;
-        }
+            Mounted::new(site, node, &spec, are_new)
+        };
+        mounts.mounted = at_once(0..drives.nodes, mount)?;
         Ok(mounts)
     }
 
@@ -339,32 +421,9 @@ impl Mounts {
         nodes: u32,
     ) -> Run<Mounts> {
         let (server, address) = serve_pool(site, pool, specs)?;
-        let mut mounts = Mounts { mounted: Vec::new(), pool: Some(server) };
-        for node in 0..nodes {
-            mounts.add(site, node, &remote(&address, pool, &format!("n{node}")), true)?;
-        }
-        Ok(mounts)
-    }
-
-    fn add(&mut self, site: &Site<'_>, node: u32, spec: &str, is_new: bool) -> Run {
-        let at = folder(&site.run.join(format!("at-{node}")))?;
-        let files = folder(&site.run.join(format!("files-{node}")))?;
-        let mut server = site.server(&format!("attach-{node}"), |command| {
-            command.args(["attach", "--loop", spec]).arg(&at);
-        })?;
-        let device = server.until(READY, |said| {
-            let line =
-                said.split_inclusive('\n').find(|line| line.starts_with("block device: "))?;
-            line.ends_with('\n')
-                .then(|| line.trim_start_matches("block device: ").trim().to_owned())
-        })?;
-        if is_new {
-            call("mkfs.ext4", Command::new("mkfs.ext4").args(["-q", "-F", &device]))?;
-        }
-        call("mount", Command::new("mount").args(["-o", "noatime,discard", &device]).arg(&files))?;
-        let block = device.trim_start_matches("/dev/").to_owned();
-        self.mounted.push(Mounted { server, at, files, block });
-        Ok(())
+        let mount =
+            |node| Mounted::new(site, node, &remote(&address, pool, &format!("n{node}")), true);
+        Ok(Mounts { mounted: at_once(0..nodes, mount)?, pool: Some(server) })
     }
 
     /// Where each node's files are.
@@ -397,11 +456,7 @@ impl Mounts {
 
     /// Unmounts and detaches all of it in order, and ends the pool.
     pub(super) fn close(self, esker: &Path) -> Run {
-        for one in self.mounted {
-            call("umount", Command::new("umount").arg(&one.files))?;
-            call("detach", Command::new(esker).args(["detach", "--wait", "60"]).arg(&one.at))?;
-            one.server.succeed(DETACH)?;
-        }
+        at_once(self.mounted, |one| one.close(esker))?;
         self.pool.map_or(Ok(()), |pool| pool.end(DETACH))
     }
 }

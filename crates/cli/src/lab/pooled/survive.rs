@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::client::Clients;
 use super::node::{self, NodeSetup, address};
-use super::storage::{Drives, Mounts, Protection, Site, listening, make_pool, make_volume};
+use super::storage::{Drives, Layout, Mounts, Site, listening, make_pool, make_volume};
 use crate::lab::programs::{Run, Server, write, wrong};
 
 const NODES: u32 = 3;
@@ -42,7 +42,8 @@ pub(super) fn run(site: &Site<'_>, clients: &Clients<'_>, folder: &Path) -> Run<
     // The first one, so that it has a copy of the pool's log.
     let mut specs = vec![fragile.spec.clone()];
     specs.extend((1..count).map(|drive| drives.spec(drive, "real")));
-    make_pool(site, POOL, &specs, &Protection::Parity)?;
+    let layout = Layout { parities: 1, has_buffer: false, is_small: true };
+    make_pool(site, POOL, &specs, layout)?;
     for node in 0..NODES {
         make_volume(site, POOL, &format!("n{node}"), &specs, VOLUME, true)?;
     }
