@@ -1,10 +1,14 @@
 //! The report as a page.
 
-use esker_report::{Page, Section, Table as Shown, Verdict};
+use esker_report::{
+    Axis, Bars, Chart, Curve, Curves, Draw, Page, Section, Table as Shown, Unit, Verdict,
+};
 
-use super::report::{ASSUMPTIONS, PooledReport, Table, VERDICTS};
+use super::arm::Arm;
+use super::figures::{LoadResult, find};
+use super::report::{ASSUMPTIONS, COSTS, LATENCIES, PooledReport, Table, VERDICTS};
 use super::verdicts::PooledVerdict;
-use crate::Outcome;
+use crate::{Outcome, Spread};
 
 impl PooledReport {
     /// The report as a page, with the tables of the text.
@@ -21,6 +25,11 @@ impl PooledReport {
                 continue;
             }
             let mut section = Section::new(title);
+            section.charts(match title {
+                LATENCIES => self.latency_charts(),
+                COSTS => self.cost_chart().into_iter().collect(),
+                _ => Vec::new(),
+            });
             let mut table = Shown::new(head).words([0, 1]);
             rows.into_iter().for_each(|row| table.row(row));
             section.add(table);
@@ -38,18 +47,83 @@ impl PooledReport {
         page
     }
 
+    /// Latencies against the rate, a chart for each figure.
+    fn latency_charts(&self) -> Vec<Chart> {
+        LATENCY_CHARTS.iter().filter_map(|(name, of)| self.latency_chart(name, *of)).collect()
+    }
+
+    fn latency_chart(&self, name: &str, of: Figure) -> Option<Chart> {
+        let ns = |one: &LoadResult| of(one).median * 1e3;
+        let curve = |arm: Arm| {
+            let loads = self.loads.iter().filter(|one| one.arm == arm);
+            let mut points: Vec<(f64, f64)> =
+                loads.map(|one| (one.ops_per_s.median, ns(one))).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Curve::new(arm.name(), Draw::Points, points)
+        };
+        let at_limit = |arm| {
+            let shown = Unit::Nanoseconds.show(ns(find(&self.loads, arm, None)?));
+            Some(format!("{shown} {}", arm.name()))
+        };
+        let title = format!(
+            "{name}, at the unlimited rate: {}, {}",
+            at_limit(Arm::Local)?,
+            at_limit(Arm::Remote)?
+        );
+        let curves = self.arms_run().map(curve).collect();
+        let x = Axis::linear("operations reached", Unit::Rate);
+        Some(Chart::new(title, Curves::new(x, Axis::latency_ns(name), curves)))
+    }
+
+    /// Processor time for each operation at the unlimited rate, by program.
+    fn cost_chart(&self) -> Option<Chart> {
+        let storage_us = |arm| Some(find(&self.loads, arm, None)?.storage_cpu_us.median);
+        let title = format!(
+            "Storage takes {:.0} µs of processor time for each operation with remote drives, {:.0} µs with local ones",
+            storage_us(Arm::Remote)?,
+            storage_us(Arm::Local)?
+        );
+        let bar = |arm: Arm| {
+            let one = find(&self.loads, arm, None)?;
+            let parts = [one.node_cpu_us, one.client_cpu_us, one.storage_cpu_us];
+            Some((arm.name().to_owned(), parts.map(|part| part.median * 1e3).to_vec()))
+        };
+        Some(Chart::new(
+            title,
+            Bars {
+                axis: Axis::linear("processor time at the unlimited rate", Unit::Nanoseconds),
+                parts: ["Cassandra", "clients", "storage"].map(str::to_owned).to_vec(),
+                bars: self.arms_run().filter_map(bar).collect(),
+            },
+        ))
+    }
+
+    /// The arms that have figures.
+    fn arms_run(&self) -> impl Iterator<Item = Arm> + '_ {
+        Arm::ALL.into_iter().filter(|arm| self.loads.iter().any(|one| one.arm == *arm))
+    }
+
     /// How many goals are reached, in a sentence.
     fn headline(&self) -> String {
         let count = |outcome| self.verdicts.iter().filter(|one| one.outcome == outcome).count();
         format!(
-            "{} of {} goals are reached, {} are missed, and of {} this run says nothing.",
-            count(Outcome::Reached),
+            "Of {} goals {} are reached and {} missed; of {} this run says nothing.",
             self.verdicts.len(),
+            count(Outcome::Reached),
             count(Outcome::Missed),
             count(Outcome::NotComparable)
         )
     }
 }
+
+type Figure = fn(&LoadResult) -> Spread;
+
+const LATENCY_CHARTS: [(&str, Figure); 4] = [
+    ("reads, mean", |one| one.read_mean_us),
+    ("reads, 99.9 %", |one| one.read_p999_us),
+    ("updates, mean", |one| one.update_mean_us),
+    ("updates, 99.9 %", |one| one.update_p999_us),
+];
 
 fn shown(verdict: &PooledVerdict) -> Verdict {
     let PooledVerdict { name, source, wanted, esker, outcome } = verdict;

@@ -155,8 +155,8 @@ impl PooledReport {
         };
         vec![
             table(VERDICTS, &VERDICT_COLUMNS, self.verdict_rows()),
-            table("Latency from the intended start, in ms", &LATENCY_COLUMNS, self.latency_rows()),
-            table("For each operation", &COST_COLUMNS, self.cost_rows()),
+            table(LATENCIES, &LATENCY_COLUMNS, self.latency_rows()),
+            table(COSTS, &COST_COLUMNS, self.cost_rows()),
             table("Space", &SPACE_COLUMNS, self.space_rows()),
             table("Calibration", &TRY_COLUMNS, self.try_rows()),
             table("A node killed, a drive failed", &["", ""], self.survival_rows()),
@@ -271,6 +271,9 @@ pub(super) struct Table {
 
 /// Titles of tables of which a page has its own form.
 pub(super) const VERDICTS: &str = "Verdicts";
+/// Titles of tables that a page has charts beside.
+pub(super) const LATENCIES: &str = "Latency from the intended start, in ms";
+pub(super) const COSTS: &str = "For each operation";
 pub(super) const ASSUMPTIONS: &str = "Inputs and assumptions";
 
 const VERDICT_COLUMNS: [&str; 5] = ["", "figure", "source", "wanted", "Esker"];
