@@ -355,7 +355,7 @@ fn of_comparison(options: &PooledOptions) -> Vec<(String, String)> {
             "load",
             format!(
                 "workload A of YCSB 0.17.0, zipfian, {threads} threads a node; {warm_up_s} s of warm-up, {seconds} s \
-                 measured, {rounds} rounds"
+                 measured, rounds: {rounds}"
             ),
         ),
         row(

@@ -41,8 +41,6 @@ const ROOM: u64 = 3;
 const ROOM_BESIDE: u64 = 2 << 30;
 /// Memory of a client's JVM and of a node's part of the storage.
 const CLIENT_BYTES: u64 = 384 << 20;
-/// The time of drives while databases are made: no delays.
-const UNTIMED: &str = "none";
 const NOTE: &str = "loaded.json";
 
 /// The note beside databases that are complete.
@@ -172,9 +170,10 @@ impl Machine {
         (note.made_of == self.made_of(arm)).then_some(LoadedBytes { seconds: None, ..note.loaded })
     }
 
-    fn open(&mut self, arm: Arm, time: &str, are_new: bool) -> Run {
+    /// Starts the nodes of an arm on drives so many times slower than real; without delays where that is not said.
+    fn open(&mut self, arm: Arm, dilation: Option<u32>, are_new: bool) -> Run {
         let drives = self.drives(arm);
-        let mounts = Mounts::open(&self.site()?, arm, &drives, time, are_new)?;
+        let mounts = Mounts::open(&self.site()?, arm, &drives, dilation, are_new)?;
         // From now on a failure finds it here.
         self.running = Some(Running { arm, nodes: Vec::new(), mounts });
         let files = self.mounts()?.files();
@@ -217,7 +216,7 @@ impl Machine {
     fn make(&mut self, arm: Arm) -> Run<LoadedBytes> {
         self.held = None;
         self.drives(arm).create_all(&self.site()?, arm)?;
-        self.open(arm, UNTIMED, true)?;
+        self.open(arm, None, true)?;
         let clients = self.clients()?;
         let compresses = arm.node_compresses().to_string();
         for number in 0..self.options.nodes {
@@ -301,14 +300,14 @@ impl Bench for Machine {
             if self.held != Some(arm.data()) {
                 self.make(arm.data())?;
             }
-            self.open(arm, UNTIMED, false)?;
+            self.open(arm, None, false)?;
             return self.clients()?.settle();
         }
         let note = self.arm_folder(arm).join(NOTE);
         let text =
             fs::read_to_string(&note).map_err(|error| wrong(&note.display().to_string(), error))?;
         fs::remove_file(&note).map_err(|error| wrong(&note.display().to_string(), error))?;
-        self.open(arm, &format!("{dilation}x"), false)?;
+        self.open(arm, Some(dilation), false)?;
         self.clients()?.settle()?;
         // Complete again once it is closed.
         write(&self.run.join(NOTE), &text)

@@ -10,7 +10,7 @@ use crate::lab::programs::{Run, Server, folder, within, write};
 
 /// How long a node may take to listen. On slow drives the replay of its log takes minutes.
 const READY: Duration = Duration::from_secs(600);
-const ENDING: Duration = Duration::from_secs(300);
+const ENDING: Duration = Duration::from_secs(1200);
 const LISTENS: &str = "Starting listening for CQL clients";
 const LOGBACK: &str = r#"<configuration>
 <appender name="O" class="ch.qos.logback.core.ConsoleAppender">

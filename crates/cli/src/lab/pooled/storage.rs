@@ -30,7 +30,7 @@ const POOL: &str = "tank";
 /// How long a device may take to be attached, and a pool to be served.
 const READY: Duration = Duration::from_secs(120);
 /// How long it may take to be detached: the drives are slow, and there may be much to write back.
-const DETACH: Duration = Duration::from_secs(600);
+const DETACH: Duration = Duration::from_secs(1800);
 
 /// The places and the program that storage is made with.
 pub(super) struct Site<'a> {
@@ -329,8 +329,13 @@ pub(super) fn listening(said: &str) -> Option<String> {
 }
 
 /// The specification of a served volume.
-pub(super) fn remote(address: &str, pool: &str, volume: &str) -> String {
-    format!("nvme-tcp://{address}/nqn.2026-01.io.esker:{pool}:{volume}?give-up=300s&timeout=120s")
+fn remote(address: &str, pool: &str, volume: &str, dilation: Option<u32>) -> String {
+    // An answer takes a second at most, and so many times longer where drives are slower.
+    let timeout = dilation.unwrap_or(1).max(120);
+    let give_up = 2 * timeout;
+    format!(
+        "nvme-tcp://{address}/nqn.2026-01.io.esker:{pool}:{volume}?give-up={give_up}s&timeout={timeout}s"
+    )
 }
 
 /// A device that is attached and mounted.
@@ -384,9 +389,10 @@ impl Mounts {
         site: &Site<'_>,
         arm: Arm,
         drives: &Drives,
-        time: &str,
+        dilation: Option<u32>,
         are_new: bool,
     ) -> Run<Mounts> {
+        let time = &dilation.map_or("none".to_owned(), |times| format!("{times}x"));
         let mut mounts = Mounts { mounted: Vec::new(), pool: None };
         let mut address = String::new();
         if arm.storage() == Storage::Pool {
@@ -401,7 +407,7 @@ impl Mounts {
                 Storage::Stripe => {
                     format!("stripe:{}", all(drives.specs(drives.of_node(node), time)))
                 }
-                Storage::Pool => remote(&address, POOL, &format!("n{node}")),
+                Storage::Pool => remote(&address, POOL, &format!("n{node}"), dilation),
                 Storage::PoolHere => {
                     let own = all(drives.of_own_pool(node, time));
                     format!("volume:{POOL}{node}/n?drives={own}")
@@ -421,8 +427,10 @@ impl Mounts {
         nodes: u32,
     ) -> Run<Mounts> {
         let (server, address) = serve_pool(site, pool, specs)?;
-        let mount =
-            |node| Mounted::new(site, node, &remote(&address, pool, &format!("n{node}")), true);
+        let mount = |node| {
+            let spec = remote(&address, pool, &format!("n{node}"), None);
+            Mounted::new(site, node, &spec, true)
+        };
         Ok(Mounts { mounted: at_once(0..nodes, mount)?, pool: Some(server) })
     }
 
