@@ -32,6 +32,30 @@ impl Latencies {
         add(&mut self.0, &other.0);
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The arithmetic mean in nanoseconds; 0 where there are none.
+    #[must_use]
+    pub fn mean_ns(&self) -> f64 {
+        self.0.mean()
+    }
+
+    /// The least latency, in nanoseconds, that a share of them (0 to 1) does not exceed; 0 where there are none.
+    #[must_use]
+    pub fn at_ns(&self, share: f64) -> u64 {
+        self.0.value_at_quantile(share).min(self.0.max())
+    }
+
+    /// The share (0 to 1) that took no longer than so many nanoseconds; 0 where there are none.
+    #[must_use]
+    pub fn share_within(&self, latency_ns: u64) -> f64 {
+        if self.0.is_empty() { 0.0 } else { self.0.quantile_below(latency_ns) }
+    }
+
     /// How they are distributed; none where there are none.
     #[must_use]
     pub fn summary(&self) -> Option<Latency> {
@@ -186,6 +210,20 @@ mod tests {
         assert_eq!(curve.last().unwrap().latency_ns, histogram.max());
         let p90 = &curve[10];
         assert!((p90.percentile - 90.0).abs() < 1e-9 && (p90.one_in - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn shares_and_latencies_are_each_others_inverse() {
+        let mut latencies = Latencies::default();
+        assert_eq!((latencies.count(), latencies.at_ns(0.5)), (0, 0));
+        assert_eq!(latencies.share_within(1_000).to_bits(), 0f64.to_bits());
+        (1..=100u64).for_each(|value| latencies.record(value * 10));
+        assert_eq!((latencies.count(), latencies.at_ns(0.8)), (100, 800));
+        for (within_ns, share) in [(9, 0.0), (10, 0.01), (805, 0.8), (5_000, 1.0)] {
+            let seen = latencies.share_within(within_ns);
+            assert!((seen - share).abs() < 1e-9, "{within_ns}: {seen}");
+        }
+        assert!((latencies.mean_ns() - 505.0).abs() < 1.0);
     }
 
     #[test]

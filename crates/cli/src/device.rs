@@ -9,7 +9,7 @@ use esker_base::Clock;
 use esker_bench::zipf;
 use esker_device::Create;
 use esker_lab::device_load::{self, Job, LoadReport, Pattern, Size, Source, Target, Timing};
-use esker_stack::Time;
+use esker_stack::{Spec, Stack, Time};
 use esker_trace::read::files_of;
 use esker_trace::{Options, Request, Trace};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -45,11 +45,7 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
     }
     let stack = Arc::new(stack());
     let opened = stack.open(&args.device, Create::Never)?;
-    let clock = match args.device.time() {
-        Some(Time::Virtual) => stack.clock().clone(),
-        Some(Time::Dilated(factor)) => Clock::dilated(factor),
-        _ => Clock::real(),
-    };
+    let clock = clock(&stack, &args.device);
     let remarks = opened.remarks();
     let model = opened.model.as_ref().and_then(|model| model.ssd.clone());
     let course = |port| {
@@ -81,6 +77,15 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
         live.end(html);
     }
     Ok(())
+}
+
+/// The time in which a device lives that `stack` has opened.
+pub(crate) fn clock(stack: &Stack, spec: &Spec) -> Clock {
+    match spec.time() {
+        Some(Time::Virtual) => stack.clock().clone(),
+        Some(Time::Dilated(factor)) => Clock::dilated(factor),
+        _ => Clock::real(),
+    }
 }
 
 /// Writes the measurements, and gives the page of them.

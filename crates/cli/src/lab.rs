@@ -3,6 +3,7 @@
 mod all;
 mod bounds;
 mod cleaner;
+mod devices;
 mod experiment;
 mod groups;
 mod hse;
@@ -95,6 +96,7 @@ fn host_managed(args: &HostSsdArgs) -> Result {
         drive_bytes: args.drive,
         reads: usize::try_from(args.reads).unwrap_or(usize::MAX),
         depths: args.depths.clone(),
+        device_reads: args.device_reads,
         data_bytes: args.data,
         lookups: args.lookups,
         threads: args.threads.clone(),
@@ -111,8 +113,14 @@ fn host_managed(args: &HostSsdArgs) -> Result {
         rounds: args.rounds,
         seed: args.every.seed,
     };
+    let named = devices::open(&args.device)?;
+    host_ssd::devices::check(&options, &named).map_err(installed::failed)?;
     let machine = installed::Machine::new(args, real.clone())?;
+    // First: a device that fails is said before models run for long.
+    let found = host_ssd::devices::measure(&options, &named, follow).map_err(installed::failed)?;
+    drop(named);
     let mut report = host_ssd::run(&options, follow).map_err(installed::failed)?;
+    report.add_devices(&options, found);
     if let Some(mut machine) = machine {
         let found = host_ssd::installed::run(&real, &mut machine, follow);
         machine.bounds.end()?;

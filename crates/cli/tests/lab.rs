@@ -43,6 +43,64 @@ fn a_host_managed_drive_is_compared_with_a_conventional_one() {
     run(["lab", "host-ssd", "--data", "16GiB"]).fails(64, &["the table"]);
 }
 
+/// A small study that reads devices, too.
+fn reading(devices: &[&str]) -> Vec<String> {
+    let small = "lab host-ssd --drive 256MiB --depths 1,8 --threads 1 --reads 1k --lookups 1k --data 32MiB \
+                 --device-reads 1k --json -";
+    let named = devices.iter().flat_map(|device| ["--device", device]);
+    small.split_whitespace().chain(named).map(str::to_owned).collect()
+}
+
+#[test]
+fn named_devices_are_read_beside_the_models_and_never_written() {
+    let scratch = Scratch::new();
+    let (disk, html) = (scratch.path("disk.img"), text(&scratch.path("host-ssd.html")));
+    // Half of the file is a hole.
+    std::fs::write(&disk, vec![7; 4 << 20]).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&disk).unwrap().set_len(8 << 20).unwrap();
+    let state = || {
+        let of = std::fs::metadata(&disk).unwrap();
+        (of.modified().unwrap(), of.len(), std::fs::read(&disk).unwrap())
+    };
+    let before = state();
+    let mut args = reading(&[&text(&disk), "ssd:micron-7450?capacity=1GiB&time=virtual"]);
+    args.extend(["--html".to_owned(), html.clone()]);
+    let out = run(args).succeeds().out();
+    assert!(before == state(), "the file is another one");
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let (file, model) = (&json["devices"][0], &json["devices"][1]);
+    assert!(file["name"].as_str().unwrap().ends_with("disk.img"), "{file}");
+    assert_eq!((&file["depths"][1]["depth"], &model["depths"][0]["depth"]), (&8.into(), &1.into()));
+    for one in [file, model] {
+        assert!(one["depths"][0]["reads"].as_u64().unwrap() >= 1000, "{one}");
+        assert!(one["depths"][0]["latency"]["p80_us"].as_f64().unwrap() > 0.0, "{one}");
+        assert!(one["comparison"].as_str().unwrap().contains("conventional"), "{one}");
+    }
+    assert_eq!(model["unwritten"], 1.0);
+    assert!((0.4..=0.5).contains(&file["unwritten"].as_f64().unwrap()), "{file}");
+    assert!(std::fs::read_to_string(&html).unwrap().contains("disk.img, 8.00 MiB"));
+}
+
+#[test]
+fn devices_that_cannot_be_read_are_refused_before_models_run() {
+    let scratch = Scratch::new();
+    let (missing, empty) = (text(&scratch.path("missing.img")), text(&scratch.path("empty.img")));
+    std::fs::write(&empty, "").unwrap();
+    run(reading(&[&missing])).fails(66, &["missing.img"]);
+    run(reading(&[&format!("file:{missing}?capacity=1GiB")])).fails(66, &["missing.img"]);
+    run(reading(&["/dev/no-such-device"])).fails(66, &["/dev/no-such-device"]);
+    assert!(!scratch.path("missing.img").exists());
+    run(reading(&[&empty])).fails(64, &["empty.img", "truncate"]);
+    run(reading(&["nosuch:1GiB"])).fails(64, &["nosuch"]);
+    run(reading(&["ssd:micron-7450"])).fails(64, &["capacity"]);
+    run(reading(&["mem:8MiB"; 5])).fails(64, &["at most 4"]);
+    let cache = format!("cache:(mem:8MiB)?flash=({empty})");
+    run(reading(&[&format!("stripe:({cache})(mem:8MiB)")])).fails(64, &["its flash device"]);
+    run(reading(&["volume:p/v?drives=(mem:8MiB)"])).fails(64, &["esker pool serve"]);
+    run(["lab", "host-ssd", "--device", "mem:8MiB", "--device-reads", "10"]).fails(64, &["1,000"]);
+    run(["lab", "host-ssd", "--device-reads", "2k"]).fails(64, &["--device"]);
+}
+
 /// A small study of this machine, with files in `folder`.
 fn real(folder: &str) -> Vec<String> {
     let small = "--drive 256MiB --depths 1 --threads 1 --reads 1k --lookups 1k --data 32MiB \

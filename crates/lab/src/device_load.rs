@@ -26,9 +26,10 @@ use std::sync::atomic::AtomicBool;
 use esker_base::Clock;
 use esker_base::thread;
 use esker_base::units::to_u64;
+use esker_bench::Latencies;
 use esker_device::Device;
 use esker_flash::Ssd;
-use esker_trace::Request;
+use esker_trace::{Op, Request};
 
 use crate::LabError;
 use client::{Client, Outcome};
@@ -90,6 +91,28 @@ pub fn run(
     })?;
     let elapsed = target.clock.now().since(began);
     Ok(LoadReport::new(&job, target, outcomes, elapsed, &before))
+}
+
+/// Reads at random: how long each took, and how many there were in a second.
+pub(crate) struct Reads {
+    pub(crate) latencies: Latencies,
+    pub(crate) per_s: f64,
+}
+
+/// Reads at random in a closed loop of one thread, as the job says. The first `warm_up` requests are not measured.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn reads(job: &Job, target: &Target, warm_up: u64) -> Result<Reads, LabError> {
+    let job = Job { read_percent: 100, discard_percent: 0, threads: 1, ..job.on(&*target.device)? };
+    let requests = Requests::Generated(Box::new(Generated::new(&job, 0)));
+    let (began, stop) = (target.clock.now(), AtomicBool::new(false));
+    let client = Client { job: &job, target, requests, began, stop: &stop };
+    let (mut outcome, span) = client.run_warm(warm_up)?;
+    let latencies = outcome.kinds.remove(&Op::Read).unwrap_or_default().latencies;
+    #[allow(clippy::cast_precision_loss)] // a rate
+    let per_s = latencies.count() as f64 / span.as_secs_f64().max(1e-9);
+    Ok(Reads { latencies, per_s })
 }
 
 /// Each thread's part: a generator of its own, or every so manieth request of the trace.

@@ -8,6 +8,7 @@
 //! | `latency` | distributions of read latency by depth |
 //! | `paging` | a program that is paged: threads, faults, reading ahead |
 //! | `account` | the steps from one drive and its paging to the other |
+//! | [`devices`] | devices that the user names, read beside the models in their own time |
 //! | [`installed`] | the pager on a machine's drives, in real time |
 //! | [`report`] | [`HostSsdReport`], as text and JSON |
 //! | `html` | the same as a page |
@@ -17,6 +18,7 @@
 //! none was chosen by its result.
 
 mod account;
+pub mod devices;
 mod drive;
 mod html;
 pub mod installed;
@@ -46,6 +48,8 @@ pub struct HostSsdOptions {
     pub reads: usize,
     /// Depths.
     pub depths: Vec<u32>,
+    /// Reads of each named device that are timed at each depth, at most.
+    pub device_reads: u64,
     /// Bytes of the paged table.
     pub data_bytes: u64,
     /// Lookups of each run.
@@ -64,6 +68,7 @@ impl Default for HostSsdOptions {
             drive_bytes: 8 << 30,
             reads: 200_000,
             depths: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
+            device_reads: 200_000,
             // Not a multiple of the bytes that all dies hold in a row, so that threads start on different dies.
             data_bytes: 477 << 20,
             lookups: 100_000,
@@ -82,7 +87,11 @@ const LEAST_DRIVE: u64 = 256 << 20;
 const LEAST_DATA: u64 = 32 << 20;
 
 impl HostSsdOptions {
-    fn check(&self) -> Result<(), LabError> {
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// `Invalid` for one that makes no sense; the message says how to correct it.
+    pub fn check(&self) -> Result<(), LabError> {
         let refuse = |why: String| Err(LabError::Invalid(why));
         for (name, list) in [("depths", &self.depths), ("threads", &self.threads)] {
             if list.is_empty() || list.iter().any(|one| !(1..=MOST).contains(one)) {
@@ -96,7 +105,7 @@ impl HostSsdOptions {
             let (least, most) = (human_bytes(LEAST_DATA), human_bytes(self.drive_bytes));
             return refuse(format!("the table has from {least} up to the drive's {most}"));
         }
-        if self.reads < 1000 || self.lookups < 1000 {
+        if self.reads < 1000 || self.lookups < 1000 || self.device_reads < 1000 {
             return refuse("time at least 1,000 reads and lookups".to_owned());
         }
         Ok(())

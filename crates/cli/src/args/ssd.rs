@@ -242,6 +242,7 @@ pub(crate) struct FlashCacheArgs {
 #[command(after_help = "Examples:\n  \
         esker lab host-ssd\n  \
         esker lab host-ssd --html host-ssd.html --json host-ssd.json\n  \
+        esker lab host-ssd --device /dev/nvme0n1 --html host-ssd.html      # a drive of yours beside the models\n  \
         esker lab host-ssd --real /data --html host-ssd.html      # as root; also what is installed here\n  \
         esker lab host-ssd --depths 1,32 --threads 1,16 --reads 20k --lookups 20k --data 64MiB")]
 pub(crate) struct HostSsdArgs {
@@ -255,6 +256,15 @@ pub(crate) struct HostSsdArgs {
     #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
     #[arg(default_value = "1,2,4,8,16,32,64,128,256")]
     pub(crate) depths: Vec<u32>,
+    /// Read this device, too, at random at each depth, in its own time; may be repeated, up to 4 times. It is never
+    /// written: files and block devices are opened to read only
+    #[arg(long, value_name = "DEVICE", value_parser = parse::spec)]
+    pub(crate) device: Vec<Spec>,
+    /// Reads of it that are timed at each depth, at most; a slow one is read for 10 s, or for 0.5 s for each read
+    /// under way
+    #[arg(long, value_name = "COUNT", default_value = "200k", value_parser = parse::count)]
+    #[arg(requires = "device")]
+    pub(crate) device_reads: u64,
     /// The size of the table that is paged; its memory is a quarter
     #[arg(long, value_name = "SIZE", default_value = "477MiB", value_parser = parse::bytes)]
     pub(crate) data: u64,

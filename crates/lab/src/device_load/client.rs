@@ -3,6 +3,7 @@
 //! Invariants
 //! 1. A request's latency counts from when it was due, if it was; else from when it was sent.
 //! 2. Every command that was taken has come back before a client ends, also after an error.
+//! 3. Requests of the warm-up are in no figure, and count towards no limit of bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,10 +91,25 @@ struct Running<'a> {
     rng: Rng,
     outcome: Outcome,
     moved_bytes: u64,
+    /// Requests of the warm-up that have not come back yet.
+    warm_up: u64,
+    /// When the warm-up ended, and when the last request came back.
+    measured: (Nanos, Nanos),
 }
 
-impl Client<'_> {
-    pub(super) fn run(mut self) -> Result<Outcome, LabError> {
+impl<'a> Client<'a> {
+    pub(super) fn run(self) -> Result<Outcome, LabError> {
+        self.drive(0).map(|running| running.outcome)
+    }
+
+    /// The same after a warm-up of so many requests; and how long the requests after it took together.
+    pub(super) fn run_warm(self, warm_up: u64) -> Result<(Outcome, Duration), LabError> {
+        let running = self.drive(warm_up)?;
+        let (from, to) = running.measured;
+        Ok((running.outcome, to.since(from)))
+    }
+
+    fn drive(mut self, warm_up: u64) -> Result<Running<'a>, LabError> {
         let depth = self.job.depth;
         let geometry = self.target.device.geometry();
         let mut running = Running {
@@ -108,6 +124,8 @@ impl Client<'_> {
             rng: Rng::new(self.job.seed),
             outcome: Outcome::default(),
             moved_bytes: 0,
+            warm_up,
+            measured: (self.began, self.began),
         };
         let mut next = self.requests.next();
         while let Some(request) = next {
@@ -127,7 +145,7 @@ impl Client<'_> {
         while running.queue.in_flight() > 0 {
             running.collect(GLANCE)?;
         }
-        Ok(running.outcome)
+        Ok(running)
     }
 }
 
@@ -212,6 +230,12 @@ impl Running<'_> {
             }
             if let Err(error) = one.result {
                 refused = Some(error);
+                continue;
+            }
+            self.measured.1 = now;
+            if self.warm_up > 0 {
+                self.warm_up -= 1;
+                self.measured.0 = now;
                 continue;
             }
             let kind = self.outcome.kinds.entry(sent.op).or_default();

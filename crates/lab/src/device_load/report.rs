@@ -241,10 +241,15 @@ fn row(one: &KindResult) -> Vec<String> {
     cells
 }
 
+/// Bytes of the host that a drive holds.
+pub(crate) fn valid_bytes(drive: &DriveReport) -> u64 {
+    let pages: u64 = drive.writers.iter().map(|(_, units)| units.valid_pages).sum();
+    pages * u64::from(drive.parameters.page_size)
+}
+
 fn drive(now: &DriveReport, then: &DriveReport) -> DriveResult {
     let parameters = &now.parameters;
     let pages = now.pages.since(&then.pages);
-    let valid: u64 = now.writers.iter().map(|(_, units)| units.valid_pages).sum();
     let host = now.host_written_bytes - then.host_written_bytes;
     let media = now.media_written_bytes() - then.media_written_bytes();
     #[allow(clippy::cast_precision_loss)] // a ratio of byte counts
@@ -255,7 +260,7 @@ fn drive(now: &DriveReport, then: &DriveReport) -> DriveResult {
         units: parameters.units,
         reserve_units: now.reserve_units,
         unit_bytes: parameters.unit_size,
-        valid_bytes: valid * u64::from(parameters.page_size),
+        valid_bytes: valid_bytes(now),
         host_written_bytes: host,
         media_written_bytes: media,
         write_amplification: amplification,

@@ -5,6 +5,7 @@ use esker_report::{
     Verdict as Judged,
 };
 
+use super::devices::{COLUMNS, DeviceResult};
 use super::report::{
     BOUNDED_COLUMNS, DepthResult, HostSsdReport, LATENCY_COLUMNS, Latency, StepResult, Verdict,
 };
@@ -19,7 +20,9 @@ impl HostSsdReport {
                       same figures on every machine."
             .to_owned();
         page.verdicts = self.verdicts.iter().map(judged).collect();
-        page.sections = vec![self.latency_section(), self.account_section()];
+        page.sections = vec![self.latency_section()];
+        page.sections.extend(self.device_section());
+        page.sections.push(self.account_section());
         page.sections.extend(self.installed_section());
         page.sections.push(self.drive_section());
         page.assumptions =
@@ -48,13 +51,25 @@ impl HostSsdReport {
 
     fn latency_section(&self) -> Section {
         let mut section = Section::new("4 KiB reads at random");
-        section
-            .charts(self.depths.iter().map(|depth| distribution(&self.grid_us, depth)).collect());
+        let one = |depth| distribution(&self.grid_us, depth, &self.devices);
+        section.charts(self.depths.iter().map(one).collect());
         section.heading("Microseconds: p50 / p80 / p99 / p99.9");
         section.add(table(LATENCY_COLUMNS, self.latency_rows()));
         section.heading("So many at the dies, and 64 more in the host");
         section.add(table(BOUNDED_COLUMNS, self.bounded_rows()));
         section
+    }
+
+    fn device_section(&self) -> Option<Section> {
+        let mut section = Section::new("Named devices");
+        section.charts(vec![medians(&self.depths, &self.devices)?]);
+        for device in &self.devices {
+            section.heading(device.subtitle());
+            section.text(&device.comparison);
+            section.add(table(COLUMNS, device.rows(&self.depths)));
+            section.list(device.remarks.iter().cloned());
+        }
+        Some(section)
     }
 
     fn account_section(&self) -> Section {
@@ -105,20 +120,42 @@ fn judged(verdict: &Verdict) -> Judged {
     Judged { outcome, ..Judged::new(&verdict.name, &verdict.wanted, &verdict.esker, true) }
 }
 
+/// The median read of the conventional drive and of named devices by depth; none where no device is named.
+fn medians(models: &[DepthResult], devices: &[DeviceResult]) -> Option<Chart> {
+    let best = devices.iter().flat_map(|one| &one.depths).map(|one| one.latency.p50_us);
+    let best = best.reduce(f64::min)?;
+    let curve = |name: &str, medians: Vec<(u32, &Latency)>| {
+        let point = |(depth, of): (u32, &Latency)| (f64::from(depth), of.p50_us * 1000.0);
+        let mut points: Vec<(f64, f64)> = medians.into_iter().map(point).collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        Curve::new(name, Draw::Points, points)
+    };
+    let model = models.iter().map(|one| (one.depth, &one.conventional)).collect();
+    let mut curves = vec![curve("conventional, modelled", model)];
+    curves.extend(devices.iter().map(|device| {
+        curve(&device.name, device.depths.iter().map(|one| (one.depth, &one.latency)).collect())
+    }));
+    let (x, y) = (Axis::log("reads at a time", Unit::Plain), Axis::latency_ns("the median read"));
+    let title = format!("The shortest median of a named device is {best:.0} µs");
+    Some(Chart::new(title, Curves::new(x, y, curves)))
+}
+
 /// The share of reads over microseconds at one depth.
-fn distribution(grid_us: &[u32], depth: &DepthResult) -> Chart {
+fn distribution(grid_us: &[u32], depth: &DepthResult, devices: &[DeviceResult]) -> Chart {
     let curve = |name: &str, latency: &Latency| {
         let points = grid_us.iter().zip(&latency.cumulative);
         let points = points.map(|(us, share)| (f64::from(*us) * 1000.0, share * 100.0));
         Curve::line(name, points.collect())
     };
-    let curves = vec![
+    let mut curves = vec![
         curve("conventional", &depth.conventional),
         curve("host, as they come", &depth.in_order),
         // It lies on the one before where the window changes nothing.
         Curve { draw: Draw::Dashed, ..curve("window, from submission", &depth.submission) },
         curve("window, from issue", &depth.issue),
     ];
+    let seen = devices.iter().filter_map(|one| Some((one, one.at(depth.depth)?)));
+    curves.extend(seen.map(|(one, at)| curve(&one.name, &at.latency)));
     let title = format!(
         "{} at a time: p99 is {:.0} µs conventionally, {:.0} µs from submission, {:.0} µs from issue",
         depth.depth, depth.conventional.p99_us, depth.submission.p99_us, depth.issue.p99_us

@@ -1,5 +1,6 @@
 //! Distributions of the latency of 4 KiB reads at random, by depth.
 
+use esker_bench::Latencies;
 use esker_flash::emulate::Handout;
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +87,25 @@ impl Latency {
         }
     }
 
+    /// The same of latencies that were recorded, within 0.1 %.
+    pub(super) fn recorded(latencies: &Latencies) -> Latency {
+        let quantile = |share| us(latencies.at_ns(share));
+        let within = |&us: &u32| latencies.share_within(u64::from(us) * 1000);
+        Latency {
+            p50_us: quantile(0.5),
+            p80_us: quantile(0.8),
+            p99_us: quantile(0.99),
+            p999_us: quantile(0.999),
+            mean_us: latencies.mean_ns() / 1000.0,
+            cumulative: grid().iter().map(within).collect(),
+        }
+    }
+
+    /// Whether it is as the source says of its conventional drive.
+    pub(super) fn is_within(&self) -> bool {
+        self.p80_us <= WITHIN.1
+    }
+
     fn from_submission(times: &[Handout]) -> Latency {
         Latency::of(times.iter().map(|one| one.finished.0 - one.started.0).collect())
     }
@@ -160,7 +180,7 @@ pub(super) fn depth_within(
     let reads = (options.reads / 4).max(1000);
     let mut is_within = |depth: u32| -> Result<bool, LabError> {
         let seen = bed.random_reads(depth as usize, reads, options.drive_bytes, options.seed)?;
-        Ok(Latency::from_submission(&seen.0).p80_us <= WITHIN.1)
+        Ok(Latency::from_submission(&seen.0).is_within())
     };
     let (mut within, mut beyond) = (0, DEEPEST + 1);
     while beyond - within > 1 {

@@ -10,6 +10,7 @@ pub use super::account::{Sensitivity, StepResult, ThreadsResult};
 pub use super::latency::{DepthResult, Latency};
 
 use super::account::ESKER;
+use super::devices::{self, DeviceResult};
 use super::installed::Installed;
 use super::latency::{WINDOW, WITHIN, grid};
 use super::paging::{Costs, DATA_TO_MEMORY};
@@ -50,6 +51,9 @@ pub struct HostSsdReport {
     pub account: Vec<StepResult>,
     /// Factors where single figures are others.
     pub sensitivity: Vec<Sensitivity>,
+    /// Devices that the user named.
+    #[serde(default)]
+    pub devices: Vec<DeviceResult>,
     /// The pager on this machine's drives, in real time, if that was asked for.
     pub installed: Option<Installed>,
     /// Descriptions of the drives, with the sources and assumptions of their figures.
@@ -184,11 +188,19 @@ impl HostSsdReport {
             sensitivity,
             drives: vec![facts(&conventional), facts(&host)],
             assumptions: assumptions(options),
+            devices: Vec::new(),
             installed: None,
             skipped: vec![NOT_INSTALLED.to_owned()],
             environment: BTreeMap::new(),
             command: String::new(),
         })
+    }
+
+    /// Adds the results of named devices, each beside the modelled conventional drive.
+    pub fn add_devices(&mut self, options: &HostSsdOptions, mut found: Vec<DeviceResult>) {
+        found.iter_mut().for_each(|one| one.compare(&self.depths));
+        self.assumptions.extend(devices::assumptions(options, &found));
+        self.devices = found;
     }
 
     /// Adds the results of this machine.
@@ -207,7 +219,7 @@ impl HostSsdReport {
 }
 
 /// The quantiles of a distribution in a cell.
-fn cell(latency: &Latency) -> String {
+pub(super) fn cell(latency: &Latency) -> String {
     let Latency { p50_us, p80_us, p99_us, p999_us, .. } = latency;
     format!("{p50_us:.1} / {p80_us:.1} / {p99_us:.1} / {p999_us:.1}")
 }
@@ -379,6 +391,7 @@ impl HostSsdReport {
         let _ =
             writeln!(text, "\nThe same with so many at the dies, and {WINDOW} more in the host");
         text.push_str(&aligned(&bounded, &self.bounded_rows()));
+        self.devices.iter().for_each(|one| text.push_str(&one.table(&self.depths)));
         let _ = writeln!(
             text,
             "\nData four times memory: what a lookup takes, what a scan carries, and how many times \
