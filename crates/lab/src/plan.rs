@@ -17,6 +17,7 @@
 //! | `run` | a run |
 //! | `keep` | results by their inputs |
 //! | `schedule` | all runs, on all processors where time is virtual |
+//! | `drives` | assumptions about drives: common ones once, and how cases differ |
 //! | `judge` | life, cost, room, and which alternative is best |
 //! | [`report`], `html` | [`PlanReport`], as text, JSON and a page |
 //!
@@ -30,6 +31,7 @@
 
 mod build;
 mod drive;
+mod drives;
 mod file;
 mod html;
 mod inputs;

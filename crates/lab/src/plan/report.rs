@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::judge::{Best, DriveJudged, Judged};
 
+use super::drives;
 use super::judge::{self, best, judge, months, years};
 use super::measured::ClockKind;
 use super::resolve::Plan;
@@ -85,14 +86,7 @@ impl PlanReport {
             .zip(measured)
             .map(|(case, measured)| judge(plan, case, measured))
             .collect();
-        for one in &cases {
-            for remark in &one.measured.remarks {
-                let remark = format!("{}: {remark}", one.name);
-                if !remarks.contains(&remark) {
-                    remarks.push(remark);
-                }
-            }
-        }
+        remarks.extend(remarks_of(&cases));
         let best = best(&cases, &plan.currency);
         PlanReport {
             format: FORMAT.to_owned(),
@@ -295,6 +289,21 @@ fn finding(best: &[Best], cases: &[Judged]) -> String {
     text
 }
 
+/// The remarks on the runs, each once with all cases that have it.
+fn remarks_of(cases: &[Judged]) -> Vec<String> {
+    let mut of: Vec<(&str, Vec<&str>)> = Vec::new();
+    for one in cases {
+        for remark in &one.measured.remarks {
+            match of.iter_mut().find(|(known, _)| known == remark) {
+                Some((_, names)) if names.contains(&one.name.as_str()) => {}
+                Some((_, names)) => names.push(&one.name),
+                None => of.push((remark, vec![&one.name])),
+            }
+        }
+    }
+    of.into_iter().map(|(remark, names)| format!("{}: {remark}", names.join("; "))).collect()
+}
+
 fn assumptions(plan: &Plan, cases: &[Judged]) -> Vec<(String, String)> {
     let mut all = vec![("load".to_owned(), plan.load.clone())];
     let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
@@ -337,26 +346,6 @@ fn assumptions(plan: &Plan, cases: &[Judged]) -> Vec<(String, String)> {
     if cases.iter().any(|one| one.measured.clock != ClockKind::Virtual) {
         add("the engine's manifest", "in memory; its bytes are not in the table".to_owned());
     }
-    let mut seen: Vec<&str> = Vec::new();
-    for facts in plan.cases.iter().flat_map(|one| &one.drives) {
-        if seen.contains(&facts.name.as_str()) {
-            continue;
-        }
-        seen.push(&facts.name);
-        let price = facts.price.map_or_else(
-            || "price not said".to_owned(),
-            |price| format!("{}{price}", plan.currency),
-        );
-        add(
-            &format!("drive {}", facts.name),
-            format!(
-                "{}: {} of it, {} erasures rated, {price}; assumed: {}",
-                facts.title,
-                Unit::Bytes.show(facts.capacity_bytes),
-                facts.rated_erasures,
-                facts.assumptions.join("; ")
-            ),
-        );
-    }
+    all.extend(drives::assumptions(&plan.cases, &plan.currency));
     all
 }

@@ -99,3 +99,76 @@ fn the_report_has_findings_first_and_reads_back() {
         assert!(page.contains(part), "no '{part}'");
     }
 }
+
+/// The rows of a report's assumptions about drives.
+fn drive_rows(report: &PlanReport) -> Vec<(&str, &str)> {
+    let rows = report.assumptions.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    rows.filter(|(_, value)| value.contains("assumed: ") || value.contains("of it")).collect()
+}
+
+#[test]
+fn drive_of_one_kind_has_one_row_with_its_assumptions() {
+    let report = run(READS);
+    let rows = drive_rows(&report);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert!(rows[0].0 == "drive fast" && rows[0].1.contains("64 MiB of it"), "{rows:?}");
+    assert!(rows[0].1.contains("$100.00; assumed: "), "{rows:?}");
+}
+
+#[test]
+fn swept_drive_has_its_common_assumptions_once_and_a_row_for_each_case() {
+    let text = READS.to_owned()
+        + "[[alternative]]\nname = \"two\"\ndevice = \"other\"\n[drive.other]\nprofile = \"optane-p4800x\"\n\
+           capacity = \"32MiB\"\n[sweep]\n\"drive.fast.capacity\" = [\"64MiB\", \"96MiB\"]\n";
+    let report = run(&text);
+    let rows = drive_rows(&report);
+    let names: Vec<&str> = rows.iter().map(|(name, _)| *name).collect();
+    assert_eq!(
+        names[1..],
+        ["drive fast of one, capacity 64MiB", "drive fast of one, capacity 96MiB", "drive other"]
+    );
+    assert!(rows[0].0.contains("Optane") && rows[0].1.starts_with("assumed: "), "{rows:?}");
+    for ((_, value), part) in rows[1..].iter().zip(["64 MiB of it", "96 MiB of it", "32 MiB of it"])
+    {
+        assert!(value.contains(part) && !value.contains("assumed"), "{rows:?}");
+    }
+}
+
+#[test]
+fn assumption_of_one_case_only_stands_in_its_row() {
+    let text = READS.replace("optane-p4800x", "micron-7450").replace("64MiB", "256MiB")
+        + "[[alternative]]\nname = \"two\"\ndevice = \"fast\"\n\
+           set = { \"drive.fast.over_provisioning\" = 0.28 }\n";
+    let report = run(&text);
+    let rows = drive_rows(&report);
+    let names: Vec<&str> = rows.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names[1..], ["drive fast of one", "drive fast of two"]);
+    let own = |row: usize| rows[row].1.split_once("; assumed: ").map(|(_, own)| own);
+    assert!(own(1).unwrap().contains("over-provisioning") && own(2).is_none(), "{rows:?}");
+    assert!(!rows[0].1.contains("over-provisioning"), "{rows:?}");
+    // What tells them apart is said: bytes of media.
+    assert_ne!(rows[1].1.split("; assumed").next(), rows[2].1.split("; assumed").next());
+}
+
+#[test]
+fn remark_of_several_cases_is_said_once() {
+    let text = r#"
+[drive.disk]
+profile = "sata-7200"
+capacity = "1GiB"
+[trace]
+database = { data = "4GiB", transactions_per_s = 100 }
+requests = 1_000
+[[alternative]]
+name = "a disk"
+device = "disk"
+[sweep]
+"trace.depth" = [4, 8]
+"#;
+    let report = run(text);
+    let beyond: Vec<&String> = report.remarks.iter().filter(|one| one.contains("wrap")).collect();
+    assert!(
+        beyond.len() == 1 && beyond[0].starts_with("a disk, depth 4; a disk, depth 8: 7"),
+        "{beyond:?}"
+    );
+}
