@@ -235,6 +235,12 @@ pub(super) fn assumptions(options: &HostSsdOptions, devices: &[DeviceResult]) ->
     ]
 }
 
+/// A factor with two decimals, or with two significant digits where it is small: a disk beside a drive.
+fn times(factor: f64) -> String {
+    let decimals = (0..9).find(|&more| factor * 10f64.powi(more) >= 0.1).unwrap_or(0);
+    format!("{factor:.0$}", to_usize(u64::from(decimals.unsigned_abs())) + 2)
+}
+
 impl DeviceResult {
     /// The figures at a depth.
     pub(super) fn at(&self, depth: u32) -> Option<&DeviceDepth> {
@@ -253,11 +259,11 @@ impl DeviceResult {
             depth.map_or("at no depth".to_owned(), |depth| format!("up to depth {depth}"))
         };
         self.comparison = format!(
-            "Beside the modelled conventional drive, a read takes {:.2} times as long in the median at depth {}, there \
-             are {:.2} times as many reads a second at depth {}, and {:.0} % are within {:.0} µs {}, there {}.",
-            own_alone.latency.p50_us / alone.conventional.p50_us,
+            "Beside the modelled conventional drive, a read takes {} times as long in the median at depth {}, there are \
+             {} times as many reads a second at depth {}, and {:.0} % are within {:.0} µs {}, there {}.",
+            times(own_alone.latency.p50_us / alone.conventional.p50_us),
             alone.depth,
-            own_deep.per_s / deep.per_s[0],
+            times(own_deep.per_s / deep.per_s[0]),
             deep.depth,
             WITHIN.0 * 100.0,
             WITHIN.1,

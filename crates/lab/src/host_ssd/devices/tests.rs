@@ -179,6 +179,15 @@ fn comparison_names_factors_and_depths() {
 }
 
 #[test]
+fn small_factors_keep_two_digits() {
+    assert_eq!(
+        [122.91, 1.0, 0.1, 0.05, 0.000_459].map(times),
+        ["122.91", "1.00", "0.10", "0.050", "0.00046"]
+    );
+    assert_eq!(times(0.0), "0.00");
+}
+
+#[test]
 fn larger_lbas_are_read_whole_and_smaller_ones_by_4_kib() {
     let read = |lba_size| memory(16 << 20, lba_size).read_bytes();
     assert_eq!((read(512), read(4096)), (4096, 4096));
