@@ -55,7 +55,7 @@ fn reading(devices: &[&str]) -> Vec<String> {
 fn named_devices_are_read_beside_the_models_and_never_written() {
     let scratch = Scratch::new();
     let (disk, html) = (scratch.path("disk.img"), text(&scratch.path("host-ssd.html")));
-    // Half of the file is a hole.
+    // Half of the file is a hole, and the capacity that is said reaches beyond its end.
     std::fs::write(&disk, vec![7; 4 << 20]).unwrap();
     std::fs::OpenOptions::new().write(true).open(&disk).unwrap().set_len(8 << 20).unwrap();
     let state = || {
@@ -63,13 +63,15 @@ fn named_devices_are_read_beside_the_models_and_never_written() {
         (of.modified().unwrap(), of.len(), std::fs::read(&disk).unwrap())
     };
     let before = state();
-    let mut args = reading(&[&text(&disk), "ssd:micron-7450?capacity=1GiB&time=virtual"]);
+    let spec = format!("{}?capacity=16MiB", text(&disk));
+    let mut args =
+        reading(&[&format!("file:{spec}"), "ssd:micron-7450?capacity=1GiB&time=virtual"]);
     args.extend(["--html".to_owned(), html.clone()]);
     let out = run(args).succeeds().out();
     assert!(before == state(), "the file is another one");
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     let (file, model) = (&json["devices"][0], &json["devices"][1]);
-    assert!(file["name"].as_str().unwrap().ends_with("disk.img"), "{file}");
+    assert!(file["name"].as_str().unwrap().ends_with("disk.img?capacity=16MiB"), "{file}");
     assert_eq!((&file["depths"][1]["depth"], &model["depths"][0]["depth"]), (&8.into(), &1.into()));
     for one in [file, model] {
         assert!(one["depths"][0]["reads"].as_u64().unwrap() >= 1000, "{one}");
@@ -77,8 +79,8 @@ fn named_devices_are_read_beside_the_models_and_never_written() {
         assert!(one["comparison"].as_str().unwrap().contains("conventional"), "{one}");
     }
     assert_eq!(model["unwritten"], 1.0);
-    assert!((0.4..=0.5).contains(&file["unwritten"].as_f64().unwrap()), "{file}");
-    assert!(std::fs::read_to_string(&html).unwrap().contains("disk.img, 8.00 MiB"));
+    assert!((0.7..=0.75).contains(&file["unwritten"].as_f64().unwrap()), "{file}");
+    assert!(std::fs::read_to_string(&html).unwrap().contains("disk.img?capacity=16MiB, 16.00 MiB"));
 }
 
 #[test]

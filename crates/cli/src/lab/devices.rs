@@ -29,7 +29,7 @@ pub(super) fn open(specs: &[Spec]) -> Result<Vec<NamedDevice>> {
         Ok(NamedDevice {
             name: spec.to_string(),
             target: Target { device: opened.device, clock: clock(&stack, spec), model },
-            hole_bytes: hole_bytes(spec),
+            stored_bytes: stored_bytes(spec),
             remarks,
         })
     };
@@ -54,17 +54,17 @@ fn refuse_written(spec: &Spec) -> Result {
     }
 }
 
-/// Bytes of files in which nothing is stored; none where a device is not made of files alone.
-fn hole_bytes(spec: &Spec) -> Option<u64> {
+/// Bytes that files store, without their holes; none where a device is not made of files alone.
+fn stored_bytes(spec: &Spec) -> Option<u64> {
     match spec {
-        Spec::File(file) => hole_of(&file.path),
-        Spec::Traced(traced) => hole_bytes(&traced.inner),
-        Spec::Stripe(stripe) => stripe.drives.iter().map(hole_bytes).sum(),
+        Spec::File(file) => stored_in(&file.path),
+        Spec::Traced(traced) => stored_bytes(&traced.inner),
+        Spec::Stripe(stripe) => stripe.drives.iter().map(stored_bytes).sum(),
         _ => None,
     }
 }
 
-fn hole_of(path: &Path) -> Option<u64> {
+fn stored_in(path: &Path) -> Option<u64> {
     let metadata = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    Some(metadata.len().saturating_sub(metadata.blocks().saturating_mul(BLOCK)))
+    Some(metadata.blocks().saturating_mul(BLOCK))
 }

@@ -49,8 +49,8 @@ pub struct NamedDevice {
     pub name: String,
     /// The device, its time, and the model, if it is one.
     pub target: Target,
-    /// Bytes of its files in which nothing is stored, where it lies in files.
-    pub hole_bytes: Option<u64>,
+    /// Bytes that its files store, without their holes, where it lies in files alone.
+    pub stored_bytes: Option<u64>,
     /// Remarks on how it was opened, and on a model.
     pub remarks: Vec<String>,
 }
@@ -99,18 +99,18 @@ impl NamedDevice {
         READ.max(u64::from(self.target.device.geometry().lba_size))
     }
 
-    /// Bytes that hold no data, where that is known.
+    /// The share of its bytes that hold no data, where that is known.
     fn unwritten(&self) -> Option<f64> {
-        let share = |part: u64, all: u64| {
-            #[allow(clippy::cast_precision_loss)] // a share of sizes
-            let share = part.min(all) as f64 / all.max(1) as f64;
-            share
+        let (stored, all) = match &self.target.model {
+            Some(model) => {
+                let drive = model.report();
+                (valid_bytes(&drive), drive.parameters.capacity)
+            }
+            None => (self.stored_bytes?, self.capacity_bytes()),
         };
-        if let Some(model) = &self.target.model {
-            let drive = model.report();
-            return Some(1.0 - share(valid_bytes(&drive), drive.parameters.capacity));
-        }
-        Some(share(self.hole_bytes?, self.capacity_bytes()))
+        #[allow(clippy::cast_precision_loss)] // a share of sizes
+        let share = stored.min(all) as f64 / all.max(1) as f64;
+        Some(1.0 - share)
     }
 }
 

@@ -30,7 +30,7 @@ fn follow(_: &Progress<'_>) -> ControlFlow<()> {
 }
 
 fn named(name: &str, target: Target) -> NamedDevice {
-    NamedDevice { name: name.to_owned(), target, hole_bytes: None, remarks: Vec::new() }
+    NamedDevice { name: name.to_owned(), target, stored_bytes: None, remarks: Vec::new() }
 }
 
 fn memory(bytes: u64, lba_size: u32) -> NamedDevice {
@@ -188,7 +188,7 @@ fn small_factors_keep_two_digits() {
 }
 
 #[test]
-fn larger_lbas_are_read_whole_and_smaller_ones_by_4_kib() {
+fn small_lbas_are_read_by_4_kib() {
     let read = |lba_size| memory(16 << 20, lba_size).read_bytes();
     assert_eq!((read(512), read(4096)), (4096, 4096));
 }
@@ -223,6 +223,6 @@ fn slow_device_ends_a_depth_by_time_and_not_without_a_read() {
 
 #[test]
 fn holes_of_files_are_a_share_of_the_capacity() {
-    let of = |hole_bytes| NamedDevice { hole_bytes, ..memory(1 << 20, 4096) }.unwritten();
-    assert_eq!((of(None), of(Some(1 << 18)), of(Some(1 << 21))), (None, Some(0.25), Some(1.0)));
+    let of = |stored_bytes| NamedDevice { stored_bytes, ..memory(1 << 20, 4096) }.unwritten();
+    assert_eq!((of(None), of(Some(3 << 18)), of(Some(1 << 21))), (None, Some(0.25), Some(0.0)));
 }
