@@ -7,7 +7,7 @@ use super::drive::Facts;
 use super::resolve::Case;
 
 /// A drive, and the cases in which it is so.
-struct Variant<'a> {
+struct DriveVariant<'a> {
     facts: &'a Facts,
     cases: Vec<&'a str>,
 }
@@ -17,7 +17,7 @@ pub(super) fn assumptions(cases: &[Case], currency: &str) -> Vec<(String, String
     let all = variants(cases);
     let mut rows: Vec<(String, String)> = Vec::new();
     for one in &all {
-        let of_model: Vec<&Variant<'_>> =
+        let of_model: Vec<&DriveVariant<'_>> =
             all.iter().filter(|other| other.facts.title == one.facts.title).collect();
         let common = common(&of_model);
         let is_only = of_model.len() == 1;
@@ -38,14 +38,14 @@ pub(super) fn assumptions(cases: &[Case], currency: &str) -> Vec<(String, String
 }
 
 /// Every drive as it is in some case, in the order of the file.
-fn variants(cases: &[Case]) -> Vec<Variant<'_>> {
-    let mut all: Vec<Variant<'_>> = Vec::new();
+fn variants(cases: &[Case]) -> Vec<DriveVariant<'_>> {
+    let mut all: Vec<DriveVariant<'_>> = Vec::new();
     for case in cases {
         for facts in &case.drives {
             match all.iter_mut().find(|one| one.facts == facts) {
                 Some(one) if one.cases.contains(&case.name.as_str()) => {}
                 Some(one) => one.cases.push(&case.name),
-                None => all.push(Variant { facts, cases: vec![&case.name] }),
+                None => all.push(DriveVariant { facts, cases: vec![&case.name] }),
             }
         }
     }
@@ -53,7 +53,7 @@ fn variants(cases: &[Case]) -> Vec<Variant<'_>> {
 }
 
 /// The assumptions that all of some drives share.
-fn common<'a>(of: &[&Variant<'a>]) -> Vec<&'a str> {
+fn common<'a>(of: &[&DriveVariant<'a>]) -> Vec<&'a str> {
     let first = of.first().map_or(&[][..], |one| &one.facts.assumptions[..]);
     let is_shared =
         |assumed: &&String| of.iter().all(|one| one.facts.assumptions.contains(assumed));
