@@ -4,6 +4,7 @@ mod all;
 mod bounds;
 mod cleaner;
 mod devices;
+mod drives;
 mod experiment;
 mod groups;
 mod hse;
@@ -55,6 +56,14 @@ fn placement(args: &FdpArgs) -> Result {
         ControlFlow::Continue(())
     };
     let failed = |error: LabError| Failure::new(error.kind(), &error);
+    if let Some(spec) = &args.device {
+        drives::agreed(args.erase)?;
+        let device = drives::named(spec)?;
+        let mut report = fdp::on_device::run(&device, &options, &mut follow).map_err(failed)?;
+        report.environment = host::environment();
+        report.command = host::command_line();
+        return experiment.finish(&report.table(), &report.json(), Some(&report.page()));
+    }
     if args.over_network {
         let mut report = network::run(&options, &mut follow).map_err(failed)?;
         report.environment = host::environment();

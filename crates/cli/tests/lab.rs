@@ -214,3 +214,74 @@ fn stores_of_ones_own_share_a_drive_and_two_runs_are_compared() {
     run(["lab", "compare", &one, &html]).fails(64, &["--json FILE"]);
     run(["lab", "compare", &one, "/nonexistent"]).fails(66, &["/nonexistent"]);
 }
+
+/// A small drive with data placement, without its time.
+const DRIVE: &str = "ssd:micron-7450?capacity=256MiB&fdp=on&time=none";
+
+#[test]
+fn stores_run_on_a_device_that_is_named() {
+    let scratch = Scratch::new();
+    let html = text(&scratch.path("fdp.html"));
+    let on = ["lab", "fdp", "--device", DRIVE, "--erase"];
+    let out = run(on.iter().chain(&["--html", &html, "--json", "-"])).succeeds().out();
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(json["device"].as_str().unwrap().starts_with("ssd:micron-7450?capacity=256MiB&"));
+    assert!(json["worth"].is_null() && json["chapters"].as_array().unwrap().len() == 1);
+    let runs = json["chapters"][0]["runs"].as_array().unwrap();
+    let factor = |run: usize| runs[run]["measured"]["write_amplification"].as_f64().unwrap();
+    // The drive has eight handles: two for each store.
+    assert!(runs.len() == 3 && factor(0) > factor(1) + 0.2 && factor(2) < 1.1, "{out}");
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("as its own log says") && page.contains("over-provisioning"));
+
+    let own = ["--blocks", "64KiB,256KiB", "--keys", "circular", "--handles", "0"];
+    let out = run(on.iter().chain(&own)).succeeds().out();
+    for words in ["2 stores on ssd:micron-7450", "8 placement handles", "assumed: "] {
+        assert!(out.contains(words), "no '{words}' in:\n{out}");
+    }
+}
+
+#[test]
+fn devices_that_do_not_suit_are_refused_as_they_are() {
+    let scratch = Scratch::new();
+    let file = scratch.path("file.img");
+    let content = vec![7; 64 << 20];
+    std::fs::write(&file, &content).unwrap();
+    let file = text(&file);
+    let refuse = |device: &str, more: &[&str], code: i32, words: &[&str]| {
+        let on = ["lab", "fdp", "--device", device];
+        run(on.iter().chain(more)).fails(code, words);
+    };
+    refuse(&file, &[], 64, &["what is on the drives is lost", "--erase"]);
+    refuse(&file, &["--erase"], 64, &[&file, "does not tell what it writes to its media"]);
+    assert!(std::fs::read(&file).unwrap() == content);
+
+    let missing = text(&scratch.path("missing"));
+    for device in
+        [missing.clone(), format!("ssd:micron-7450?image={missing}&capacity=256MiB&fdp=on")]
+    {
+        refuse(&device, &["--erase"], 66, &[&missing, "create it"]);
+        assert!(!std::path::Path::new(&missing).exists());
+    }
+    refuse(DRIVE, &["--erase", "--handles", "0,3"], 64, &["8 placement handles", "are 12"]);
+    let large = ["--erase", "--blocks", "2MiB,4MiB"];
+    refuse(DRIVE, &large, 64, &["has 256.00 MiB", "512.00 MiB at least"]);
+    let without = DRIVE.replace("&fdp=on", "");
+    refuse(&without, &["--erase"], 64, &["placement is disabled", "fdp=on"]);
+    for model in [
+        &["--full"][..],
+        &["--over-network"],
+        &["--drive", "1GiB"],
+        &["--threads", "2"],
+        &["--isolation", "initial"],
+        &["--over-provisioning", "0.1"],
+        &["--unit", "1MiB"],
+        &["--cleaning", "greedy"],
+        &["--copies", "shared"],
+        &["--steady"],
+    ] {
+        let more: Vec<&str> = ["--erase"].iter().chain(model).copied().collect();
+        refuse(DRIVE, &more, 64, &["--device", model[0], "cannot be used with"]);
+    }
+    run(["lab", "fdp", "--erase"]).fails(64, &["--device"]);
+}

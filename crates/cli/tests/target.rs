@@ -245,3 +245,26 @@ fn write_cache_says_what_it_can_be() {
     let serve = ["target", "serve", "--metrics", "127.0.0.1:0", "--config", &text(&config)];
     run(serve).fails(64, &["maybe", "`on` or `off`"]);
 }
+
+/// The same commands reach the drive, one after the other: it writes the same to the byte.
+#[test]
+fn stores_on_a_served_drive_cost_what_they_cost_on_the_drive() {
+    let scratch = Scratch::new();
+    let config = scratch.path("target.toml");
+    let drive = "ssd:micron-7450?capacity=256MiB&fdp=on&time=none";
+    let host = "nqn.2026-01.io.esker:host";
+    let served = subsystem(A, host, &[drive.to_owned()]);
+    fs::write(&config, format!("listen = [\"127.0.0.1:0\"]\n{served}")).unwrap();
+    let target = Running::start(&config);
+    let remote = format!("nvme-tcp://{}/{A}?hostnqn={host}", target.address);
+    let measured = |device: &str| {
+        let study =
+            ["lab", "fdp", "--erase", "--device", device, "--handles", "0,1", "--json", "-"];
+        let json: serde_json::Value = serde_json::from_str(&run(study).succeeds().out()).unwrap();
+        let runs = json["chapters"][0]["runs"].as_array().unwrap().clone();
+        runs.iter().map(|run| run["measured"].clone()).collect::<Vec<_>>()
+    };
+    let (here, there) = (measured(drive), measured(&remote));
+    assert!(here.len() == 2 && here == there, "{here:?}\n{there:?}");
+    assert_eq!(target.end(Signal::TERM), Some(0));
+}

@@ -13,6 +13,7 @@
 //! | [`engine`] | four KVDBs on one drive |
 //! | `emulated` | a drive that stores the data |
 //! | [`network`] | the same over NVMe/TCP |
+//! | [`on_device`] | the stores on a device that the caller names |
 //! | [`worth`] | drive life and capacity |
 //! | [`report`], `table`, `rows`, `html` | the results |
 //! | `plan`, `jobs` | which runs there are, and several of them at a time |
@@ -31,6 +32,7 @@ mod jobs;
 pub mod keys;
 pub mod measure;
 pub mod network;
+pub mod on_device;
 mod options;
 pub mod own;
 mod plan;
@@ -110,6 +112,7 @@ pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<FdpReport, 
     };
     Ok(FdpReport {
         title: "Four stores on one drive, with and without data placement".to_owned(),
+        device: None,
         chapters,
         worth,
         environment: BTreeMap::new(),

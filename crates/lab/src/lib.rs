@@ -18,6 +18,7 @@
 
 pub mod compare;
 pub mod device_load;
+mod erase;
 pub mod error;
 pub mod fdp;
 pub mod flash_cache;
@@ -31,6 +32,7 @@ pub mod steps;
 pub mod store;
 mod text;
 
+pub use erase::erase;
 pub use error::LabError;
 pub use outcome::Outcome;
 pub use spread::Spread;

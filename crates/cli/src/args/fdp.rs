@@ -7,6 +7,7 @@ use esker_lab::fdp::FdpOptions;
 use esker_lab::fdp::configuration::{InitialState, StoreRate};
 use esker_lab::fdp::keys::KeyLaw;
 use esker_lab::fdp::own::OwnStores;
+use esker_stack::Spec;
 
 use super::experiment::ExperimentArgs;
 use super::parse;
@@ -20,7 +21,9 @@ use crate::host;
         esker lab fdp --full --html fdp.html --json fdp.json\n  \
         esker lab fdp --over-network\n  \
         esker lab fdp --over-provisioning 0.07 --fill 0.7 --handles 0,1,2\n  \
-        esker lab fdp --blocks 64KiB,1MiB --rates 1,10 --keys zipfian --isolation persistent")]
+        esker lab fdp --blocks 64KiB,1MiB --rates 1,10 --keys zipfian --isolation persistent\n  \
+        esker lab fdp --erase --device /dev/nvme1n1\n  \
+        esker lab fdp --erase --device 'nvme-tcp://10.0.0.1/nqn.2026-01.io.esker:fdp' --handles 0,1")]
 pub(crate) struct FdpArgs {
     /// Sweep over over-provisioning and fill, too
     #[arg(long)]
@@ -41,11 +44,31 @@ pub(crate) struct FdpArgs {
     /// Threads [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     pub(crate) threads: Option<usize>,
+    /// Run the stores on this device, in place of models: its own log says what it writes to its media
+    #[arg(long, value_name = "DEVICE", value_parser = parse::spec, conflicts_with_all = OF_MODELS)]
+    pub(crate) device: Option<Spec>,
+    /// Agree that what is on the device is lost
+    #[arg(long, requires = "device")]
+    pub(crate) erase: bool,
     #[command(flatten)]
     pub(crate) own: OwnStoresArgs,
     #[command(flatten)]
     pub(crate) every: ExperimentArgs,
 }
+
+/// Flags about modelled drives, and runs of them.
+const OF_MODELS: [&str; 10] = [
+    "full",
+    "over_network",
+    "drive",
+    "threads",
+    "isolation",
+    "over_provisioning",
+    "unit",
+    "cleaning",
+    "copies",
+    "steady",
+];
 
 /// Stores of one's own. With any of these they run in place of the published ones.
 #[derive(Args, Default, PartialEq)]
@@ -57,7 +80,8 @@ pub(crate) struct OwnStoresArgs {
     /// Bytes that each store writes, in proportion [default: as its blocks]
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with_all = OTHERS)]
     rates: Vec<f64>,
-    /// Handles for each store, a run for each number; 0 is no placement [default: 0,1,2]
+    /// Handles for each store, a run for each number; 0 is no placement [default: 0,1,2; of a device, as far as it has
+    /// them]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', conflicts_with_all = OTHERS)]
     handles: Vec<u16>,
     /// Whether cleaning keeps apart what handles wrote [default: initial]
@@ -126,6 +150,11 @@ impl FdpArgs {
     pub(crate) fn options(&self) -> Result<FdpOptions> {
         let usual = FdpOptions::default();
         let own = &self.own;
+        let mut stores = own.stores()?;
+        if let Some(stores) = stores.as_mut().filter(|_| self.device.is_some()) {
+            // None are those that the device has.
+            stores.handles.clone_from(&own.handles);
+        }
         Ok(FdpOptions {
             drive_bytes: self.drive,
             over_provisioning: own.over_provisioning.unwrap_or(usual.over_provisioning),
@@ -137,7 +166,7 @@ impl FdpArgs {
             worth: !self.no_worth,
             threads: self.threads.unwrap_or_else(host::cores),
             seed: self.every.seed,
-            own: own.stores()?,
+            own: stores,
         })
     }
 }

@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use esker_base::Clock;
-use esker_base::units::human_bytes;
 use esker_bench::Sample;
 use esker_device::{Create, Device, MemoryDevice};
 use esker_kv::MediaClass;
@@ -17,6 +16,7 @@ use esker_lab::hse::{
 use esker_stack::{Opened as OpenedDevice, Spec, Stack, Time};
 
 use self::rocksdb::Rocksdb;
+use super::drives;
 use super::experiment::Experiment;
 use crate::args::HseArgs;
 use crate::failure::{Failure, Result};
@@ -45,10 +45,7 @@ pub(crate) fn run(args: &HseArgs) -> Result {
         has_rocksdb: false,
         seed: args.every.seed,
     };
-    if !args.capacity.is_empty() && !args.erase {
-        let why = "what is on the drives is lost; add --erase to agree";
-        return Err(Failure::usage(why));
-    }
+    drives::agreed(args.erase || args.capacity.is_empty())?;
     options.check().map_err(failed)?;
     let (mut rocksdb, mut skipped) = (None, Vec::new());
     if let Some(program) = &args.rocksdb {
@@ -133,7 +130,7 @@ impl Machine for Drives<'_> {
             }
             let OpenedDevice { device, model } = opened;
             if self.is_real() {
-                erase(&spec, &*device)?;
+                esker_lab::erase(&spec.to_string(), &*device)?;
             }
             let rates = model.as_ref().and_then(|one| one.profile.as_ref()).and_then(Rates::of);
             let ssd = model.and_then(|model| model.ssd);
@@ -176,19 +173,5 @@ fn model_of_staging(bytes: u64) -> Spec {
 }
 
 fn open(stack: &Stack, spec: &Spec) -> Result<OpenedDevice, LabError> {
-    stack.open(spec, Create::Never).map_err(|error| invalid(spec, &error))
-}
-
-/// Discards all of a drive that an earlier run may have filled.
-fn erase(spec: &Spec, device: &dyn Device) -> Result<(), LabError> {
-    let geometry = device.geometry();
-    let all = human_bytes(geometry.capacity.bytes(geometry.lba_size));
-    let mut port = esker_device::Port::open(device, 1)?;
-    port.discard(esker_base::Lba(0), geometry.capacity).map_err(|error| {
-        LabError::Invalid(format!("{spec}: its {all} could not be discarded: {error}"))
-    })
-}
-
-fn invalid(spec: &Spec, error: &dyn std::fmt::Display) -> LabError {
-    LabError::Invalid(format!("{spec}: {error}"))
+    stack.open(spec, Create::Never).map_err(|error| LabError::Invalid(format!("{spec}: {error}")))
 }

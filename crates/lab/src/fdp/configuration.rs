@@ -81,6 +81,21 @@ impl Configuration {
         total / (slowest * stores)
     }
 
+    /// Memory that the stores' tables of records take, on a drive of this size, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let StoreKind::Records { record_bytes, .. } = self.kind else { return 0 };
+        let bytes = self.drive.bytes / to_u64(self.stores.len().max(1));
+        let table = |store: &StoreRate| {
+            // A number for each slot of a block and for each record, of which there are as many at most.
+            let slots = store.block_bytes / record_bytes.max(1);
+            let blocks = bytes / store.block_bytes.max(1);
+            let numbers = slots.max(1).next_power_of_two() + slots;
+            blocks.saturating_mul(numbers).saturating_mul(4)
+        };
+        self.stores.iter().map(table).fold(0, u64::saturating_add)
+    }
+
     /// The stores, for namespaces of a drive.
     ///
     /// # Errors

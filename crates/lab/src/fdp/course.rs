@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::sink::Written;
+use crate::LabError;
 
 /// By how much two spans of a steady run differ at most.
 const TOLERANCE: f64 = 0.005;
@@ -16,6 +17,10 @@ const TOLERANCE: f64 = 0.005;
 const MOST_SPANS: f64 = 8.0;
 /// Spans that a run lasts at least.
 const LEAST_SPANS: f64 = 3.0;
+/// A drive's count of the host's writes is off by this part of them at most: metadata may count, too.
+const STRAY_SHARE: u128 = 20;
+/// And by so many bytes: a log may count in billions of bytes, and lag behind.
+const STRAY_BYTES: u128 = 2_000_000_000;
 /// Points of a run's course per drive write.
 const POINTS: u32 = 8;
 
@@ -95,6 +100,26 @@ impl Course {
         host_bytes - self.begin.host_bytes >= step * self.totals.len() as u128
     }
 
+    /// Makes sure that a drive's counts are of the run's writes, of which the host has made so many by now.
+    ///
+    /// # Errors
+    /// When the drive counts other writes, or does not count these.
+    pub(crate) fn check(&self, told: Written, given_bytes: u128) -> Result<(), LabError> {
+        let last = self.totals.last().copied().unwrap_or_default();
+        let since = |bytes: u128, begin: u128| bytes.saturating_sub(begin);
+        let host = since(told.host_bytes, self.begin.host_bytes);
+        let media = since(told.media_bytes, self.begin.media_bytes);
+        let given = since(given_bytes, self.begin.host_bytes);
+        let is_back = host < last.host_bytes || media < last.media_bytes;
+        if !is_back && host.abs_diff(given) <= given / STRAY_SHARE + STRAY_BYTES {
+            return Ok(());
+        }
+        Err(LabError::Invalid(format!(
+            "the stores wrote {given} bytes, and the drive's log has {host} of the host and {media} to the media: let \
+             nothing else write to the drive meanwhile, and name one that keeps this log"
+        )))
+    }
+
     /// Takes the points that are due.
     pub(crate) fn look(&mut self, written: Written) {
         while self.is_due(written.host_bytes) {
@@ -124,6 +149,13 @@ impl Course {
     #[allow(clippy::cast_precision_loss)] // hundreds of points
     pub(crate) fn share(&self) -> f64 {
         (self.totals.len() as f64 / self.least_points as f64).min(1.0)
+    }
+
+    /// The same while stores are loaded, before anything is looked at, when the host has written so much.
+    #[allow(clippy::cast_precision_loss)] // a share
+    pub(crate) fn share_at(&self, host_bytes: u128) -> f64 {
+        let drive_writes = (host_bytes - self.begin.host_bytes) as f64 / self.capacity as f64;
+        (drive_writes * f64::from(POINTS) / self.least_points as f64).min(1.0)
     }
 
     /// Returns the result of the run, once it is over.
@@ -183,6 +215,29 @@ mod tests {
         let run = run(2.0, |n| if n < 12 { 3.0 - 0.1 * f64::from(n) } else { 1.25 });
         assert!(run.is_steady && (run.write_amplification - 1.25).abs() < 0.01, "{run:?}");
         assert!(run.drive_writes > 15.0);
+    }
+
+    #[test]
+    fn counts_that_are_not_of_the_run_are_refused() {
+        const GB: u128 = 1_000_000_000;
+        let begin = Written { host_bytes: 7 * GB, media_bytes: 9 * GB };
+        let mut course = Course::new(begin, 100 << 30, 2.0);
+        let at = |host: u128, media: u128| Written {
+            host_bytes: begin.host_bytes + host,
+            media_bytes: begin.media_bytes + media,
+        };
+        course.check(at(100 * GB, 120 * GB), at(106 * GB, 0).host_bytes).unwrap();
+        course.check(at(100 * GB, 120 * GB), at(94 * GB, 0).host_bytes).unwrap();
+        course.look(at(100 * GB, 120 * GB));
+        for (told, given) in [
+            (at(100 * GB, 120 * GB), 120 * GB), // a log that stands still
+            (at(120 * GB, 140 * GB), 100 * GB), // another writer
+            (at(100 * GB, 1), 100 * GB),        // back
+            (Written::default(), 100 * GB),     // no answer
+        ] {
+            let error = course.check(told, begin.host_bytes + given).unwrap_err().to_string();
+            assert!(error.contains("nothing else write"), "{error}");
+        }
     }
 
     #[test]

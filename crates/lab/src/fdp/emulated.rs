@@ -62,6 +62,13 @@ pub(super) fn namespaces(of: &Configuration) -> Result<Vec<Arc<dyn Device>>, Lab
     (0..stores).map(|store| drive.namespace(store, each)).collect()
 }
 
+/// The same drive as one namespace, which has all handles.
+#[cfg(test)]
+pub(super) fn whole(of: &Configuration) -> Result<Arc<dyn Device>, LabError> {
+    let handles = u16::try_from(of.stores.len()).unwrap_or(u16::MAX) * of.handles_each;
+    EmulatedDrive::new(parameters(&of.drive)?, 1, handles)?.namespace(0, of.drive.bytes)
+}
+
 fn parameters(model: &DriveModel) -> Result<Parameters, LabError> {
     let unit_size = model.unit_bytes();
     Ok(Parameters {

@@ -116,7 +116,7 @@ impl EngineRun {
         let drive = DeviceDrive::new(all.collect())?;
         let total: f64 = self.rates.iter().sum();
         let slowest = self.rates.iter().copied().fold(f64::INFINITY, f64::min);
-        let mut course = Course::new(drive.written(), self.drive_bytes, total / (4.0 * slowest))
+        let mut course = Course::new(drive.written()?, self.drive_bytes, total / (4.0 * slowest))
             .with_least_spans(LEAST_SPANS);
         let mut stores = Vec::new();
         for ((devices, seed), value_bytes) in
@@ -128,7 +128,7 @@ impl EngineRun {
             for store in stores.iter_mut().filter(|store| store.loaded < store.keys) {
                 store.turn()?;
             }
-            course.look(drive.written());
+            course.look(drive.written()?);
         }
         let mut turns = Turns::new(self.rates.to_vec(), Order::Independent, !self.seed);
         while !course.is_over() {
@@ -140,7 +140,7 @@ impl EngineRun {
             while !course.is_due(drive.host_bytes()) {
                 stores[turns.next_index()].turn()?;
             }
-            course.look(drive.written());
+            course.look(drive.written()?);
         }
         Ok(course.measured())
     }

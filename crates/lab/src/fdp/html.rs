@@ -18,10 +18,17 @@ impl FdpReport {
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new(&self.title, self.headline());
-        page.about = "Write amplification: bytes written to the media for each byte that the host writes. Every \
-                      factor is of a model, over its last two spans."
-            .to_owned();
-        page.verdicts = self.chapters.iter().flat_map(verdicts).collect();
+        let origin = match &self.device {
+            None => "of a model".to_owned(),
+            Some(device) => format!("that of {device}, as its own log says"),
+        };
+        page.about = format!(
+            "Write amplification: bytes written to the media for each byte that the host writes. Every factor is \
+             {origin}, over its last two spans."
+        );
+        if self.device.is_none() {
+            page.verdicts = self.chapters.iter().flat_map(verdicts).collect();
+        }
         page.sections.extend(self.chapters.iter().map(section));
         page.sections.extend(self.worth.as_ref().map(worth_section));
         page.environment = self.environment.clone();

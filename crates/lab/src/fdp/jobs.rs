@@ -16,6 +16,7 @@ use super::course::Measured;
 use super::engine::EngineRun;
 use super::measure::measure;
 use super::network::{Pair, Planned, Workload};
+use super::on_device::NamedDevice;
 use super::worth::{Search, Spare};
 use super::{OnProgress, Progress};
 use crate::LabError;
@@ -32,6 +33,7 @@ pub(super) enum Work<'a> {
     Engine(&'a EngineRun),
     Search(&'a Search),
     Network(&'a Planned),
+    OnDevice(&'a NamedDevice, &'a Configuration),
 }
 
 /// Result of a job.
@@ -71,6 +73,7 @@ impl Job<'_> {
             Work::Engine(of) => of.measure(watch).map(Outcome::Measured),
             Work::Search(of) => of.run(watch).map(Outcome::Spare),
             Work::Network(of) => of.run(watch).map(|pair| Outcome::Pair(Box::new(pair))),
+            Work::OnDevice(on, of) => on.measure(of, watch).map(Outcome::Measured),
         }
     }
 
@@ -83,6 +86,8 @@ impl Job<'_> {
                 Workload::Engine(_) => u64::MAX,
                 Workload::Stores(_) => 0,
             },
+            // One after the other, as they come.
+            Work::OnDevice(..) => 0,
         }
     }
 }

@@ -5,6 +5,9 @@ use super::course::{Course, Measured};
 use super::sink::{CountingDrive, Drive};
 use crate::LabError;
 
+/// A run tells its watcher of so large a share of it while stores are loaded.
+const LOAD_STEP: f64 = 0.01;
+
 /// Watcher of a run: it is told the share that is done, from 0 to 1 by the least that the run
 /// takes; false ends it.
 pub type OnShare<'a> = &'a mut dyn FnMut(f64) -> bool;
@@ -42,21 +45,38 @@ pub fn measure_on(
     if of.initial == InitialState::Mapped {
         map_all(drive, of.stores.len())?;
     }
-    let mut course = Course::new(drive.written(), capacity, of.period());
-    writers.load(drive)?;
-    course.look(drive.written());
-    while !course.is_over() {
-        if !watch(course.share()) {
-            return Err(LabError::Interrupted);
+    let mut course = Course::new(drive.written()?, capacity, of.period());
+    let mut heard = 0.0;
+    writers.load(drive, &mut |drive| {
+        let share = course.share_at(drive.host_bytes());
+        if share < heard + LOAD_STEP {
+            return Ok(());
         }
+        heard = share;
+        heed(watch, share)
+    })?;
+    look(&mut course, drive)?;
+    while !course.is_over() {
+        heed(watch, course.share())?;
         // Once at least: the drive's count may lag behind the writes that it was given.
         writers.turn(drive)?;
         while !course.is_due(drive.host_bytes()) {
             writers.turn(drive)?;
         }
-        course.look(drive.written());
+        look(&mut course, drive)?;
     }
     Ok(course.measured())
+}
+
+fn heed(watch: OnShare<'_>, share: f64) -> Result<(), LabError> {
+    if watch(share) { Ok(()) } else { Err(LabError::Interrupted) }
+}
+
+fn look(course: &mut Course, drive: &dyn Drive) -> Result<(), LabError> {
+    let written = drive.written()?;
+    course.check(written, drive.host_bytes())?;
+    course.look(written);
+    Ok(())
 }
 
 /// Writes every namespace once, from its first byte to its last.

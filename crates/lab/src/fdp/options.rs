@@ -56,10 +56,16 @@ const DRIVE_MIN: u64 = 256 << 20;
 
 impl FdpOptions {
     pub(super) fn check(&self) -> Result<(), LabError> {
-        let refuse = |why: &str| Err(LabError::Invalid(why.to_owned()));
         if self.drive_bytes < DRIVE_MIN {
-            return refuse("the drive of the experiment has at least 256 MiB");
+            let why = "the drive of the experiment has at least 256 MiB";
+            return Err(LabError::Invalid(why.to_owned()));
         }
+        self.check_stores()
+    }
+
+    /// All but the size of the drive, which may be a device's.
+    pub(super) fn check_stores(&self) -> Result<(), LabError> {
+        let refuse = |why: &str| Err(LabError::Invalid(why.to_owned()));
         if !(0.01..=10.0).contains(&self.over_provisioning) {
             return refuse("over-provisioning is a share from 0.01 to 10: 0.145 is 14.5 %");
         }

@@ -21,7 +21,8 @@ const HANDLES_MOST: usize = 128;
 pub struct OwnStores {
     /// The stores, 1 to 64; each has an equal part of the drive.
     pub stores: Vec<StoreRate>,
-    /// Handles for each store: a run for each number; 0 is a drive without data placement.
+    /// Handles for each store: a run for each number; 0 is a drive without data placement. On a device that is named,
+    /// none are all of 0, 1 and 2 for which it has enough.
     pub handles: Vec<u16>,
     /// Whether cleaning keeps the data of different handles apart.
     pub isolation: Isolation,
@@ -57,6 +58,21 @@ impl Default for OwnStores {
 }
 
 impl OwnStores {
+    /// The four stores, with as many handles as a device has.
+    pub(super) fn without_handles() -> OwnStores {
+        OwnStores { handles: Vec::new(), ..OwnStores::default() }
+    }
+
+    /// Whether these are the stores of the published experiment, whatever their handles.
+    pub(super) fn are_published(&self, options: &FdpOptions) -> bool {
+        let published = OwnStores { handles: self.handles.clone(), ..OwnStores::default() };
+        let usual = FdpOptions::default();
+        #[allow(clippy::float_cmp)] // a default, or given
+        let has_its_records =
+            options.fill == usual.fill && options.record_bytes == usual.record_bytes;
+        *self == published && has_its_records
+    }
+
     pub(super) fn check(&self, drive_bytes: u64) -> Result<(), LabError> {
         let refuse = |why: String| Err(LabError::Invalid(why));
         let stores = self.stores.len();

@@ -272,12 +272,48 @@ fn own_stores(options: &FdpOptions, own: &OwnStores) -> Chapter {
         }
     }
     for &handles in &own.handles {
-        let name = match handles {
-            0 => "together, no placement".to_owned(),
-            1 => "together, a handle each".to_owned(),
-            count => format!("together, {count} handles each"),
+        chapter.push(together(handles), with_handles(&base, handles), None);
+    }
+    chapter
+}
+
+/// The name of a run of all stores.
+fn together(handles: u16) -> String {
+    match handles {
+        0 => "together, no placement".to_owned(),
+        1 => "together, a handle each".to_owned(),
+        count => format!("together, {count} handles each"),
+    }
+}
+
+/// Stores on a device: together, with each number of handles.
+pub(super) fn on_device(options: &FdpOptions, own: &OwnStores) -> Chapter {
+    let are_published = own.are_published(options);
+    let mut chapter = Chapter::new(
+        if are_published {
+            "The published stores, on a device"
+        } else {
+            "Stores as asked for, on a device"
+        },
+        &[
+            "The drive's own log says what it wrote. Its over-provisioning and its cleaning are its own, and its \
+             figures those of the whole drive.",
+            "Left out: the stores alone, which need drives of other sizes; Esker's engine; and what placement is \
+             worth, which is derived for the drive of the published experiment.",
+        ],
+    );
+    let base = own.configuration(options);
+    for &handles in &own.handles {
+        let figure = match handles {
+            0 => published(1.84, AEROSPIKE),
+            1 => published(1.08, EXPECTED),
+            _ => None,
         };
-        chapter.push(name, with_handles(&base, handles), None);
+        let figure = figure.filter(|_| are_published);
+        chapter.push(together(handles), with_handles(&base, handles), figure);
+    }
+    if are_published && options.drive_bytes < COMPARED_BYTES {
+        chapter.compare_nothing();
     }
     chapter
 }

@@ -17,6 +17,9 @@ use super::worth::Worth;
 pub struct FdpReport {
     /// The title.
     pub title: String,
+    /// The device on which the stores ran; none for the modelled drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Runs that belong together.
     pub chapters: Vec<Chapter>,
     /// Worth of a lower factor.
@@ -143,7 +146,13 @@ pub(super) fn percent(share: f64) -> String {
 
 /// The assumptions that a configuration is.
 pub(super) fn assumptions(of: &Configuration) -> Vec<Assumption> {
-    let drive = &of.drive;
+    let mut list = stores_assumptions(of);
+    list.extend(drive_assumptions(of));
+    list
+}
+
+/// Those about its stores.
+pub(super) fn stores_assumptions(of: &Configuration) -> Vec<Assumption> {
     let mut list = vec![
         assumption("stores", stores(&of.stores)),
         assumption("handles", handles(of.handles_each, of.stores.len())),
@@ -170,7 +179,13 @@ pub(super) fn assumptions(of: &Configuration) -> Vec<Assumption> {
             list.push(assumption("writes", format!("whole blocks, {blocks}, {freed}")));
         }
     }
-    list.extend([
+    list
+}
+
+/// Those about its drive.
+fn drive_assumptions(of: &Configuration) -> [Assumption; 9] {
+    let drive = &of.drive;
+    [
         assumption(
             "drive",
             format!(
@@ -194,8 +209,7 @@ pub(super) fn assumptions(of: &Configuration) -> Vec<Assumption> {
             },
         ),
         assumption("seed", of.seed.to_string()),
-    ]);
-    list
+    ]
 }
 
 fn stores(stores: &[StoreRate]) -> String {

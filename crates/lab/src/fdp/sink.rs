@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
-use esker_base::{AlignedBuf, Lba, LbaCount};
+use esker_base::{AlignedBuf, Lba, LbaCount, Rng};
 use esker_device::fdp::{Isolation, Statistics};
-use esker_device::{Device, PlacementId, Port};
+use esker_device::{DataPlacement, Device, Geometry, PlacementId, Port};
 use esker_flash::ftl::{Cleaning, CleaningPace, Counting, Frontier, Ftl, FtlOptions, LogicalPage};
 
 use crate::LabError;
@@ -69,12 +69,13 @@ pub trait Drive {
     fn namespaces(&self) -> usize;
 
     /// Bytes written so far.
-    fn written(&self) -> Written;
+    ///
+    /// # Errors
+    /// When the drive does not tell.
+    fn written(&self) -> Result<Written, LabError>;
 
     /// Bytes written so far by the host, which may be known without asking the drive.
-    fn host_bytes(&self) -> u128 {
-        self.written().host_bytes
-    }
+    fn host_bytes(&self) -> u128;
 }
 
 // ---- counting ------------------------------------------------------------------------------------
@@ -197,10 +198,14 @@ impl Drive for CountingDrive {
         self.namespaces.len()
     }
 
-    fn written(&self) -> Written {
+    fn written(&self) -> Result<Written, LabError> {
         let counts = self.ftl.borrow().counts();
         let bytes = |pages: u64| u128::from(pages) * u128::from(self.page_bytes);
-        Written { host_bytes: bytes(counts.host), media_bytes: bytes(counts.media()) }
+        Ok(Written { host_bytes: bytes(counts.host), media_bytes: bytes(counts.media()) })
+    }
+
+    fn host_bytes(&self) -> u128 {
+        u128::from(self.ftl.borrow().counts().host) * u128::from(self.page_bytes)
     }
 }
 
@@ -243,19 +248,81 @@ impl Sink for CountingNamespace {
 
 // ---- devices -------------------------------------------------------------------------------------
 
-/// Devices that are the namespaces of one drive, local or remote.
+/// Devices that are the namespaces of one drive, local or remote; or one device, of which each namespace is a part.
 pub struct DeviceDrive {
+    devices: Vec<Arc<dyn Device>>,
     namespaces: Vec<DeviceNamespace>,
-    /// Bytes that the host had written before the namespaces were opened.
+    source: Source,
+    /// Bytes that the host had written before the devices were opened.
     before: u128,
 }
 
-/// A namespace of a [`DeviceDrive`].
+/// Where the bytes come from that a [`DeviceDrive`] has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The drive's statistics of data placement (log page 22h), in bytes.
+    Statistics,
+    /// The drive's endurance group log (09h), which may count in units of a billion bytes.
+    Endurance,
+    /// The devices' own counters: the drive tells nothing.
+    Devices,
+}
+
+impl Source {
+    /// The source of a device's figures.
+    #[must_use]
+    pub fn of(device: &dyn Device) -> Source {
+        match device.data_placement().map(DataPlacement::statistics) {
+            Some(Ok(_)) => Source::Statistics,
+            // Placement is disabled, most likely.
+            Some(Err(_)) => Source::Endurance,
+            None => Source::Devices,
+        }
+    }
+
+    /// Bytes that the drive of these devices has written, as one of them tells.
+    fn written(self, devices: &[Arc<dyn Device>]) -> Result<Written, LabError> {
+        let placement = devices.first().and_then(|device| device.data_placement());
+        match (self, placement) {
+            (Source::Statistics, Some(placement)) => {
+                let statistics = placement.statistics().map_err(|error| {
+                    let why = format!("the drive no longer tells what it writes: {error}");
+                    LabError::Invalid(why)
+                })?;
+                let Statistics { host_bytes, media_bytes, .. } = statistics;
+                Ok(Written { host_bytes, media_bytes })
+            }
+            (Source::Endurance, Some(placement)) => {
+                let endurance = placement.endurance();
+                Ok(Written {
+                    host_bytes: endurance.host_written_bytes,
+                    media_bytes: endurance.media_written_bytes,
+                })
+            }
+            _ => {
+                let mut written = Written::default();
+                for stats in devices.iter().map(|device| device.stats()) {
+                    written.host_bytes += u128::from(stats.written_bytes);
+                    written.media_bytes += u128::from(stats.media_written_bytes);
+                }
+                Ok(written)
+            }
+        }
+    }
+}
+
+/// A namespace of a [`DeviceDrive`]: a range of a device.
 struct DeviceNamespace {
-    device: Arc<dyn Device>,
-    port: Port,
+    geometry: Geometry,
+    port: Rc<RefCell<Port>>,
+    first: Lba,
+    count: LbaCount,
+    /// The placement id of each stream; the last one serves all streams beyond. With none, writes carry none.
+    placements: Vec<PlacementId>,
     /// Buffer that is written; its content does not matter. Absent only after an error.
     buf: Option<AlignedBuf>,
+    /// Fills the buffer, where the device may store zeroes as nothing.
+    rng: Option<Rng>,
 }
 
 impl DeviceDrive {
@@ -264,20 +331,91 @@ impl DeviceDrive {
     /// # Errors
     /// A device's, when it has no queue pair to give.
     pub fn new(devices: Vec<Arc<dyn Device>>) -> Result<DeviceDrive, LabError> {
-        let namespace = |device: Arc<dyn Device>| {
-            let port = Port::open(&*device, 1)?;
-            Ok(DeviceNamespace { device, port, buf: None })
+        let namespace = |device: &Arc<dyn Device>| {
+            let geometry = device.geometry();
+            Ok(DeviceNamespace {
+                geometry,
+                port: Rc::new(RefCell::new(Port::open(&**device, 1)?)),
+                first: Lba(0),
+                count: geometry.capacity,
+                placements: (0..geometry.placement_handles).map(PlacementId).collect(),
+                buf: None,
+                rng: None,
+            })
         };
-        let namespaces: Result<_, LabError> = devices.into_iter().map(namespace).collect();
-        let mut drive = DeviceDrive { namespaces: namespaces?, before: 0 };
-        drive.before = drive.written().host_bytes.saturating_sub(drive.passed());
+        let namespaces = devices.iter().map(namespace).collect::<Result<_, LabError>>()?;
+        DeviceDrive::over(devices, namespaces)
+    }
+
+    /// A drive that is one device: each namespace is an equal part of it, and has so many of its placement ids. With
+    /// none, writes carry none. What is written is random, and the queue pair is one for all.
+    ///
+    /// # Errors
+    /// When the device has fewer placement handles, or no queue pair to give.
+    pub fn divided(
+        device: Arc<dyn Device>,
+        parts: u16,
+        handles_each: u16,
+    ) -> Result<DeviceDrive, LabError> {
+        let geometry = device.geometry();
+        enough_handles(device.name(), geometry.placement_handles, parts.into(), handles_each)?;
+        let count = part_of(&geometry, parts);
+        let port = Rc::new(RefCell::new(Port::open(&*device, 1)?));
+        let namespace = |index: u16| DeviceNamespace {
+            geometry,
+            port: port.clone(),
+            first: Lba(u64::from(index) * count.0),
+            count,
+            placements: (index * handles_each..(index + 1) * handles_each)
+                .map(PlacementId)
+                .collect(),
+            buf: None,
+            rng: Some(Rng::new(index.into())),
+        };
+        DeviceDrive::over(vec![device], (0..parts).map(namespace).collect())
+    }
+
+    fn over(
+        devices: Vec<Arc<dyn Device>>,
+        namespaces: Vec<DeviceNamespace>,
+    ) -> Result<DeviceDrive, LabError> {
+        let source = devices.first().map_or(Source::Devices, |device| Source::of(&**device));
+        let mut drive = DeviceDrive { devices, namespaces, source, before: 0 };
+        drive.before = drive.written()?.host_bytes.saturating_sub(drive.passed());
         Ok(drive)
     }
 
-    /// Bytes that were written through the namespaces since they were opened.
+    /// Bytes that were written through the devices since they were opened.
     fn passed(&self) -> u128 {
-        self.namespaces.iter().map(|one| u128::from(one.device.stats().written_bytes)).sum()
+        self.devices.iter().map(|device| u128::from(device.stats().written_bytes)).sum()
     }
+}
+
+/// Makes sure that a device has handles for so many stores.
+pub(super) fn enough_handles(
+    name: &str,
+    has: u16,
+    stores: usize,
+    each: u16,
+) -> Result<(), LabError> {
+    let needed = stores * usize::from(each);
+    if needed <= has.into() {
+        return Ok(());
+    }
+    Err(LabError::Invalid(format!(
+        "{name}: it has {has} placement handles, and {each} for each of {stores} stores are {needed}; name fewer \
+         handles or stores"
+    )))
+}
+
+/// Parts of a device begin at multiples of this, in bytes: so they share no page of its mapping.
+pub(super) const PART_ALIGNMENT: u64 = 1 << 20;
+
+/// LBAs of each of so many equal parts.
+fn part_of(geometry: &Geometry, parts: u16) -> LbaCount {
+    let aligned = PART_ALIGNMENT / u64::from(geometry.lba_size);
+    let each = geometry.capacity.0 / u64::from(parts.max(1));
+    LbaCount(each / aligned * aligned)
 }
 
 impl Drive for DeviceDrive {
@@ -289,28 +427,9 @@ impl Drive for DeviceDrive {
         self.namespaces.len()
     }
 
-    /// As the drive tells; where it tells nothing, as its namespaces count.
-    fn written(&self) -> Written {
-        let first = self.namespaces.first();
-        if let Some(placement) = first.and_then(|one| one.device.data_placement()) {
-            // The endurance log may count in units of a billion bytes; the log of placement does not.
-            if let Ok(statistics) = placement.statistics() {
-                let Statistics { host_bytes, media_bytes, .. } = statistics;
-                return Written { host_bytes, media_bytes };
-            }
-            let endurance = placement.endurance();
-            return Written {
-                host_bytes: endurance.host_written_bytes,
-                media_bytes: endurance.media_written_bytes,
-            };
-        }
-        let mut written = Written::default();
-        for namespace in &self.namespaces {
-            let stats = namespace.device.stats();
-            written.host_bytes += u128::from(stats.written_bytes);
-            written.media_bytes += u128::from(stats.media_written_bytes);
-        }
-        written
+    /// As the drive tells; where it tells nothing, as its devices count.
+    fn written(&self) -> Result<Written, LabError> {
+        self.source.written(&self.devices)
     }
 
     fn host_bytes(&self) -> u128 {
@@ -319,43 +438,57 @@ impl Drive for DeviceDrive {
 }
 
 impl DeviceNamespace {
-    fn lba(&self, offset: u64) -> Result<Lba, LabError> {
-        let lba_size = u64::from(self.device.geometry().lba_size);
-        if offset.is_multiple_of(lba_size) {
-            return Ok(Lba(offset / lba_size));
+    /// The LBAs of a range of bytes.
+    fn lbas(&self, offset: u64, bytes: u64) -> Result<(Lba, LbaCount), LabError> {
+        let lba_size = u64::from(self.geometry.lba_size);
+        let (first, count) = (offset / lba_size, bytes / lba_size);
+        let is_aligned = offset.is_multiple_of(lba_size) && bytes.is_multiple_of(lba_size);
+        if is_aligned && first.saturating_add(count) <= self.count.0 {
+            return Ok((Lba(self.first.0 + first), LbaCount(count)));
         }
-        Err(LabError::Invalid(format!("{offset} is not a multiple of {lba_size}, the LBA size")))
+        Err(LabError::Invalid(format!(
+            "{bytes} bytes at {offset} are not LBAs of {lba_size} bytes of a namespace of {}",
+            self.count.0
+        )))
+    }
+
+    /// The buffer, with so many bytes.
+    fn buf(&mut self, size: usize) -> AlignedBuf {
+        let fits = self.buf.take().filter(|buf| buf.capacity() >= size);
+        let mut buf = fits.unwrap_or_else(|| {
+            let mut buf = AlignedBuf::zeroed(size);
+            if let Some(rng) = &mut self.rng {
+                rng.fill(&mut buf);
+            }
+            buf
+        });
+        buf.set_len(size);
+        buf
     }
 }
 
 impl Sink for DeviceNamespace {
     fn write(&mut self, offset: u64, bytes: u64, stream: u16) -> Result<(), LabError> {
-        let geometry = self.device.geometry();
-        let placement = match geometry.placement_handles {
-            0 => None,
-            handles => Some(PlacementId(stream.min(handles - 1))),
-        };
-        let (mut at, end) = (offset, offset + bytes);
-        while at < end {
-            let part = (end - at).min(u64::from(geometry.max_transfer_size));
-            let size = to_usize(part);
-            let fits = self.buf.take().filter(|buf| buf.capacity() >= size);
-            let mut buf = fits.unwrap_or_else(|| AlignedBuf::zeroed(size));
-            buf.set_len(size);
-            self.buf = Some(self.port.write(self.lba(at)?, buf, placement)?);
-            at += part;
+        let (mut lba, _) = self.lbas(offset, bytes)?;
+        let last = self.placements.len().saturating_sub(1);
+        let placement = self.placements.get(usize::from(stream).min(last)).copied();
+        let mut left = bytes;
+        while left > 0 {
+            let part = left.min(u64::from(self.geometry.max_transfer_size));
+            let buf = self.buf(to_usize(part));
+            self.buf = Some(self.port.borrow_mut().write(lba, buf, placement)?);
+            lba.0 += part / u64::from(self.geometry.lba_size);
+            left -= part;
         }
         Ok(())
     }
 
     fn discard(&mut self, offset: u64, bytes: u64) -> Result<(), LabError> {
-        let lba_size = self.device.geometry().lba_size;
-        let count = LbaCount(bytes / u64::from(lba_size));
-        Ok(self.port.discard(self.lba(offset)?, count)?)
+        let (lba, count) = self.lbas(offset, bytes)?;
+        Ok(self.port.borrow_mut().discard(lba, count)?)
     }
 
     fn bytes(&self) -> u64 {
-        let geometry = self.device.geometry();
-        geometry.capacity.bytes(geometry.lba_size)
+        self.count.bytes(self.geometry.lba_size)
     }
 }

@@ -114,7 +114,13 @@ impl Store {
         let blocks = narrow(options.bytes / options.block_bytes)?;
         let shift = slots.max(1).next_power_of_two().trailing_zeros();
         let (room, numbers) = (u64::from(slots) * u64::from(blocks), u64::from(blocks) << shift);
-        if u64::from(options.records) > room || numbers >= u64::from(NOWHERE) {
+        if numbers >= u64::from(NOWHERE) {
+            return Err(LabError::Invalid(format!(
+                "a store of {} bytes has more records of {} bytes than it can number: use larger ones",
+                options.bytes, options.record_bytes
+            )));
+        }
+        if u64::from(options.records) > room {
             return Err(LabError::Invalid(format!(
                 "{} records of {} bytes do not fit {blocks} blocks of {} bytes",
                 options.records, options.record_bytes, options.block_bytes

@@ -4,6 +4,7 @@
 
 mod devices;
 mod network;
+mod on_device;
 mod plain;
 
 use std::ops::ControlFlow;

@@ -32,17 +32,22 @@ impl Writers {
         Writers { writers, turns }
     }
 
-    /// Gives turns to those that are still loading, at equal rates, until none is.
+    /// Gives turns to those that are still loading, at equal rates, until none is; `each` is called after each turn.
     ///
     /// # Errors
-    /// A writer's.
-    pub fn load(&mut self, drive: &mut dyn Drive) -> Result<(), LabError> {
+    /// A writer's, and those of `each`.
+    pub fn load(
+        &mut self,
+        drive: &mut dyn Drive,
+        each: &mut dyn FnMut(&dyn Drive) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
         let mut bytes = vec![0; self.writers.len()];
         while let Some(index) = (0..bytes.len())
             .filter(|&index| self.writers[index].is_loading())
             .min_by_key(|&index| bytes[index])
         {
             bytes[index] += self.writers[index].turn(drive.namespace(index))?;
+            each(drive)?;
         }
         Ok(())
     }

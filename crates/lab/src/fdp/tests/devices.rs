@@ -40,7 +40,7 @@ fn a_device_that_cannot_tell_writes_what_it_is_given() {
     let mut drive = DeviceDrive::new((0..4).map(device).collect()).unwrap();
     let got = measure_on(&mut drive, &of, &mut |_| true).unwrap();
     assert_eq!(got.write_amplification.to_bits(), 1.0f64.to_bits());
-    assert!(drive.written().host_bytes > 8 * (128 << 20));
+    assert!(drive.written().unwrap().host_bytes > 8 * (128 << 20));
 }
 
 #[test]

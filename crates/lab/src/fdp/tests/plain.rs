@@ -166,10 +166,14 @@ impl Drive for PlainDrive {
         self.namespaces
     }
 
-    fn written(&self) -> Written {
+    fn written(&self) -> Result<Written, LabError> {
         let bytes = |pages: u128| pages * u128::from(self.page_bytes);
         let (host, copied) = (self.layer.host_pages, self.layer.copied_pages);
-        Written { host_bytes: bytes(host), media_bytes: bytes(host + copied) }
+        Ok(Written { host_bytes: bytes(host), media_bytes: bytes(host + copied) })
+    }
+
+    fn host_bytes(&self) -> u128 {
+        self.layer.host_pages * u128::from(self.page_bytes)
     }
 }
 
