@@ -19,10 +19,10 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::CacheError;
 use crate::clean::{Cleaner, Which};
 use crate::counts::Totals;
-use crate::layout::{LARGEST_SET, Layout, default_area_bytes};
+use crate::layout::{LARGEST_SET, Layout};
 use crate::mapping::{Mapping, Placement};
 use crate::medium::Medium;
-use crate::omf::{BLOCK, DETACHED, MAX_AREA, Origin, Superblock};
+use crate::omf::{BLOCK, DETACHED, Origin, Superblock};
 use crate::options::{Background, CreateOptions, Division, Mode, OpenOptions};
 use crate::origin::{learn, meet};
 use crate::queue::{Queue, Queues};
@@ -385,23 +385,17 @@ fn plan(
     if !(1..=slots.max(1)).contains(&run_blocks) {
         return invalid("a run has at least 4 KiB, and is no larger than a set".to_owned());
     }
-    let mut area = options.area_bytes.unwrap_or_else(|| default_area_bytes(flash_bytes));
-    area = round_up(area.clamp(64 << 10, 1 << 30), BLOCK);
     let too_small = || {
         let why = format!("{flash_bytes} bytes are too few for a cache; it needs 1 MiB at least");
         CacheError::Invalid(why)
     };
     let slots = slots.clamp(1, most);
-    let mut layout = Layout::fitting(flash_bytes, slots, area, is_single).ok_or_else(too_small)?;
-    // Room for a table of four times the size, if an area can be so large: the cache may grow.
-    if layout.least_area_bytes(4) > area {
-        area = layout.least_area_bytes(4).min(MAX_AREA);
-        layout = Layout::fitting(flash_bytes, slots, area, is_single).ok_or_else(too_small)?;
-    }
+    let layout = Layout::planned(flash_bytes, slots, options.area_bytes, is_single);
+    let layout = layout.ok_or_else(too_small)?;
     if layout.set_slots < 8 {
         return Err(too_small());
     }
-    if layout.least_area_bytes(1) > area {
+    if layout.least_area_bytes(1) > layout.area_bytes {
         let set_bytes = u64::from(slots) * BLOCK;
         return invalid(format!(
             "sets of {set_bytes} bytes are too small for {flash_bytes} bytes of {}: there are more \

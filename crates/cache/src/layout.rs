@@ -21,7 +21,7 @@
 
 use esker_base::units::{round_down, round_up, to_u64, to_usize};
 
-use crate::omf::{BLOCK, MAX_ROWS, PAGE_NAMES, Rows, Superblock};
+use crate::omf::{BLOCK, MAX_AREA, MAX_ROWS, PAGE_NAMES, Rows, Superblock};
 
 /// The data begins at a multiple of this.
 const DATA_ALIGNMENT: u64 = 64 << 10;
@@ -29,6 +29,10 @@ const DATA_ALIGNMENT: u64 = 64 << 10;
 const AREA_RANGE: (u64, u64) = (64 << 10, 64 << 20);
 /// Rows of a new cache, if its sets are large enough for so many of whole pages.
 const NEW_ROWS: u32 = 8;
+/// Slots of a set unless told otherwise: 16 MiB of blocks of 4 KiB, a little less in rows of whole pages.
+const USUAL_SET: u32 = 4_096;
+/// No flash device has as many bytes.
+const MOST_BYTES: u64 = 1 << 50;
 /// The most slots of a set.
 pub const LARGEST_SET: u32 = 65_535;
 
@@ -139,6 +143,56 @@ impl Layout {
         let blocks = flash_bytes.checked_sub(2 * BLOCK + 2 * area_bytes + DATA_ALIGNMENT)? / BLOCK;
         let slots = slots_in(blocks).min(LARGEST_SET);
         fits(Rows::one(slots), 1)
+    }
+
+    /// The layout of a new cache: as [`Layout::fitting`], with journal areas of `area_bytes` or of a size that suits
+    /// `flash_bytes`.
+    #[must_use]
+    pub(crate) fn planned(
+        flash_bytes: u64,
+        set_slots: u32,
+        area_bytes: Option<u64>,
+        is_single: bool,
+    ) -> Option<Layout> {
+        let area = area_bytes.unwrap_or_else(|| default_area_bytes(flash_bytes));
+        let area = round_up(area.clamp(AREA_RANGE.0, 1 << 30), BLOCK);
+        let layout = Layout::fitting(flash_bytes, set_slots, area, is_single)?;
+        // Room for a table of four times the size, if an area can be so large: the cache may grow.
+        if layout.least_area_bytes(4) <= area {
+            return Some(layout);
+        }
+        let area = layout.least_area_bytes(4).min(MAX_AREA);
+        Layout::fitting(flash_bytes, set_slots, area, is_single)
+    }
+
+    /// How a new cache of about `slots` slots is made: bytes of the flash device that it takes, and bytes of a set,
+    /// for [`CreateOptions`](crate::CreateOptions). Up to one usual set the size is exact, beyond that the nearest
+    /// that sets of whole pages give. None when no flash device is so large.
+    #[must_use]
+    pub fn sized(slots: u64) -> Option<(u64, u64)> {
+        let (page, usual) = (u64::from(page_names()), u64::from(USUAL_SET));
+        let full = usual / page * page;
+        let (slots, set_slots) = match slots.div_ceil(full) {
+            0 | 1 => (slots.max(1), usual),
+            sets => {
+                let pages = (slots + sets * page / 2) / (sets * page);
+                (sets * pages * page, pages * page)
+            }
+        };
+        let set = u32::try_from(set_slots).ok()?;
+        let holds = |blocks: u64| {
+            let layout = Layout::planned(blocks * BLOCK, set, None, false);
+            layout.is_some_and(|it| u64::from(it.sets) * u64::from(it.set_slots) >= slots)
+        };
+        let (mut few, mut enough) = (0, MOST_BYTES / BLOCK);
+        if slots >= enough {
+            return None;
+        }
+        while enough - few > 1 {
+            let middle = few.midpoint(enough);
+            *(if holds(middle) { &mut enough } else { &mut few }) = middle;
+        }
+        Some((enough * BLOCK, set_slots * BLOCK))
     }
 
     /// The rows after growing to `flash_bytes`: by one or more behind those that there are. None
@@ -344,6 +398,23 @@ mod tests {
         assert_eq!(Layout::fitting(100 << 10, 512, 64 << 10, false), None);
         let usual = Layout::fitting(1 << 36, 4096, 64 << 20, false).unwrap();
         assert_eq!((usual.set_slots, usual.rows.len()), (4032, 8));
+    }
+
+    #[test]
+    fn a_size_is_the_least_that_holds_about_so_many_slots() {
+        for slots in [8u64, 100, 1_000, 4_032, 4_033, 5_000, 50_000, 1 << 20] {
+            let (bytes, set_bytes) = Layout::sized(slots).unwrap();
+            let set = u32::try_from(set_bytes / BLOCK).unwrap();
+            let held = |bytes: u64| {
+                let layout = Layout::planned(bytes, set, None, false);
+                layout.map_or(0, |it| u64::from(it.sets) * u64::from(it.set_slots))
+            };
+            let has = held(bytes);
+            let allowed = if slots <= 4_032 { 0 } else { slots / 8 };
+            assert!(has.abs_diff(slots) <= allowed, "{slots}: {has} in {bytes}");
+            assert!(held(bytes - BLOCK) < has, "{slots}: {bytes} are more than needed");
+        }
+        assert_eq!(Layout::sized(1 << 60), None);
     }
 
     #[test]

@@ -79,14 +79,29 @@ impl Config {
 /// # Errors
 /// When the configuration's numbers do not go together.
 pub fn run(trace: &Trace, config: &Config) -> Result<Outcome, CacheError> {
-    let next = (config.policy == Kind::Belady).then(|| trace.next_uses());
-    run_with(trace, config, next.as_deref())
+    run_from(trace, config, 0)
 }
 
-fn run_with(trace: &Trace, config: &Config, next: Option<&[u32]>) -> Result<Outcome, CacheError> {
+/// Simulates one cache, and counts from reference number `from` on, with which a request begins: those before it warm
+/// the cache. What is dirty at the end is counted whenever it was written.
+///
+/// # Errors
+/// When the configuration's numbers do not go together.
+pub fn run_from(trace: &Trace, config: &Config, from: usize) -> Result<Outcome, CacheError> {
+    let next = (config.policy == Kind::Belady).then(|| trace.next_uses());
+    run_with(trace, config, from, next.as_deref())
+}
+
+fn run_with(
+    trace: &Trace,
+    config: &Config,
+    from: usize,
+    next: Option<&[u32]>,
+) -> Result<Outcome, CacheError> {
     struct Run<'a> {
         trace: &'a Trace,
         config: &'a Config,
+        from: usize,
         next: Option<&'a [u32]>,
     }
     impl Visitor for Run<'_> {
@@ -95,13 +110,13 @@ fn run_with(trace: &Trace, config: &Config, next: Option<&[u32]>) -> Result<Outc
             self,
             build: impl Fn(u32) -> P + Send + Sync + 'static,
         ) -> Self::Output {
-            Ok(engine::Engine::new(self.trace, self.config, build)?.run(self.next))
+            Ok(engine::Engine::new(self.trace, self.config, build)?.run(self.from, self.next))
         }
     }
     let sets = config.geometry.sets()?;
     let largest = config.geometry.first_slot(1, sets);
     let largest = u32::try_from(largest).unwrap_or(u32::MAX);
-    config.policy.visit(config.geometry.slots, largest, Run { trace, config, next })
+    config.policy.visit(config.geometry.slots, largest, Run { trace, config, from, next })
 }
 
 /// Simulates many caches on one trace, with `threads` threads (at least one), and returns their
@@ -127,7 +142,7 @@ pub fn run_all(
         };
         let Some(config) = configs.get(at) else { return };
         let next = next.as_deref().filter(|_| config.policy == Kind::Belady);
-        *done[at].lock() = Some(run_with(trace, config, next));
+        *done[at].lock() = Some(run_with(trace, config, 0, next));
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.min(configs.len()) {

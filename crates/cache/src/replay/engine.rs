@@ -128,14 +128,20 @@ impl<'a, P: Policy> Engine<'a, P> {
         })
     }
 
-    /// Replays the trace; `next` has the next uses when the policy wants them.
-    pub(super) fn run(mut self, next: Option<&[u32]>) -> Outcome {
+    /// Replays the trace, and counts from reference number `from` on; `next` has the next uses when the policy wants
+    /// them.
+    pub(super) fn run(mut self, from: usize, next: Option<&[u32]>) -> Outcome {
         let references = self.trace.references();
         let mut hits = [0u64; 2];
         let mut total = [0u64; 2];
         let (mut request_misses, mut requests) = ([0u64; 2], [0u64; 2]);
         let mut whole = true;
         for (at, &reference) in references.iter().enumerate() {
+            if at == from {
+                (hits, total, requests, request_misses) = Default::default();
+                self.outcome = Outcome::default();
+                self.sets.iter_mut().for_each(|one| one.operations = 0);
+            }
             let (id, access) = (reference.id(), reference.access());
             let kind = usize::from(access == Access::Write);
             if reference.is_first() {
@@ -179,7 +185,7 @@ impl<'a, P: Policy> Engine<'a, P> {
         outcome.requests = split(requests);
         let whole = [requests[0] - request_misses[0], requests[1] - request_misses[1]];
         outcome.request_hits = split(whole);
-        self.finish()
+        self.finish(from)
     }
 
     /// Treatment of the request that begins with reference `at`, as its stream asks for.
@@ -389,7 +395,7 @@ impl<'a, P: Policy> Engine<'a, P> {
         }
     }
 
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self, from: usize) -> Outcome {
         for id in 0..self.places.len() {
             if self.places[id] & DIRTY != 0 {
                 let id = u32::try_from(id).unwrap_or(0);
@@ -397,7 +403,7 @@ impl<'a, P: Policy> Engine<'a, P> {
                 self.write_back(id, set);
             }
         }
-        for reference in self.trace.references() {
+        for reference in self.trace.references().iter().skip(from) {
             let set = self.set_of_id(reference.id());
             self.sets[set].references += 1;
         }

@@ -47,6 +47,26 @@ fn plain_lru(trace: &Trace, slots: usize) -> (u64, u64, u64) {
     (hits, read, written)
 }
 
+#[test]
+fn warming_counts_for_nothing_and_fills_the_cache() {
+    let trace = random(7, 5_000);
+    let config = one_set(Kind::Lru, 300);
+    let firsts = trace.references().iter().enumerate().filter(|(_, one)| one.is_first());
+    let from = firsts.map(|(at, _)| at).nth(2_500).unwrap();
+    let whole = run(&trace, &config).unwrap();
+    let warming = run(&trace.part(0, from).unwrap(), &config).unwrap();
+    let counted = run_from(&trace, &config, from).unwrap();
+    assert_eq!(counted.requests.total(), 2_500);
+    let less = |of: fn(&Outcome) -> u64| of(&whole) - of(&warming);
+    assert_eq!(counted.references.total(), less(|one| one.references.total()));
+    assert_eq!(counted.hits.total(), less(|one| one.hits.total()));
+    assert_eq!(counted.disk.blocks.reads, less(|one| one.disk.blocks.reads));
+    assert_eq!(counted.evictions, less(|one| one.evictions));
+    // A cache that begins empty there hits less.
+    let cold = run(&trace.part(from, usize::MAX).unwrap(), &config).unwrap();
+    assert!(cold.hits.total() < counted.hits.total(), "{cold:?} {counted:?}");
+}
+
 fn one_set(policy: Kind, slots: u64) -> Config {
     let mut config = Config::new(policy, slots);
     config.geometry.set_slots = u32::MAX;
