@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::thread;
-use esker_base::units::{round_down, round_up};
+use esker_base::units::round_down;
 use esker_device::{
     Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, QueuePair,
     occupant,

@@ -6,6 +6,7 @@ mod cleaner;
 mod devices;
 mod drives;
 mod experiment;
+mod flash_cache;
 mod groups;
 mod hse;
 mod installed;
@@ -20,11 +21,10 @@ use std::path::PathBuf;
 use esker_lab::LabError;
 use esker_lab::compare::Comparison;
 use esker_lab::fdp::{self, network};
-use esker_lab::flash_cache::{self, FlashCacheOptions};
 use esker_lab::host_ssd::installed::InstalledOptions;
 use esker_lab::host_ssd::{self, HostSsdOptions};
 
-use crate::args::{CompareArgs, FdpArgs, FlashCacheArgs, HostSsdArgs, LabCommand, PooledArgs};
+use crate::args::{CompareArgs, FdpArgs, HostSsdArgs, LabCommand, PooledArgs};
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
@@ -37,7 +37,7 @@ const PAGES_OF_TABLE: u64 = 1 << 20;
 pub(crate) fn run(command: &LabCommand) -> Result {
     match command {
         LabCommand::Fdp(args) => placement(args),
-        LabCommand::FlashCache(args) => caches(args),
+        LabCommand::FlashCache(args) => flash_cache::run(args),
         LabCommand::Hse(args) => hse::run(args),
         LabCommand::All(args) => all::run(args),
         LabCommand::HostSsd(args) => host_managed(args),
@@ -72,28 +72,6 @@ fn placement(args: &FdpArgs) -> Result {
         return report.check().map_err(failed);
     }
     let mut report = fdp::run(&options, &mut follow).map_err(failed)?;
-    report.environment = host::environment();
-    report.command = host::command_line();
-    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
-}
-
-fn caches(args: &FlashCacheArgs) -> Result {
-    let experiment = Experiment::start("flash-cache", &args.every)?;
-    let options = FlashCacheOptions {
-        traces: args.traces.clone(),
-        transactions: if args.no_load { 0 } else { args.transactions },
-        data_bytes: args.data,
-        sizes_percent: args.sizes.clone(),
-        most_requests: args.requests,
-        threads: args.threads.unwrap_or_else(host::cores),
-        seed: args.every.seed,
-    };
-    let follow = |progress: &flash_cache::Progress<'_>| {
-        experiment.step(progress.done, progress.count, progress.workload);
-        ControlFlow::Continue(())
-    };
-    let report = flash_cache::run(&options, follow);
-    let mut report = report.map_err(|error| Failure::new(error.kind(), &error))?;
     report.environment = host::environment();
     report.command = host::command_line();
     experiment.finish(&report.table(), &report.json(), Some(&report.page()))

@@ -25,6 +25,92 @@ fn caches_are_compared_on_a_load_and_on_traces() {
     run(["lab", "flash-cache", "--sizes", "0"]).fails(64, &["1 to 100 percent"]);
 }
 
+/// A trace of `count` skewed reads of 16 MiB, with a write among 64.
+fn skewed_trace(path: &std::path::Path, count: u64) -> String {
+    let mut rng = esker_base::Rng::new(7);
+    let line = |n: u64| {
+        let block = rng.below(4_096).min(rng.below(4_096)).min(rng.below(4_096));
+        let op = if n.is_multiple_of(64) { "Write" } else { "Read" };
+        format!("{},host,0,{op},{},4096,100\n", 128_166_372_000_000_000 + n * 1000, block * 4096)
+    };
+    std::fs::write(path, (0..count).map(line).collect::<String>()).unwrap();
+    text(path)
+}
+
+/// The study of a trace on two devices.
+fn on_devices(trace: &str, disk: &str, flash: &str, more: &[&str]) -> common::Ran {
+    let study = ["lab", "flash-cache", "--no-load", "--sizes", "20", "--traces", trace];
+    run(study.iter().chain(&["--disk", disk, "--flash", flash]).chain(more))
+}
+
+#[test]
+fn a_cache_is_measured_on_devices_beside_the_simulation() {
+    let scratch = Scratch::new();
+    let trace = skewed_trace(&scratch.path("t.csv"), 4_000);
+    let (disk, flash) = (text(&scratch.path("disk.img")), text(&scratch.path("flash.img")));
+    for (path, bytes) in [(&disk, 64 << 20), (&flash, 16 << 20)] {
+        std::fs::File::create(path).unwrap().set_len(bytes).unwrap();
+    }
+    let html = text(&scratch.path("cache.html"));
+    let outputs = ["--erase", "--json", "-", "--html", &html];
+    let out = on_devices(&trace, &disk, &flash, &outputs).succeeds().out();
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let real = &json["real"];
+    let one = &real["workloads"][0];
+    for (name, path) in [("disk", &disk), ("flash", &flash)] {
+        assert_eq!(real[name], format!("file:{path}"));
+    }
+    assert_eq!((one["name"].as_str(), one["measured_requests"].as_u64()), (Some("t"), Some(2_000)));
+    let (hits, simulated) = (one["hit_ratio"].as_f64(), one["simulated_hit_ratio"].as_f64());
+    let (hits, simulated) = (hits.unwrap(), simulated.unwrap());
+    assert!(hits > 0.1 && (hits - simulated).abs() < 0.03, "{one}");
+    let reads = |arm: &str| one[arm]["disk"]["reads"].as_u64().unwrap();
+    assert!(reads("cached") < reads("alone"), "{one}");
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("Measured on devices") && page.contains(&flash), "{page}");
+    // The disk has everything again, and the flash device is free for another use.
+    let info = run(["cache", "info", &flash]).succeeds().out();
+    assert!(info.contains("detached") && info.contains("dirty       0 B"), "{info}");
+
+    let (disk, flash) =
+        ("disk:sata-7200?capacity=8MiB&time=none", "ssd:micron-7450?capacity=256MiB&time=none");
+    let few = ["--erase", "--real-requests", "400", "--real-size", "40", "--real-depth", "2"];
+    let out = on_devices(&trace, disk, flash, &few).succeeds().out();
+    for part in [disk, flash, "assumed: ", "200 + 200", "2 in flight", "simulated"] {
+        assert!(out.contains(part), "no '{part}' in:\n{out}");
+    }
+}
+
+#[test]
+fn devices_of_a_cache_are_refused_before_anything_is_written() {
+    let scratch = Scratch::new();
+    let trace = skewed_trace(&scratch.path("t.csv"), 4_000);
+    let (disk, flash) = (text(&scratch.path("disk.img")), text(&scratch.path("flash.img")));
+    let (missing, content) = (text(&scratch.path("missing.img")), vec![7; 2 << 20]);
+    std::fs::write(&disk, vec![7; 16 << 20]).unwrap();
+    std::fs::write(&flash, &content).unwrap();
+    let study = ["lab", "flash-cache", "--no-load", "--traces", &trace];
+    let refused = |more: &[&str], words: &[&str]| {
+        run(study.iter().chain(more)).fails(64, words);
+    };
+    refused(&["--disk", &disk, "--erase"], &["--flash"]);
+    refused(&["--flash", &flash, "--erase"], &["--disk"]);
+    refused(&["--erase"], &["--disk"]);
+    refused(&["--real-size", "10"], &["--disk"]);
+    on_devices(&trace, &disk, &flash, &[]).fails(64, &["is lost", "--erase"]);
+    let large = ["--erase", "--real-size", "50"];
+    on_devices(&trace, &disk, &flash, &large).fails(64, &["2.00 MiB", "touches", "--real-size"]);
+    on_devices(&trace, &disk, &disk, &["--erase"]).fails(64, &["cache of itself"]);
+    let virtual_disk = "disk:sata-7200?capacity=1GiB&time=virtual";
+    on_devices(&trace, virtual_disk, &flash, &["--erase"]).fails(64, &["time="]);
+    on_devices(&trace, &missing, &flash, &["--erase"]).fails(66, &["missing.img"]);
+    on_devices(&trace, &disk, &missing, &["--erase"]).fails(66, &["missing.img"]);
+    let made = format!("file:{missing}?capacity=16MiB");
+    on_devices(&trace, &disk, &made, &["--erase"]).fails(66, &["missing.img"]);
+    assert!(!scratch.path("missing.img").exists());
+    assert!(std::fs::read(&flash).unwrap() == content, "the flash device was written");
+}
+
 #[test]
 fn a_host_managed_drive_is_compared_with_a_conventional_one() {
     let scratch = Scratch::new();

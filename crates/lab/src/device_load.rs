@@ -35,6 +35,7 @@ use crate::LabError;
 use client::{Client, Outcome};
 pub use job::{Job, Pattern, Size, Timing};
 pub use report::LoadReport;
+pub(crate) use requests::pieces;
 use requests::{Generated, Replayed, Requests};
 
 /// Origin of the requests of a load.

@@ -2,10 +2,12 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | `options` | [`FlashCacheOptions`] |
 //! | `workload` | traces and a synthetic database's load, as the simulator takes them |
 //! | `disk` | how long the modelled disk takes |
 //! | `verdict` | the source's figures beside the results |
 //! | [`results`] | the figures of each workload, size and version |
+//! | [`real`] | the same workloads on devices: on a disk alone, and behind the cache |
 //! | [`report`] | [`FlashCacheReport`], as text and JSON |
 //! | `html` | the same as a page |
 //!
@@ -14,6 +16,8 @@
 
 mod disk;
 mod html;
+mod options;
+pub mod real;
 pub mod report;
 pub mod results;
 #[cfg(test)]
@@ -22,50 +26,19 @@ mod verdict;
 mod workload;
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 
 use esker_base::policy::{Kind, MID_POINT};
 use esker_cache::replay::{self, Config, Mode};
 use esker_cache::{Admission, Geometry, Placement, WriteBack};
 
 use crate::LabError;
+pub use options::FlashCacheOptions;
+use real::{Planned, Real, RealReport};
 pub use report::FlashCacheReport;
 use results::{Point, SizeResult, VersionResult, WorkloadResult};
 pub use verdict::Verdict;
+use workload::Source;
 pub use workload::traces_of;
-
-/// Options of the study.
-#[derive(Clone, Debug)]
-pub struct FlashCacheOptions {
-    /// Traces, or folders of traces.
-    pub traces: Vec<PathBuf>,
-    /// Transactions of the synthetic load; 0 leaves it out.
-    pub transactions: u64,
-    /// Bytes of its table.
-    pub data_bytes: u64,
-    /// Sizes of the cache, in percent of a workload's footprint.
-    pub sizes_percent: Vec<u32>,
-    /// The most requests of a trace that are replayed.
-    pub most_requests: usize,
-    /// Threads, at least 1.
-    pub threads: usize,
-    /// The seed of all random choices.
-    pub seed: u64,
-}
-
-impl Default for FlashCacheOptions {
-    fn default() -> FlashCacheOptions {
-        FlashCacheOptions {
-            traces: Vec::new(),
-            transactions: 300_000,
-            data_bytes: 8 << 30,
-            sizes_percent: vec![5, 10, 20, 40],
-            most_requests: 20_000_000,
-            threads: 1,
-            seed: 1,
-        }
-    }
-}
 
 /// A version of the cache.
 struct Version {
@@ -170,9 +143,9 @@ fn versions() -> [Version; 8] {
 /// How far it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// The workload that is being read or replayed.
+    /// The workload that is being read or replayed, and where.
     pub workload: &'a str,
-    /// Workloads that are through, and all.
+    /// Steps that are through.
     pub done: usize,
     /// How many there are.
     pub count: usize,
@@ -184,6 +157,30 @@ pub struct Progress<'a> {
 /// When a trace cannot be read, the options make no sense, or `follow` ends it.
 pub fn run(
     options: &FlashCacheOptions,
+    follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> Result<FlashCacheReport, LabError> {
+    study(options, None, follow)
+}
+
+/// Runs it, and replays each workload on devices, whose content is lost.
+///
+/// # Errors
+/// As [`run`]; when the flash device is too small, or a device refuses a command.
+pub fn run_beside(
+    options: &FlashCacheOptions,
+    real: &Real,
+    follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> Result<FlashCacheReport, LabError> {
+    real.check()?;
+    study(options, Some(real), follow)
+}
+
+/// Steps of a workload on devices.
+const ARMS: usize = 2;
+
+fn study(
+    options: &FlashCacheOptions,
+    real: Option<&Real>,
     mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
 ) -> Result<FlashCacheReport, LabError> {
     if options.sizes_percent.iter().any(|size| !(1..=100).contains(size)) {
@@ -193,14 +190,22 @@ pub fn run(
     if sources.is_empty() {
         return Err(LabError::Invalid("there is no workload: name a trace".into()));
     }
-    let times = disk::measure(options.seed)?;
-    let mut workloads = Vec::new();
-    for (done, source) in sources.iter().enumerate() {
-        let count = sources.len();
-        let progress = Progress { workload: source.name(), done, count };
-        if follow(&progress).is_break() {
-            return Err(LabError::Interrupted);
+    let mut plans = plans(options, real, &sources, &mut notes)?;
+    let arms = ARMS * plans.iter().flatten().count();
+    let count = sources.len() + arms;
+    let mut done = 0;
+    let mut tell = |workload: &str| {
+        let progress = Progress { workload, done, count };
+        done += 1;
+        match follow(&progress) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(LabError::Interrupted),
         }
+    };
+    let times = disk::measure(options.seed)?;
+    let (mut workloads, mut measured) = (Vec::new(), Vec::new());
+    for (source, plan) in sources.iter().zip(&mut plans) {
+        tell(source.name())?;
         match source.load(options) {
             Ok(trace) => workloads.push(replay_all(source.name(), &trace, options, &times)?),
             // A folder may hold anything.
@@ -209,12 +214,49 @@ pub fn run(
             }
             Err(error) => return Err(error),
         }
+        if let Some((real, plan)) = real.zip(plan.take()) {
+            measured.push(real::replay(real, source.name(), &plan, options.seed, &mut tell)?);
+        }
     }
     if workloads.is_empty() {
         return Err(LabError::Invalid(format!("no workload could be read: {}", notes.join("; "))));
     }
     let versions = versions().map(|version| (version.name.to_owned(), version.what.to_owned()));
-    Ok(FlashCacheReport::new(versions.to_vec(), workloads, times, notes))
+    let mut report = FlashCacheReport::new(versions.to_vec(), workloads, times, notes);
+    report.real = real.map(|real| RealReport::new(real, measured));
+    Ok(report)
+}
+
+/// The replays on devices; none of a workload that is not replayed there. Nothing is written before all are known.
+fn plans(
+    options: &FlashCacheOptions,
+    real: Option<&Real>,
+    sources: &[Source],
+    notes: &mut Vec<String>,
+) -> Result<Vec<Option<Planned>>, LabError> {
+    let Some(real) = real else { return Ok(sources.iter().map(|_| None).collect()) };
+    let mut plans = Vec::new();
+    for source in sources {
+        let why = || {
+            format!(
+                "{}: a replay on devices needs {} requests",
+                source.name(),
+                real::LEAST_REQUESTS
+            )
+        };
+        plans.push(match real.plan(source, options) {
+            Ok(Some(plan)) => Some(plan),
+            Ok(None) if !source.is_found() => return Err(LabError::Invalid(why())),
+            Ok(None) => {
+                notes.push(why());
+                None
+            }
+            // The simulation says why a file of a folder is left out.
+            Err(LabError::Trace(_) | LabError::Cache(_)) if source.is_found() => None,
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(plans)
 }
 
 fn replay_all(

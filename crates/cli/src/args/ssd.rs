@@ -210,7 +210,8 @@ pub(crate) struct HostSsdSideArgs {
 #[command(after_help = "Examples:\n  \
         esker lab flash-cache\n  \
         esker lab flash-cache --traces /data/traces --html cache.html --json cache.json\n  \
-        esker lab flash-cache --traces mysql.trace --no-load --sizes 10,20")]
+        esker lab flash-cache --traces mysql.trace --no-load --sizes 10,20\n  \
+        esker lab flash-cache --traces mysql.trace --no-load --disk /dev/sdb --flash /dev/nvme0n1 --erase")]
 pub(crate) struct FlashCacheArgs {
     /// A trace, or a folder of traces; may be repeated
     #[arg(long, value_name = "PATH")]
@@ -233,6 +234,25 @@ pub(crate) struct FlashCacheArgs {
     /// Threads [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     pub(crate) threads: Option<usize>,
+    /// Replay each workload on this disk, too: alone, and behind Esker's cache on --flash
+    #[arg(long, value_name = "DEVICE", value_parser = parse::spec, requires = "flash")]
+    pub(crate) disk: Option<Spec>,
+    /// The flash device of that cache
+    #[arg(long, value_name = "DEVICE", value_parser = parse::spec, requires = "disk")]
+    pub(crate) flash: Option<Spec>,
+    /// Agree that what is on both devices is lost
+    #[arg(long, requires = "disk")]
+    pub(crate) erase: bool,
+    /// The size of that cache, in percent of what the replayed requests touch
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, requires = "disk")]
+    pub(crate) real_size: u32,
+    /// The most requests of a workload that are replayed there; the first half warms, the second is measured
+    #[arg(long, value_name = "COUNT", default_value = "20k", value_parser = parse::count)]
+    #[arg(requires = "disk")]
+    pub(crate) real_requests: u64,
+    /// Requests that are in flight there
+    #[arg(long, value_name = "COUNT", default_value_t = 8, requires = "disk")]
+    pub(crate) real_depth: usize,
     #[command(flatten)]
     pub(crate) every: ExperimentArgs,
 }

@@ -210,6 +210,23 @@ impl Replayed {
     }
 }
 
+/// A request in parts of `most` bytes at most, as a device takes them.
+pub(crate) fn pieces(request: &Request, most: u64) -> impl Iterator<Item = Request> {
+    let request = *request;
+    let count = match request.op.is_data() {
+        true => request.length.div_ceil(most).max(1),
+        false => 1,
+    };
+    (0..count).map(move |index| {
+        let begin = index * most;
+        let length = match count {
+            1 => request.length,
+            _ => most.min(request.length - begin),
+        };
+        Request { offset: request.offset + begin, length, ..request }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,8 +12,8 @@ use super::verdict::{ESKER, OF_2013, READS, Saving, WRITES};
 use crate::Outcome;
 
 impl FlashCacheReport {
-    /// The report as a page: verdicts on the source's claims, then for each workload the claims by
-    /// size of the cache, hits and disk time of every version, hits by place of insertion, and tables of everything.
+    /// The report as a page: verdicts on the source's claims, what was measured on devices, then for each workload the
+    /// claims by size of the cache, hits and disk time of every version, hits by place of insertion, and tables of everything.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new(&self.title, self.headline());
@@ -26,6 +26,11 @@ impl FlashCacheReport {
         );
         page.verdicts = self.verdicts.iter().map(shown).collect();
         page.sections.push(self.versions_section());
+        if let Some(real) = &self.real {
+            page.headline = format!("{} {}", page.headline, real.headline());
+            page.sections.push(real.section());
+            page.assumptions.clone_from(&real.assumptions);
+        }
         page.sections
             .extend(self.workloads.iter().map(|workload| section(workload, &self.versions)));
         page.environment = self.environment.clone();

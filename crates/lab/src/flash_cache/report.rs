@@ -7,6 +7,7 @@ use esker_base::units::human_bytes;
 use serde::{Deserialize, Serialize};
 
 use super::disk::Times;
+use super::real::RealReport;
 use super::results::{COLUMNS, WorkloadResult};
 use super::verdict::{self, Verdict};
 
@@ -28,6 +29,9 @@ pub struct FlashCacheReport {
     pub workloads: Vec<WorkloadResult>,
     /// How long the modelled disk takes.
     pub times: Times,
+    /// What was measured on devices, if any were named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub real: Option<RealReport>,
     /// Notes for readers.
     pub notes: Vec<String>,
     /// Where it was run.
@@ -66,6 +70,7 @@ impl FlashCacheReport {
             verdicts: workloads.iter().flat_map(verdict::of_workload).collect(),
             workloads,
             times,
+            real: None,
             notes: all,
             environment: BTreeMap::new(),
             command: String::new(),
@@ -111,6 +116,7 @@ impl FlashCacheReport {
                     writeln!(text, "  hits in % by insertion percentile: {}", points.join(", "));
             }
         }
+        text.push_str(&self.real.as_ref().map(RealReport::table).unwrap_or_default());
         text.push('\n');
         for note in &self.notes {
             let _ = writeln!(text, "{note}");

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 
 use esker_base::policy::Access;
 use esker_cache::replay::{Trace, TraceBuilder};
-use esker_trace::{MysqlLoad, MysqlOptions, Op, Request};
+use esker_trace::{MysqlLoad, MysqlOptions, Op, Request, TraceError};
 
-use super::FlashCacheOptions;
+use super::options::FlashCacheOptions;
 use crate::LabError;
+
+/// Requests of a workload, one after the other.
+pub(crate) type Requests = Box<dyn Iterator<Item = Result<Request, TraceError>>>;
 
 /// Where a workload comes from.
 pub(crate) enum Source {
@@ -98,14 +101,18 @@ impl Source {
         matches!(self, Source::Files { is_found: true, .. })
     }
 
+    /// The requests in their order, as the simulator takes them.
     pub(crate) fn load(&self, options: &FlashCacheOptions) -> Result<Trace, LabError> {
-        let mut requests = Vec::new();
+        let requests = self.requests(options)?.take(options.most_requests);
+        Ok(built(&requests.collect::<Result<Vec<_>, _>>()?)?)
+    }
+
+    /// The requests in their order.
+    pub(crate) fn requests(&self, options: &FlashCacheOptions) -> Result<Requests, LabError> {
         match self {
             Source::Files { files, .. } => {
-                let trace = esker_trace::Trace::open(files, &esker_trace::Options::default())?;
-                for request in trace.take(options.most_requests) {
-                    requests.push(request?);
-                }
+                let options = esker_trace::Options::default();
+                Ok(Box::new(esker_trace::Trace::open(files, &options)?))
             }
             Source::Mysql { .. } => {
                 let load = MysqlLoad::new(MysqlOptions {
@@ -117,15 +124,13 @@ impl Source {
                 })?;
                 // A transaction reads about 14 pages, of which the pool has a part.
                 let count = usize::try_from(options.transactions.saturating_mul(8));
-                let count = count.unwrap_or(usize::MAX).min(options.most_requests);
-                requests.extend(load.take(count));
+                Ok(Box::new(load.take(count.unwrap_or(usize::MAX)).map(Ok)))
             }
         }
-        Ok(built(&requests)?)
     }
 }
 
-fn built(requests: &[Request]) -> Result<Trace, esker_cache::CacheError> {
+pub(super) fn built(requests: &[Request]) -> Result<Trace, esker_cache::CacheError> {
     let mut builder = TraceBuilder::new();
     for request in requests {
         let access = match request.op {

@@ -7,7 +7,7 @@ use esker_base::units::to_u64;
 use esker_trace::{Op, Request};
 
 use crate::LabError;
-use crate::device_load::{self, Job, LoadReport, Size, Source, Target, Timing};
+use crate::device_load::{self, Job, LoadReport, Size, Source, Target, Timing, pieces};
 use crate::plan::build::{Built, Maker};
 use crate::plan::inputs::{Inputs, Load, StreamsLoad, TraceLoad};
 use crate::plan::measured::{ClockKind, DeviceUse, KindLatency, Measured};
@@ -249,22 +249,5 @@ fn of_trace(load: &TraceLoad, seed: u64, built: &Built) -> Result<Phases, LabErr
         warm_up_bytes: None,
         measured: Source::Trace(measured, load.timing),
         remarks,
-    })
-}
-
-/// A request in parts that a device takes.
-fn pieces(request: &Request, most: u64) -> impl Iterator<Item = Request> {
-    let request = *request;
-    let count = match request.op.is_data() {
-        true => request.length.div_ceil(most).max(1),
-        false => 1,
-    };
-    (0..count).map(move |index| {
-        let begin = index * most;
-        let length = match count {
-            1 => request.length,
-            _ => most.min(request.length - begin),
-        };
-        Request { offset: request.offset + begin, length, ..request }
     })
 }
