@@ -231,8 +231,8 @@ impl Built {
         match &self.kind {
             Kind::Cache(cache) => {
                 let figures = cache.figures();
-                let all = figures.read_hits + figures.read_misses + figures.bypassed_reads;
-                Some((all, figures.read_hits))
+                // What bypassed it is among the misses.
+                Some((figures.read_hits + figures.read_misses, figures.read_hits))
             }
             _ => self.parts.iter().find_map(Built::hits),
         }

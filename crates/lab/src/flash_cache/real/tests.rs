@@ -49,13 +49,14 @@ fn mostly_reads() -> FlashCacheOptions {
 #[test]
 fn measured_hits_are_the_simulated_ones() {
     let study = mostly_reads();
-    for depth in [1, 8] {
+    // Side by side, blocks that are still being filled in are missed, so many as the machine makes it.
+    for (depth, points) in [(1, 2.0), (8, 12.0)] {
         // So large that it hits far less while it is still filling.
         let options = RealOptions { percent: 50, requests: 8_000, depth };
         let real = real(options, 1 << 30, 256 << 20);
         let report = run_beside(&study, &real, |_| ControlFlow::Continue(())).unwrap();
         let one = &report.real.as_ref().unwrap().workloads[0];
-        assert!(one.difference().abs() < 2.0, "depth {depth}: {one:?}");
+        assert!(one.difference().abs() < points, "depth {depth}: {one:?}");
         assert!((0.2..0.9).contains(&one.hit_ratio), "{one:?}");
         assert_eq!((one.warming_requests, one.measured_requests), (4_000, 4_000));
         assert_eq!(one.blocks, 4_000);
