@@ -30,7 +30,7 @@ pub(super) fn assumptions(cases: &[Case], currency: &str) -> Vec<(String, String
         let is_same = all.iter().filter(|other| other.facts.name == one.facts.name).count() == 1;
         let name = match is_same {
             true => format!("drive {}", one.facts.name),
-            false => format!("drive {} of {}", one.facts.name, one.cases.join("; ")),
+            false => format!("drive {}: {}", one.facts.name, one.cases.join("; ")),
         };
         rows.push((name, value(one.facts, &own, currency)));
     }

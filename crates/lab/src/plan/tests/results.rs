@@ -125,7 +125,7 @@ fn swept_drive_has_its_common_assumptions_once_and_a_row_for_each_case() {
     let names: Vec<&str> = rows.iter().map(|(name, _)| *name).collect();
     assert_eq!(
         names[1..],
-        ["drive fast of one, capacity 64MiB", "drive fast of one, capacity 96MiB", "drive other"]
+        ["drive fast: one, capacity 64MiB", "drive fast: one, capacity 96MiB", "drive other"]
     );
     assert!(rows[0].0.contains("Optane") && rows[0].1.starts_with("assumed: "), "{rows:?}");
     for ((_, value), part) in rows[1..].iter().zip(["64 MiB of it", "96 MiB of it", "32 MiB of it"])
@@ -142,7 +142,7 @@ fn assumption_of_one_case_only_stands_in_its_row() {
     let report = run(&text);
     let rows = drive_rows(&report);
     let names: Vec<&str> = rows.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names[1..], ["drive fast of one", "drive fast of two"]);
+    assert_eq!(names[1..], ["drive fast: one", "drive fast: two"]);
     let own = |row: usize| rows[row].1.split_once("; assumed: ").map(|(_, own)| own);
     assert!(own(1).unwrap().contains("over-provisioning") && own(2).is_none(), "{rows:?}");
     assert!(!rows[0].1.contains("over-provisioning"), "{rows:?}");
