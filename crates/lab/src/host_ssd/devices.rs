@@ -11,7 +11,6 @@ use esker_base::units::{human_bytes, to_usize};
 use serde::{Deserialize, Serialize};
 
 use super::latency::{DepthResult, Latency, WITHIN};
-use super::report::{Assumption, cell};
 use super::{HostSsdOptions, Progress, Steps};
 use crate::LabError;
 use crate::device_load::job::{Job, Size};
@@ -204,17 +203,19 @@ fn at_depth(
     Ok(DeviceDepth { depth, reads: latencies.count(), per_s, latency })
 }
 
-/// The assumptions behind the figures of named devices; none where none is named.
-pub(super) fn assumptions(options: &HostSsdOptions, devices: &[DeviceResult]) -> Vec<Assumption> {
+/// The assumptions behind the figures of named devices, names and values; none where none is named.
+pub(super) fn assumptions(
+    options: &HostSsdOptions,
+    devices: &[DeviceResult],
+) -> Vec<(&'static str, String)> {
     if devices.is_empty() {
         return Vec::new();
     }
     let known = devices.iter().filter_map(|one| {
         Some(format!("; {:.0} % of {} hold no data", one.unwritten? * 100.0, one.name))
     });
-    let row = |name: &str, value: String| Assumption { name: name.to_owned(), value };
     vec![
-        row(
+        (
             "reads of named devices",
             format!(
                 "by one thread, over the whole device, in its own time; at each depth at most {}, for {} s, or {} s \
@@ -224,7 +225,7 @@ pub(super) fn assumptions(options: &HostSsdOptions, devices: &[DeviceResult]) ->
                 FOR_EACH.as_secs_f64()
             ),
         ),
-        row(
+        (
             "named devices, blocks that were never written",
             format!(
                 "a read of one needs no media and is faster, as in a hole of a file or an empty model: fill a device \
@@ -285,10 +286,10 @@ impl DeviceResult {
             vec![
                 one.depth.to_string(),
                 one.reads.to_string(),
-                cell(&one.latency),
+                one.latency.cell(),
                 format!("{:.1}", one.latency.mean_us),
                 format!("{:.0}", one.per_s),
-                model.map(|model| cell(&model.conventional)).unwrap_or_default(),
+                model.map(|model| model.conventional.cell()).unwrap_or_default(),
                 model.map(|model| format!("{:.0}", model.per_s[0])).unwrap_or_default(),
             ]
         };

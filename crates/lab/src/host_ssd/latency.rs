@@ -101,6 +101,12 @@ impl Latency {
         }
     }
 
+    /// The quantiles in a cell of a table.
+    pub(super) fn cell(&self) -> String {
+        let Latency { p50_us, p80_us, p99_us, p999_us, .. } = self;
+        format!("{p50_us:.1} / {p80_us:.1} / {p99_us:.1} / {p999_us:.1}")
+    }
+
     /// Whether it is as the source says of its conventional drive.
     pub(super) fn is_within(&self) -> bool {
         self.p80_us <= WITHIN.1

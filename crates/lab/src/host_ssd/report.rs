@@ -199,7 +199,9 @@ impl HostSsdReport {
     /// Adds the results of named devices, each beside the modelled conventional drive.
     pub fn add_devices(&mut self, options: &HostSsdOptions, mut found: Vec<DeviceResult>) {
         found.iter_mut().for_each(|one| one.compare(&self.depths));
-        self.assumptions.extend(devices::assumptions(options, &found));
+        let rows = devices::assumptions(options, &found).into_iter();
+        self.assumptions
+            .extend(rows.map(|(name, value)| Assumption { name: name.to_owned(), value }));
         self.devices = found;
     }
 
@@ -216,12 +218,6 @@ impl HostSsdReport {
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("every field has a JSON form")
     }
-}
-
-/// The quantiles of a distribution in a cell.
-pub(super) fn cell(latency: &Latency) -> String {
-    let Latency { p50_us, p80_us, p99_us, p999_us, .. } = latency;
-    format!("{p50_us:.1} / {p80_us:.1} / {p99_us:.1} / {p999_us:.1}")
 }
 
 fn of_latency(depths: &[DepthResult], within: Option<u32>) -> Vec<Verdict> {
@@ -328,7 +324,7 @@ impl HostSsdReport {
     pub(super) fn latency_rows(&self) -> Vec<Vec<String>> {
         let row = |one: &DepthResult| {
             let cells = [&one.conventional, &one.in_order, &one.submission, &one.issue];
-            std::iter::once(one.depth.to_string()).chain(cells.map(cell)).collect()
+            std::iter::once(one.depth.to_string()).chain(cells.map(Latency::cell)).collect()
         };
         self.depths.iter().map(row).collect()
     }
@@ -337,7 +333,7 @@ impl HostSsdReport {
     pub(super) fn bounded_rows(&self) -> Vec<Vec<String>> {
         let row = |one: &DepthResult| {
             let cells = [&one.bounded_in_order, &one.bounded_submission, &one.bounded_issue];
-            std::iter::once(one.depth.to_string()).chain(cells.map(cell)).collect()
+            std::iter::once(one.depth.to_string()).chain(cells.map(Latency::cell)).collect()
         };
         self.depths.iter().map(row).collect()
     }
