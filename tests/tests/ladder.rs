@@ -208,7 +208,7 @@ const ROOMS: [(&str, &str); 5] = [
     ("flash", "emulate error disk timing ftl drive profile ssd theory"),
     (
         "lab",
-        "error steps text spread outcome store compare device_load fdp flash_cache host_ssd hse pooled plan",
+        "error erase steps text spread outcome store compare device_load fdp flash_cache host_ssd hse pooled plan",
     ),
     ("nvmf", "wire socket conn error auth tls stream target initiator"),
 ];

@@ -13,7 +13,7 @@
 //! | [`engine`] | four KVDBs on one drive |
 //! | `emulated` | a drive that stores the data |
 //! | [`network`] | the same over NVMe/TCP |
-//! | [`on_device`] | the stores on a device that the caller names |
+//! | [`on_device`], `named` | the stores on a device that the caller names |
 //! | [`worth`] | drive life and capacity |
 //! | [`report`], `table`, `rows`, `html` | the results |
 //! | `plan`, `jobs` | which runs there are, and several of them at a time |
@@ -31,6 +31,7 @@ mod in_turn;
 mod jobs;
 pub mod keys;
 pub mod measure;
+mod named;
 pub mod network;
 pub mod on_device;
 mod options;
@@ -111,7 +112,12 @@ pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<FdpReport, 
         Some(worth_of(&chapters, &searches, outcomes.map(Outcome::spare).collect())?)
     };
     Ok(FdpReport {
-        title: "Four stores on one drive, with and without data placement".to_owned(),
+        title: match &options.own {
+            None => "Four stores on one drive, with and without data placement".to_owned(),
+            Some(own) => {
+                format!("{} stores on one drive, with and without data placement", own.stores.len())
+            }
+        },
         device: None,
         chapters,
         worth,

@@ -12,6 +12,7 @@
 //! | [`compare`] | two runs of an experiment beside each other |
 //! | [`outcome`], [`spread`], [`steps`] | whether a figure is reached; figures of several runs; how far a study is |
 //! | [`store`] | the engine as a store under test |
+//! | [`erase()`] | discards all of a device before an experiment |
 //!
 //! An experiment is a function from options to a report, which renders itself as text, JSON and one
 //! HTML file. Nothing here prints or writes files.

@@ -182,7 +182,7 @@ mod tests {
         let PooledOptions { drives, dilation, calibrate, own, .. } = options(line).unwrap();
         assert_eq!((drives, dilation, calibrate), (2, 1, false));
         let own = own.unwrap();
-        assert_eq!(own.drives, ["/dev/a", "/dev/b"]);
+        assert_eq!(own.drives, ["file:/dev/a", "file:/dev/b"]);
         assert_eq!(own.buffer.as_deref(), Some("mem:1GiB"));
     }
 
