@@ -273,7 +273,7 @@ fn pooled_drives_without_java_are_skipped_aloud() {
     }
     // Nothing was begun.
     assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
-    run(["lab", "pooled", "--drives", "3", "--work", &work]).fails(64, &["--drives", "2 nodes"]);
+    run(["lab", "pooled", "--drives", "3", "--work", &work]).fails(64, &["drives", "2 nodes"]);
     run(["lab", "pooled", "--work", &text(&scratch.path("a b"))]).fails(64, &["--work", "letters"]);
 }
 
