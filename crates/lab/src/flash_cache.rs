@@ -239,7 +239,7 @@ fn plans(
     for source in sources {
         let why = || {
             format!(
-                "{}: a replay on devices needs {} requests",
+                "{}: a replay on devices needs {} requests; name a longer trace",
                 source.name(),
                 real::LEAST_REQUESTS
             )
