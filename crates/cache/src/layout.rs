@@ -22,6 +22,7 @@
 use esker_base::units::{round_down, round_up, to_u64, to_usize};
 
 use crate::omf::{BLOCK, MAX_AREA, MAX_ROWS, PAGE_NAMES, Rows, Superblock};
+use crate::sets::Geometry;
 
 /// The data begins at a multiple of this.
 const DATA_ALIGNMENT: u64 = 64 << 10;
@@ -29,8 +30,6 @@ const DATA_ALIGNMENT: u64 = 64 << 10;
 const AREA_RANGE: (u64, u64) = (64 << 10, 64 << 20);
 /// Rows of a new cache, if its sets are large enough for so many of whole pages.
 const NEW_ROWS: u32 = 8;
-/// Slots of a set unless told otherwise: 16 MiB of blocks of 4 KiB, a little less in rows of whole pages.
-const USUAL_SET: u32 = 4_096;
 /// No flash device has as many bytes.
 const MOST_BYTES: u64 = 1 << 50;
 /// The most slots of a set.
@@ -170,7 +169,7 @@ impl Layout {
     /// that sets of whole pages give. None when no flash device is so large.
     #[must_use]
     pub fn sized(slots: u64) -> Option<(u64, u64)> {
-        let (page, usual) = (u64::from(page_names()), u64::from(USUAL_SET));
+        let (page, usual) = (u64::from(page_names()), u64::from(Geometry::SET_SLOTS));
         let full = usual / page * page;
         let (slots, set_slots) = match slots.div_ceil(full) {
             0 | 1 => (slots.max(1), usual),

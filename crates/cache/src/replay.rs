@@ -83,7 +83,7 @@ pub fn run(trace: &Trace, config: &Config) -> Result<Outcome, CacheError> {
 }
 
 /// Simulates one cache, and counts from reference number `from` on, with which a request begins: those before it warm
-/// the cache. What is dirty at the end is counted whenever it was written.
+/// the cache. Blocks that are dirty at the end count whenever they were written.
 ///
 /// # Errors
 /// When the configuration's numbers do not go together.

@@ -18,7 +18,6 @@ mod side;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use esker_lab::LabError;
 use esker_lab::compare::Comparison;
 use esker_lab::fdp::{self, network};
 use esker_lab::host_ssd::installed::InstalledOptions;
@@ -28,7 +27,7 @@ use crate::args::{CompareArgs, FdpArgs, HostSsdArgs, LabCommand, PooledArgs};
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
-use experiment::Experiment;
+use experiment::{Experiment, failed};
 
 /// The table of a study on this machine is a multiple of this.
 const PAGES_OF_TABLE: u64 = 1 << 20;
@@ -55,15 +54,6 @@ fn placement(args: &FdpArgs) -> Result {
         experiment.share(progress.share, (progress.done, progress.runs), progress.run);
         ControlFlow::Continue(())
     };
-    let failed = |error: LabError| Failure::new(error.kind(), &error);
-    if let Some(spec) = &args.device {
-        drives::agreed(args.erase)?;
-        let device = drives::named(spec)?;
-        let mut report = fdp::on_device::run(&device, &options, &mut follow).map_err(failed)?;
-        report.environment = host::environment();
-        report.command = host::command_line();
-        return experiment.finish(&report.table(), &report.json(), Some(&report.page()));
-    }
     if args.over_network {
         let mut report = network::run(&options, &mut follow).map_err(failed)?;
         report.environment = host::environment();
@@ -71,7 +61,14 @@ fn placement(args: &FdpArgs) -> Result {
         experiment.finish(&report.table(), &report.json(), None)?;
         return report.check().map_err(failed);
     }
-    let mut report = fdp::run(&options, &mut follow).map_err(failed)?;
+    let report = match &args.device {
+        None => fdp::run(&options, &mut follow),
+        Some(spec) => {
+            drives::agreed(args.erase)?;
+            fdp::on_device::run(&drives::named(spec)?, &options, &mut follow)
+        }
+    };
+    let mut report = report.map_err(failed)?;
     report.environment = host::environment();
     report.command = host::command_line();
     experiment.finish(&report.table(), &report.json(), Some(&report.page()))
@@ -101,17 +98,17 @@ fn host_managed(args: &HostSsdArgs) -> Result {
         seed: args.every.seed,
     };
     let named = devices::open(&args.device)?;
-    host_ssd::devices::check(&options, &named).map_err(installed::failed)?;
+    host_ssd::devices::check(&options, &named).map_err(failed)?;
     let machine = installed::Machine::new(args, real.clone())?;
     // First: a device that fails is said before models run for long.
-    let found = host_ssd::devices::measure(&options, &named, follow).map_err(installed::failed)?;
+    let found = host_ssd::devices::measure(&options, &named, follow).map_err(failed)?;
     drop(named);
-    let mut report = host_ssd::run(&options, follow).map_err(installed::failed)?;
+    let mut report = host_ssd::run(&options, follow).map_err(failed)?;
     report.add_devices(&options, found);
     if let Some(mut machine) = machine {
         let found = host_ssd::installed::run(&real, &mut machine, follow);
         machine.bounds.end()?;
-        report.add_installed(found.map_err(installed::failed)?);
+        report.add_installed(found.map_err(failed)?);
     }
     report.environment = host::environment();
     report.command = host::command_line();
@@ -137,12 +134,12 @@ fn pooled(args: &PooledArgs) -> Result {
         experiment.step(progress.done, progress.count, progress.run);
         ControlFlow::Continue(())
     };
-    options.check().map_err(installed::failed)?;
+    options.check().map_err(failed)?;
     let mut machine = pooled::Machine::new(args, options.clone())?;
     let ran = esker_lab::pooled::run(&options, &mut machine, follow);
     experiment.clear();
     let ended = machine.end(ran.is_err());
-    let mut report = ran.map_err(installed::failed)?;
+    let mut report = ran.map_err(failed)?;
     ended?;
     report.environment = host::environment();
     report.command = host::command_line();

@@ -32,6 +32,8 @@ use esker_cache::replay::{self, Config, Mode};
 use esker_cache::{Admission, Geometry, Placement, WriteBack};
 
 use crate::LabError;
+pub use crate::steps::Progress;
+use crate::steps::Steps;
 pub use options::FlashCacheOptions;
 use real::{Planned, Real, RealReport};
 pub use report::FlashCacheReport;
@@ -140,17 +142,6 @@ fn versions() -> [Version; 8] {
     ]
 }
 
-/// How far it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// The workload that is being read or replayed, and where.
-    pub workload: &'a str,
-    /// Steps that are through.
-    pub done: usize,
-    /// How many there are.
-    pub count: usize,
-}
-
 /// Runs it.
 ///
 /// # Errors
@@ -193,19 +184,11 @@ fn study(
     let mut plans = plans(options, real, &sources, &mut notes)?;
     let arms = ARMS * plans.iter().flatten().count();
     let count = sources.len() + arms;
-    let mut done = 0;
-    let mut tell = |workload: &str| {
-        let progress = Progress { workload, done, count };
-        done += 1;
-        match follow(&progress) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(LabError::Interrupted),
-        }
-    };
+    let mut steps = Steps { follow: &mut follow, done: 0, count };
     let times = disk::measure(options.seed)?;
     let (mut workloads, mut measured) = (Vec::new(), Vec::new());
     for (source, plan) in sources.iter().zip(&mut plans) {
-        tell(source.name())?;
+        steps.step(source.name())?;
         match source.load(options) {
             Ok(trace) => workloads.push(replay_all(source.name(), &trace, options, &times)?),
             // A folder may hold anything.
@@ -215,7 +198,7 @@ fn study(
             Err(error) => return Err(error),
         }
         if let Some((real, plan)) = real.zip(plan.take()) {
-            measured.push(real::replay(real, source.name(), &plan, options.seed, &mut tell)?);
+            measured.push(real::replay(real, source.name(), &plan, options.seed, &mut steps)?);
         }
     }
     if workloads.is_empty() {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use esker_base::{ErrorKind, files};
+use esker_lab::LabError;
 use esker_report::Page;
 
 use crate::args::ExperimentArgs;
@@ -11,6 +12,11 @@ use crate::host;
 use crate::live::{Live, Steps};
 use crate::output::Outputs;
 use crate::progress::Line;
+
+/// The command line's failure of a study.
+pub(super) fn failed(error: LabError) -> Failure {
+    Failure::new(error.kind(), error)
+}
 
 /// An experiment that goes on.
 pub(super) struct Experiment<'a> {

@@ -4,14 +4,14 @@ use std::ops::ControlFlow;
 
 use esker_base::Clock;
 use esker_device::Create;
-use esker_lab::LabError;
 use esker_lab::flash_cache::real::{Real, RealDevice, RealOptions};
 use esker_lab::flash_cache::{self, FlashCacheOptions, Progress};
 use esker_stack::{Spec, Stack, Time};
 
 use super::drives;
-use super::experiment::Experiment;
+use super::experiment::{Experiment, failed};
 use crate::args::FlashCacheArgs;
+use crate::device;
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::pool::link::stack;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &FlashCacheArgs) -> Result {
         seed: args.every.seed,
     };
     let follow = |progress: &Progress<'_>| {
-        experiment.step(progress.done, progress.count, progress.workload);
+        experiment.step(progress.done, progress.count, progress.run);
         ControlFlow::Continue(())
     };
     let stack = stack();
@@ -54,7 +54,7 @@ fn devices(args: &FlashCacheArgs, stack: &Stack, disk: &Spec, flash: &Spec) -> R
             "{disk}: a device cannot be the cache of itself; name two"
         )));
     }
-    let clock = clock(disk, flash)?;
+    let clock = clock(stack, disk, flash)?;
     let mut remarks = Vec::new();
     let mut open = |spec: &Spec| -> Result<RealDevice> {
         let opened = stack.open(spec, Create::Never)?;
@@ -75,9 +75,9 @@ fn devices(args: &FlashCacheArgs, stack: &Stack, disk: &Spec, flash: &Spec) -> R
     Ok(Real { options, disk: slow, flash: fast, clock, remarks })
 }
 
-/// The time of both devices.
-fn clock(disk: &Spec, flash: &Spec) -> Result<Clock> {
-    // What takes no time goes with any time, and what is no model takes real time.
+/// The time of both devices, which `stack` has.
+fn clock(stack: &Stack, disk: &Spec, flash: &Spec) -> Result<Clock> {
+    // A model that takes no time goes with any time. A device that is no model takes real time.
     let of = |spec: &Spec| match spec.time() {
         Some(Time::None) => None,
         time => Some(time.unwrap_or(Time::Real)),
@@ -87,14 +87,7 @@ fn clock(disk: &Spec, flash: &Spec) -> Result<Clock> {
             "{disk} lives in time={one}, and {flash} in time={other}: give both the same; devices that are no models \
              have time=real"
         ))),
-        (Some(Time::Virtual), _) | (_, Some(Time::Virtual)) => Ok(stack().clock().clone()),
-        (Some(Time::Dilated(factor)), _) | (_, Some(Time::Dilated(factor))) => {
-            Ok(Clock::dilated(factor))
-        }
-        _ => Ok(Clock::real()),
+        (None, _) => Ok(device::clock(stack, flash)),
+        _ => Ok(device::clock(stack, disk)),
     }
-}
-
-fn failed(error: LabError) -> Failure {
-    Failure::new(error.kind(), error)
 }

@@ -17,9 +17,9 @@ use esker_stack::{Opened as OpenedDevice, Spec, Stack, Time};
 
 use self::rocksdb::Rocksdb;
 use super::drives;
-use super::experiment::Experiment;
+use super::experiment::{Experiment, failed};
 use crate::args::HseArgs;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::host;
 
 /// Drives of the source.
@@ -156,10 +156,6 @@ impl Machine for Drives<'_> {
     fn samples(&self) -> fn() -> Vec<Sample> {
         host::samples
     }
-}
-
-fn failed(error: LabError) -> Failure {
-    Failure::new(error.kind(), error)
 }
 
 fn model(profile: &str, bytes: u64, more: &str) -> Spec {

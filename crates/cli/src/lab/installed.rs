@@ -12,8 +12,9 @@ use esker_lab::host_ssd::installed::{Bench, InstalledOptions, Query, Sample, Tri
 use esker_pager::PAGE;
 
 use super::bounds::Bounds;
+use super::experiment::failed;
 use crate::args::HostSsdArgs;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 
 const SCRIPT: &str = include_str!("../../assets/duckdb.py");
 /// Prints how many pages DuckDB takes before it has a table.
@@ -199,9 +200,4 @@ fn run(what: &str, swaps: bool, command: &mut Command) -> Result<Option<Output>,
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(wrong(format!("{}: {}", output.status, said.trim())))
-}
-
-/// The command line's failure of a study.
-pub(super) fn failed(error: LabError) -> Failure {
-    Failure::new(error.kind(), error)
 }

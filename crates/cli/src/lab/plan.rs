@@ -9,6 +9,7 @@ use esker_base::{ErrorKind, files};
 use esker_lab::LabError;
 use esker_lab::plan::{Expected, Plan, Processors, Progress, Shelf, Surroundings};
 
+use super::experiment::failed;
 use crate::args::PlanArgs;
 use crate::failure::{Failure, Result};
 use crate::host;
@@ -73,10 +74,6 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
 
 fn no_form(error: serde_json::Error) -> Failure {
     Failure::new(ErrorKind::Io, format!("the figures have no JSON form: {error}"))
-}
-
-fn failed(error: LabError) -> Failure {
-    Failure::new(error.kind(), &error)
 }
 
 /// The runs of a plan, for a terminal.

@@ -71,6 +71,15 @@ pub struct Configuration {
 }
 
 impl Configuration {
+    /// Namespaces of the drive: one for each store.
+    ///
+    /// # Errors
+    /// There are more stores than a drive can have namespaces.
+    pub(super) fn namespaces(&self) -> Result<u16, LabError> {
+        u16::try_from(self.stores.len())
+            .map_err(|_| LabError::Invalid("so many stores have no drive".into()))
+    }
+
     /// Drive writes in which the slowest store writes as much as its namespace holds.
     #[must_use]
     pub fn period(&self) -> f64 {

@@ -55,8 +55,7 @@ impl EmulatedDrive {
 
 /// A drive as a model describes it, and a namespace for each store.
 pub(super) fn namespaces(of: &Configuration) -> Result<Vec<Arc<dyn Device>>, LabError> {
-    let stores = u16::try_from(of.stores.len())
-        .map_err(|_| LabError::Invalid("so many stores have no drive".into()))?;
+    let stores = of.namespaces()?;
     let drive = EmulatedDrive::new(parameters(&of.drive)?, stores, of.handles_each)?;
     let each = of.drive.bytes / u64::from(stores.max(1));
     (0..stores).map(|store| drive.namespace(store, each)).collect()

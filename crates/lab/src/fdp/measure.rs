@@ -17,9 +17,7 @@ pub type OnShare<'a> = &'a mut dyn FnMut(f64) -> bool;
 /// # Errors
 /// When its figures do not fit each other, a store has no room, or the watcher ends it.
 pub fn measure(of: &Configuration, watch: OnShare<'_>) -> Result<Measured, LabError> {
-    let namespaces = u16::try_from(of.stores.len())
-        .map_err(|_| LabError::Invalid("so many stores have no drive".into()))?;
-    let mut drive = CountingDrive::new(&of.drive, namespaces, of.handles_each)?;
+    let mut drive = CountingDrive::new(&of.drive, of.namespaces()?, of.handles_each)?;
     measure_on(&mut drive, of, watch)
 }
 

@@ -113,9 +113,7 @@ impl NamedDevice {
     }
 
     fn drive(&self, of: &Configuration) -> Result<DeviceDrive, LabError> {
-        let stores = u16::try_from(of.stores.len())
-            .map_err(|_| LabError::Invalid("so many stores have no drive".into()))?;
-        DeviceDrive::divided(self.device.clone(), stores, of.handles_each)
+        DeviceDrive::divided(self.device.clone(), of.namespaces()?, of.handles_each)
     }
 
     /// Erases the device, and runs the stores on it.

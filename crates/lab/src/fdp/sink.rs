@@ -348,7 +348,7 @@ impl DeviceDrive {
     }
 
     /// A drive that is one device: each namespace is an equal part of it, and has so many of its placement ids. With
-    /// none, writes carry none. What is written is random, and the queue pair is one for all.
+    /// none, writes carry none. Writes are of random data, and the queue pair is one for all.
     ///
     /// # Errors
     /// When the device has fewer placement handles, or no queue pair to give.

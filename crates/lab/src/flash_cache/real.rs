@@ -28,22 +28,23 @@ use esker_base::units::to_u64;
 
 use super::disk::BLOCK_BYTES;
 use crate::LabError;
+use crate::steps::Steps;
 pub(super) use devices::{LEAST_REQUESTS, Planned};
 pub use devices::{Real, RealDevice, RealOptions};
 pub use report::{RealReport, RealResult};
 use requests::Load;
 
-/// Replays a workload in both arms. `tell` is told of each.
+/// Replays a workload in both arms. Each is a step.
 pub(super) fn replay(
     real: &Real,
     name: &str,
     planned: &Planned,
     seed: u64,
-    tell: &mut dyn FnMut(&str) -> Result<(), LabError>,
+    steps: &mut Steps<'_>,
 ) -> Result<RealResult, LabError> {
-    tell(&format!("{name}, on {} alone", real.disk.name))?;
+    steps.step(&format!("{name}, on {} alone", real.disk.name))?;
     let alone = arm::alone(real, planned, seed)?;
-    tell(&format!("{name}, behind the cache on {}", real.flash.name))?;
+    steps.step(&format!("{name}, behind the cache on {}", real.flash.name))?;
     let cached = arm::cached(real, planned, seed)?;
     let Load { warming, measured, beyond, discards } = &planned.load;
     Ok(RealResult {

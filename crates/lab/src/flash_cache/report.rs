@@ -29,7 +29,7 @@ pub struct FlashCacheReport {
     pub workloads: Vec<WorkloadResult>,
     /// How long the modelled disk takes.
     pub times: Times,
-    /// What was measured on devices, if any were named.
+    /// The measurements on devices, if any were named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub real: Option<RealReport>,
     /// Notes for readers.

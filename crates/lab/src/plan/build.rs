@@ -231,7 +231,7 @@ impl Built {
         match &self.kind {
             Kind::Cache(cache) => {
                 let figures = cache.figures();
-                // What bypassed it is among the misses.
+                // Misses include reads that bypassed it.
                 Some((figures.read_hits + figures.read_misses, figures.read_hits))
             }
             _ => self.parts.iter().find_map(Built::hits),

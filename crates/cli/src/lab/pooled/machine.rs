@@ -6,17 +6,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::Clock;
 use esker_base::units::human_bytes;
-use esker_device::Create;
+use esker_device::{Create, Device};
 use esker_lab::LabError;
 use esker_lab::pooled::PooledOptions;
 use esker_lab::pooled::arm::Arm;
 use esker_lab::pooled::bench::{Bench, DriveBytes, LoadSample, LoadStep, LoadedBytes, Survival};
 use esker_lab::pooled::ycsb::YcsbFigures;
-use esker_stack::Stack;
+use esker_stack::{Spec, Stack};
 use serde::{Deserialize, Serialize};
 
 use super::client::{AFTER, Clients};
@@ -382,20 +383,24 @@ fn least_bytes(options: &PooledOptions) -> u64 {
 
 /// Bytes of the smallest drive of the machine, once all are known to be there; none without such drives.
 fn own_bytes(args: &PooledArgs, options: &PooledOptions) -> Result<Option<u64>> {
-    let least = least_bytes(options);
-    let mut smallest = None;
-    // All of them at once: one that is named twice is in use then.
     let stack = Stack::new();
-    let mut opened = Vec::new();
-    for spec in &args.drive {
+    let open = |spec: &Spec| -> Result<Arc<dyn Device>> {
         let device = stack.open(spec, Create::Never)?.device;
-        let geometry = device.geometry();
-        let bytes = geometry.capacity.bytes(geometry.lba_size);
         if device.identity().is_none() {
             return Err(Failure::usage(format!(
                 "{spec} ends with its process, and several processes use a drive one after the other: name a device or a file"
             )));
         }
+        Ok(device)
+    };
+    let least = least_bytes(options);
+    let mut smallest = None;
+    // All of them at once: one that is named twice is in use then.
+    let mut opened = Vec::new();
+    for spec in &args.drive {
+        let device = open(spec)?;
+        let geometry = device.geometry();
+        let bytes = geometry.capacity.bytes(geometry.lba_size);
         if bytes < least {
             let (has, needs) = (human_bytes(bytes), human_bytes(least));
             return Err(Failure::usage(format!(
@@ -405,9 +410,7 @@ fn own_bytes(args: &PooledArgs, options: &PooledOptions) -> Result<Option<u64>> 
         smallest = Some(smallest.map_or(bytes, |one: u64| one.min(bytes)));
         opened.push(device);
     }
-    if let Some(buffer) = &args.buffer {
-        opened.push(stack.open(buffer, Create::Never)?.device);
-    }
+    opened.extend(args.buffer.as_ref().map(open).transpose()?);
     Ok(smallest)
 }
 

@@ -137,43 +137,33 @@ impl Drives {
         specs
     }
 
-    /// Makes a model anew.
-    pub(super) fn create(&self, esker: &Path, drive: u32) -> Run {
-        match &self.origin {
-            Origin::Models(folder) => {
-                make_model(esker, PROFILE, &image(folder, drive), self.capacity)
-            }
-            Origin::Own(_) => Ok(()),
-        }
-    }
-
-    /// Makes the models of an arm anew.
-    fn create_models(&self, esker: &Path, arm: Arm) -> Run {
+    /// Makes the models of drives anew.
+    pub(super) fn create(&self, esker: &Path) -> Run {
         let Origin::Models(at) = &self.origin else { return Ok(()) };
         folder(at)?;
-        (0..self.count()).try_for_each(|drive| self.create(esker, drive))?;
-        let pools = match arm.storage() {
-            Storage::Stripe => 0,
-            Storage::Pool => 1,
-            Storage::PoolHere => self.nodes,
-        };
-        (0..pools)
-            .try_for_each(|pool| make_model(esker, BUFFER, &buffer_image(at, pool), BUFFER_BYTES))
+        (0..self.count())
+            .try_for_each(|drive| make_model(esker, PROFILE, &image(at, drive), self.capacity))
+    }
+
+    /// Makes the model of a pool's write buffer anew.
+    fn create_buffer(&self, esker: &Path, pool: u32) -> Run {
+        let Origin::Models(at) = &self.origin else { return Ok(()) };
+        make_model(esker, BUFFER, &buffer_image(at, pool), BUFFER_BYTES)
     }
 
     /// Makes models anew, and pools where the arm has some.
     pub(super) fn create_all(&self, site: &Site<'_>, arm: Arm) -> Run {
-        self.create_models(site.esker, arm)?;
+        self.create(site.esker)?;
         let volume = self.capacity * u64::from(self.each) * VOLUMES_PERCENT / 100 / MIB * MIB;
-        let layout = match &self.origin {
-            Origin::Models(_) => Layout { parities: 0, has_buffer: true, is_small: true },
-            Origin::Own(OwnDrives { buffer, .. }) => {
-                Layout { parities: 0, has_buffer: buffer.is_some(), is_small: false }
-            }
+        let (has_buffer, is_small) = match &self.origin {
+            Origin::Models(_) => (true, true),
+            Origin::Own(own) => (own.buffer.is_some(), false),
         };
+        let layout = Layout { parities: 0, has_buffer, is_small };
         match arm.storage() {
             Storage::Stripe => Ok(()),
             Storage::Pool => {
+                self.create_buffer(site.esker, 0)?;
                 let specs = self.of_pool("none");
                 make_pool(site, POOL, &specs, layout)?;
                 (0..self.nodes).try_for_each(|node| {
@@ -188,6 +178,7 @@ impl Drives {
                 })
             }
             Storage::PoolHere => (0..self.nodes).try_for_each(|node| {
+                self.create_buffer(site.esker, node)?;
                 let (pool, specs) = (format!("{POOL}{node}"), self.of_own_pool(node, "none"));
                 make_pool(site, &pool, &specs, layout)?;
                 make_volume(site, &pool, "n", &specs, volume, arm.pool_compresses())

@@ -37,7 +37,7 @@ pub(super) fn run(site: &Site<'_>, clients: &Clients<'_>, folder: &Path) -> Run<
     let count = clients.options.drives;
     // One more takes the place of the one that fails.
     let drives = Drives::at(folder.to_owned(), 1, count + 1, CAPACITY);
-    (0..=count).try_for_each(|drive| drives.create(site.esker, drive))?;
+    drives.create(site.esker)?;
     let fragile = serve_drive(site, &drives.spec(0, "real"))?;
     // The first one, so that it has a copy of the pool's log.
     let mut specs = vec![fragile.spec.clone()];

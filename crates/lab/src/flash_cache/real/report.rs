@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::devices::Real;
 use crate::text::{aligned, span};
 
-/// What was measured on devices.
+/// The measurements on devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RealReport {
     /// The slow device.
@@ -220,7 +220,7 @@ impl RealReport {
         [self.hits(), self.times(), self.work()]
     }
 
-    /// What a reader has to know of single workloads.
+    /// Remarks on single workloads.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for one in &self.workloads {

@@ -146,7 +146,7 @@ fn each_arm_is_a_step_that_may_end_the_study() {
     let mut steps = Vec::new();
     let ended =
         run_beside(&small(), &real(options, 1 << 30, 256 << 20), |progress: &Progress<'_>| {
-            steps.push((progress.workload.to_owned(), progress.done, progress.count));
+            steps.push((progress.run.to_owned(), progress.done, progress.count));
             match progress.done {
                 2 => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),

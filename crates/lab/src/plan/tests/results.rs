@@ -146,7 +146,7 @@ fn assumption_of_one_case_only_stands_in_its_row() {
     let own = |row: usize| rows[row].1.split_once("; assumed: ").map(|(_, own)| own);
     assert!(own(1).unwrap().contains("over-provisioning") && own(2).is_none(), "{rows:?}");
     assert!(!rows[0].1.contains("over-provisioning"), "{rows:?}");
-    // What tells them apart is said: bytes of media.
+    // Bytes of media tell them apart.
     assert_ne!(rows[1].1.split("; assumed").next(), rows[2].1.split("; assumed").next());
 }
 
