@@ -8,8 +8,12 @@
 //!    piece of `slab` if there is one, else a private anonymous mapping if `capacity >= MAPPED_SIZE`,
 //!    else of the global allocator.
 //! 2. `len <= capacity`.
+//!
+//! `slab` cuts buffers of one size from large mappings.
 
 #![allow(unsafe_code)]
+
+mod slab;
 
 use std::alloc::{self, Layout};
 use std::fmt;
@@ -19,7 +23,7 @@ use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::slab;
+pub use slab::Slab;
 
 /// The alignment of every [`AlignedBuf`], in bytes: enough for any LBA size up to 4 KiB.
 pub const ALIGNMENT: usize = 4096;
@@ -71,7 +75,7 @@ impl AlignedBuf {
     ///
     /// # Safety
     /// `ptr` is an initialised piece of `slab`, and nobody else uses it until it is given back.
-    pub(crate) unsafe fn of_slab(ptr: NonNull<u8>, slab: Arc<slab::Shared>) -> AlignedBuf {
+    unsafe fn of_slab(ptr: NonNull<u8>, slab: Arc<slab::Shared>) -> AlignedBuf {
         let size = slab.piece;
         AlignedBuf { ptr, len: size, capacity: size, slab: Some(slab) }
     }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`units`] | `Lba`, `LbaCount`, checked conversions between integer widths |
 //! | [`append`] | [`AppendBuf`]: memory that is read while it is appended to |
-//! | [`buf`] | [`AlignedBuf`]: memory a device can read and write directly |
+//! | [`buf`] | [`AlignedBuf`]: memory a device can read and write directly; [`Slab`]: buffers of one size, on huge pages |
 //! | [`codec`] | the little-endian encoder and decoder that all media and wire formats use |
 //! | [`checksum`] | CRC-32C |
 //! | [`clock`] | [`Clock`]: real, dilated or virtual time |
@@ -14,7 +14,6 @@
 //! | [`prefetch()`] | asks for memory ahead of need |
 //! | [`policy`] | replacement policies over the slots of a cache |
 //! | [`rng`] | [`Rng`]: seeded random numbers |
-//! | [`slab`] | [`Slab`]: buffers of one size, on huge pages |
 //! | [`thread`] | named threads |
 //! | [`error`] | [`ErrorKind`]: the kinds of error, by the remedy for callers |
 //!
@@ -32,16 +31,14 @@ pub mod policy;
 pub mod pool;
 mod prefetch;
 pub mod rng;
-pub mod slab;
 pub mod thread;
 pub mod units;
 
 pub use append::AppendBuf;
-pub use buf::AlignedBuf;
+pub use buf::{AlignedBuf, Slab};
 pub use clock::{Clock, Nanos};
 pub use error::ErrorKind;
 pub use pool::BufPool;
 pub use prefetch::prefetch;
 pub use rng::Rng;
-pub use slab::Slab;
 pub use units::{Lba, LbaCount};

@@ -22,8 +22,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use crate::AlignedBuf;
-use crate::buf::ALIGNMENT;
+use super::{ALIGNMENT, AlignedBuf};
 
 /// The bytes of a chunk: those of a huge page.
 const CHUNK: usize = 2 << 20;
@@ -37,9 +36,9 @@ pub struct Slab(Arc<Shared>);
 
 /// State that a buffer of a slab keeps alive.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(super) struct Shared {
     /// Bytes of a buffer.
-    pub(crate) piece: usize,
+    pub(super) piece: usize,
     pieces: Mutex<Pieces>,
 }
 
@@ -124,7 +123,7 @@ impl Shared {
     ///
     /// # Safety
     /// It was taken from this slab, and nobody uses it any more.
-    pub(crate) unsafe fn give_back(&self, ptr: NonNull<u8>) {
+    pub(super) unsafe fn give_back(&self, ptr: NonNull<u8>) {
         let mut pieces = self.pieces.lock();
         if pieces.kept.len() < pieces.most_kept {
             pieces.kept.push(Address(ptr));
