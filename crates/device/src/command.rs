@@ -1,10 +1,10 @@
 //! Commands and completions.
 
-use std::fmt;
-
 use esker_base::{AlignedBuf, Lba, LbaCount};
 
-use crate::{DeviceError, Geometry};
+use crate::error::DeviceError;
+use crate::geometry::Geometry;
+use crate::op_kind::OpKind;
 
 /// The submitter's name for a command; the device only carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,36 +61,6 @@ pub enum Op {
         /// How many.
         count: LbaCount,
     },
-}
-
-/// The operation of a command, without its arguments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OpKind {
-    /// See [`Op::Read`].
-    Read,
-    /// See [`Op::Write`].
-    Write,
-    /// See [`Op::Flush`].
-    Flush,
-    /// See [`Op::Discard`].
-    Discard,
-    /// See [`Op::WriteZeroes`].
-    WriteZeroes,
-    /// Opening the device or a queue pair of it.
-    Open,
-}
-
-impl fmt::Display for OpKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            OpKind::Read => "read",
-            OpKind::Write => "write",
-            OpKind::Flush => "flush",
-            OpKind::Discard => "discard",
-            OpKind::WriteZeroes => "write zeroes",
-            OpKind::Open => "open",
-        })
-    }
 }
 
 impl Op {

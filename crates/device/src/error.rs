@@ -5,7 +5,7 @@ use std::fmt;
 use esker_base::{ErrorKind, Lba};
 use thiserror::Error;
 
-use crate::OpKind;
+use crate::op_kind::OpKind;
 
 /// An error of a device. One pointer in size, so that results stay small.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
