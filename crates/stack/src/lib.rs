@@ -3,7 +3,6 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`spec`] | [`Spec`]: a specification as a value; text to it and back |
-//! | `syntax` | `scheme:body?key=value&…`, whatever the scheme |
 //! | [`time`] | [`Time`]: how fast a model is |
 //! | [`stack`] | [`Stack`]: opens specifications; those that name one drive share it |
 //! | `traced` | [`Traced`]: a device that records its requests |
@@ -59,7 +58,6 @@ pub mod pool;
 pub mod served;
 pub mod spec;
 pub mod stack;
-mod syntax;
 pub mod time;
 mod traced;
 

@@ -2,6 +2,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | `syntax` | `scheme:body?key=value&…`, whatever the scheme |
 //! | `plain` | files, memory, nothing |
 //! | `ssd` | models of solid-state drives |
 //! | `disk` | models of disks |
@@ -20,6 +21,7 @@ mod plain;
 mod remote;
 mod ssd;
 mod stripe;
+mod syntax;
 mod traced;
 mod volume;
 
@@ -30,8 +32,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::StackError;
-use crate::syntax::{Parts, split_scheme};
 use crate::time::Time;
+use syntax::{Parts, split_scheme};
 
 pub use cache::CacheSpec;
 pub use disk::DiskSpec;

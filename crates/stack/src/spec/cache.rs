@@ -4,7 +4,7 @@ use esker_base::policy::Kind;
 use esker_cache::{Admission, CreateOptions, Division, Mode, OpenOptions};
 
 use super::Spec;
-use crate::syntax::{Key, Keys, Parts, name_of, number, one_of, show_size, size};
+use super::syntax::{Key, Keys, Parts, name_of, number, one_of, show_size, size};
 
 const DIVISIONS: [(&str, Division); 3] =
     [("hashed", Division::Hashed), ("linear", Division::Linear), ("single", Division::Single)];

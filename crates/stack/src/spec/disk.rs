@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use esker_flash::disk::DiskParameters;
 use esker_flash::profile::{Kind, Profile};
 
+use super::syntax::{Key, Keys, Parts, show_size, size};
 use super::{bytes_of, path_of};
-use crate::syntax::{Key, Keys, Parts, show_size, size};
 use crate::time::Time;
 
 /// A model of a disk.

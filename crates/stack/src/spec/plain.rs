@@ -6,9 +6,9 @@ use std::time::Duration;
 use esker_base::{LbaCount, files};
 use esker_device::{Create, FileDevice, FileOptions, MemoryDevice, NullDevice, Preference};
 
+use super::syntax::{Key, Keys, Parts, lba_size, name_of, number, one_of, show_size, size};
 use super::{bytes_of, path_of};
 use crate::StackError;
-use crate::syntax::{Key, Keys, Parts, lba_size, name_of, number, one_of, show_size, size};
 
 const PREFERENCES: [(&str, Preference); 3] = [
     ("prefer", Preference::Prefer),

@@ -10,10 +10,10 @@ use esker_nvmf::auth::Secret;
 use esker_nvmf::target::config::{NSID_MAX, check_nqn};
 use esker_nvmf::{Initiator, InitiatorConfig, NvmfError};
 
-use super::{absolute, bytes_of, path_of};
-use crate::syntax::{
+use super::syntax::{
     Key, Keys, Parts, duration, name_of, number, one_of, show_duration, show_size, size,
 };
+use super::{absolute, bytes_of, path_of};
 
 const DIGESTS: [(&str, bool); 4] = [("1", true), ("0", false), ("on", true), ("off", false)];
 const DIGEST: &str = "0|1";

@@ -7,8 +7,8 @@ use esker_flash::drive::{Media, Parameters};
 use esker_flash::ftl::{Cleaning, Frontier};
 use esker_flash::profile::{Kind, Profile};
 
+use super::syntax::{Key, Keys, Parts, name_of, number, one_of, show_size, size};
 use super::{bytes_of, path_of};
-use crate::syntax::{Key, Keys, Parts, name_of, number, one_of, show_size, size};
 use crate::time::Time;
 
 /// A namespace of a model of a solid-state drive. Fields that are `None` are as the drive is, or

@@ -1,7 +1,7 @@
 //! Stripes: several devices as one.
 
 use super::Spec;
-use crate::syntax::{Key, Keys, Parts, show_size, size};
+use super::syntax::{Key, Keys, Parts, show_size, size};
 
 /// Bytes of a chunk where nothing is said.
 const CHUNK: u64 = 128 << 10;

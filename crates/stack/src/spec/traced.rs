@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use esker_base::files;
 use esker_trace::{TraceError, Writer};
 
+use super::syntax::{Key, Keys, Parts, name_of, number, one_of};
 use super::{Spec, bytes_of, path_of};
-use crate::syntax::{Key, Keys, Parts, name_of, number, one_of};
 
 /// How many requests the buffer holds where nothing is said: 32 MiB.
 const BUFFER: u32 = 1 << 20;

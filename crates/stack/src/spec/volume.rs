@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::syntax::{Key, Keys, Parts, duration, one_of, show_duration, show_size, size};
 use super::{Spec, bytes_of, path_of};
-use crate::syntax::{Key, Keys, Parts, duration, one_of, show_duration, show_size, size};
 
 const EXAMPLE: &str = "volume:POOL/NAME, or volume:POOL/NAME?drives=(/dev/nvme0n1)(/dev/nvme1n1)";
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use esker_base::units::parse_bytes;
 
-use crate::Spec;
+use super::Spec;
 
 /// How many specifications may lie within one another.
 const MOST_NESTED: usize = 8;
