@@ -18,13 +18,14 @@ use parking_lot::Mutex;
 use crate::counter::InsertCounter;
 use crate::error::BenchError;
 use crate::measure::{IntervalTally, Tally, latency};
+use crate::operation::OperationKind;
 use crate::options::RunOptions;
 use crate::result::{OperationResult, RunResult, Settings, nanos};
 use crate::store::Store;
 use crate::value::{ValueSource, mix};
 use crate::watch::{OnProgress, Phase, Watch, rate};
 use crate::worker::{Outcome, Plan, Schedule, Slot, work};
-use crate::workload::{Dataset, OperationKind, Workload};
+use crate::workload::{Dataset, Workload};
 
 /// A store, its data set, and how far the data set has been inserted.
 pub struct Runner<'a> {

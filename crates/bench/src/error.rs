@@ -3,9 +3,9 @@
 use esker_base::ErrorKind;
 use thiserror::Error;
 
+use crate::operation::OperationKind;
 use crate::store::BoxError;
 use crate::value::Mismatch;
-use crate::workload::OperationKind;
 
 /// An error of the laboratory or of the store under test.
 #[derive(Debug, Error)]

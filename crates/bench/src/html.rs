@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 
 use esker_report::{Block, Cell, Page, Section, Table};
 
+use crate::operation::OperationKind;
 use crate::result::{Latency, OperationResult, Report, RunResult};
 use crate::table::{counters_of, figures, grouped, warnings_of};
-use crate::workload::OperationKind;
 use crate::zipf::floor;
 
 impl Report {

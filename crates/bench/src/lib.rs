@@ -5,6 +5,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`workload`] | [`Workload`]: the mixes A to F of YCSB; [`Dataset`]: the form of the records |
+//! | [`operation`] | [`OperationKind`]: read, update, insert, scan, read-modify-write |
 //! | [`distribution`], [`zipf`] | which record a request asks for |
 //! | [`counter`] | numbers of inserted records |
 //! | [`key`], [`value`] | keys as YCSB writes them; values that can be verified |
@@ -56,6 +57,7 @@ pub mod error;
 pub mod html;
 pub mod key;
 mod measure;
+pub mod operation;
 pub mod options;
 mod pace;
 pub mod result;
@@ -72,9 +74,10 @@ pub use driver::Runner;
 pub use error::BenchError;
 pub use key::{KeyFormat, KeyOrder};
 pub use measure::Latencies;
+pub use operation::OperationKind;
 pub use options::{OnError, RunOptions};
 pub use result::{Report, RunResult};
 pub use store::{BoxError, Sample, Session, Store, Unit};
 pub use value::ValueFormat;
 pub use watch::{OnProgress, Phase, Progress};
-pub use workload::{Dataset, OperationKind, Workload};
+pub use workload::{Dataset, Workload};

@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
+use crate::operation::OperationKind;
 use crate::options::RunOptions;
 use crate::store::Unit;
-use crate::workload::{Dataset, OperationKind, Workload};
+use crate::workload::{Dataset, Workload};
 
 /// The version of the JSON form.
 pub const FORMAT: &str = "esker-bench/1";

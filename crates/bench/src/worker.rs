@@ -20,11 +20,12 @@ use crate::counter::InsertCounter;
 use crate::distribution::KeyChooser;
 use crate::error::{BenchError, printable};
 use crate::measure::{IntervalTally, Tally, record};
+use crate::operation::OperationKind;
 use crate::options::{OnError, RunOptions};
 use crate::pace::{Pace, wait_until};
 use crate::store::{BoxError, Session, Store};
 use crate::value::{Mismatch, ValueSource, mix};
-use crate::workload::{Dataset, Mix, OperationKind, Workload};
+use crate::workload::{Dataset, Mix, Workload};
 
 /// The state that all threads of a run share.
 pub(crate) struct Plan<'a> {
