@@ -1,11 +1,8 @@
-//! The compact format: a writer, and a decoder for [`crate::Trace`].
+//! The writer of the compact format. Its decoder is `read/compact.rs`.
 //!
 //! Calls `omf.rs` for the bytes; `append` goes on with a file.
 //!
-//! Invariants
-//! 1. A device's name is in the file before the first request for it.
-//! 2. A file that was not finished is read up to its last whole chunk, and the reader says so;
-//!    damage anywhere else is an error.
+//! Invariant: a device's name is in the file before the first request for it.
 
 mod append;
 
@@ -16,11 +13,10 @@ use std::path::{Path, PathBuf};
 use esker_base::files;
 use esker_base::units::{to_u64, to_usize};
 
-use crate::decode::Decode;
 use crate::error::{Result, TraceError};
-use crate::input::Input;
 use crate::names::Names;
-use crate::omf::{self, CHUNK_HEADER, CHUNK_REQUESTS, ChunkHeader, ChunkKind, RequestEncoder};
+use crate::omf::{self, CHUNK_REQUESTS, ChunkHeader, ChunkKind, RequestEncoder};
+use crate::read::Trace;
 use crate::request::Request;
 
 /// Writes a trace in the compact format.
@@ -231,141 +227,11 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads the compact format.
-pub(crate) struct CompactDecoder {
-    input: Input,
-    /// The numbers that the file's devices have in the trace that is read.
-    devices: Vec<u32>,
-    begun: bool,
-    requests: u64,
-    state: State,
-}
-
-enum State {
-    Reading,
-    Ended { dropped: u64 },
-    Cut,
-}
-
-impl CompactDecoder {
-    pub(crate) fn new(input: Input) -> CompactDecoder {
-        CompactDecoder {
-            input,
-            devices: Vec::new(),
-            begun: false,
-            requests: 0,
-            state: State::Reading,
-        }
-    }
-
-    fn damaged(&self, what: String) -> TraceError {
-        let (path, offset) = (self.input.path().display().to_string(), self.input.offset());
-        TraceError::Damaged { path, offset, what }
-    }
-
-    /// Decodes a chunk; `None` when the file has no more whole ones.
-    fn chunk(&mut self, names: &mut Names, batch: &mut Vec<Request>) -> Result<Option<()>> {
-        let offset = self.input.offset();
-        let bytes = self.input.fill(CHUNK_HEADER)?;
-        if bytes.len() < CHUNK_HEADER {
-            return Ok(None);
-        }
-        let header = ChunkHeader::decode(&bytes[..CHUNK_HEADER], offset)
-            .map_err(|what| self.damaged(what))?;
-        let size = CHUNK_HEADER + to_usize(u64::from(header.size));
-        let bytes = self.input.fill(size)?;
-        if bytes.len() < size {
-            return Ok(None);
-        }
-        let payload = &bytes[CHUNK_HEADER..size];
-        let decoded = header.check(payload).and_then(|()| {
-            let payload = &self.input.window()[CHUNK_HEADER..size];
-            match header.kind {
-                ChunkKind::Devices => {
-                    if header.first != to_u64(self.devices.len()) {
-                        return Err(format!("names of devices from number {}", header.first));
-                    }
-                    for name in omf::decode_devices(payload, header.count)? {
-                        self.devices.push(names.number(&name)?);
-                    }
-                    Ok(None)
-                }
-                ChunkKind::Requests => {
-                    let before = batch.len();
-                    let devices = u32::try_from(self.devices.len()).unwrap_or(u32::MAX);
-                    let outcome = omf::decode_requests(payload, &header, devices, batch);
-                    // Numbers of another trace that is read along may have come first.
-                    let identical = self.devices.iter().zip(0..).all(|(a, b)| *a == b);
-                    if !identical {
-                        for request in &mut batch[before..] {
-                            request.device = self.devices[to_usize(u64::from(request.device))];
-                        }
-                    }
-                    self.requests += to_u64(batch.len() - before);
-                    outcome.map(|()| None)
-                }
-                ChunkKind::End => {
-                    if header.first != self.requests {
-                        let (read, said) = (self.requests, header.first);
-                        return Err(format!("{read} requests were read, of {said}"));
-                    }
-                    omf::decode_end(payload).map(Some)
-                }
-            }
-        });
-        let dropped = decoded.map_err(|what| self.damaged(what))?;
-        self.input.consume(size);
-        if let Some(dropped) = dropped {
-            if !self.input.fill(1)?.is_empty() {
-                return Err(self.damaged("bytes follow the end of the trace".to_owned()));
-            }
-            self.state = State::Ended { dropped };
-        }
-        Ok(Some(()))
-    }
-}
-
-impl Decode for CompactDecoder {
-    fn decode(&mut self, names: &mut Names, batch: &mut Vec<Request>) -> Result<bool> {
-        if !self.begun {
-            let bytes = self.input.fill(omf::FILE_HEADER)?;
-            let header = &bytes[..bytes.len().min(omf::FILE_HEADER)];
-            omf::decode_file_header(header).map_err(|what| self.damaged(what))?;
-            self.input.consume(omf::FILE_HEADER);
-            self.begun = true;
-        }
-        while matches!(self.state, State::Reading) {
-            let before = batch.len();
-            if self.chunk(names, batch)?.is_none() {
-                self.state = State::Cut;
-            }
-            if batch.len() > before {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn remarks(&self) -> Vec<String> {
-        let path = self.input.path().display();
-        match self.state {
-            State::Cut => vec![format!(
-                "{path}: the trace has no end: it was cut or is being written; {} requests are whole",
-                self.requests
-            )],
-            State::Ended { dropped } if dropped > 0 => {
-                vec![format!("{path}: {dropped} requests got lost while it was recorded")]
-            }
-            _ => Vec::new(),
-        }
-    }
-}
-
 /// Writes all requests of a trace to a new file in the compact format.
 ///
 /// # Errors
 /// When either cannot be read or written; the file is then incomplete.
-pub fn convert(trace: &mut crate::Trace, path: &Path) -> Result<Written> {
+pub fn convert(trace: &mut Trace, path: &Path) -> Result<Written> {
     convert_to(trace, Writer::create(path)?)
 }
 
@@ -373,7 +239,7 @@ pub fn convert(trace: &mut crate::Trace, path: &Path) -> Result<Written> {
 ///
 /// # Errors
 /// When it cannot be read or written.
-pub fn convert_to<W: Write>(trace: &mut crate::Trace, mut writer: Writer<W>) -> Result<Written> {
+pub fn convert_to<W: Write>(trace: &mut Trace, mut writer: Writer<W>) -> Result<Written> {
     let mut batch = Vec::new();
     loop {
         batch.clear();

@@ -3,8 +3,8 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`request`] | [`Request`], and the 4 KiB blocks that it refers to |
-//! | [`mod@format`], `detect` | [`Format`]: the formats there are; how they are recognised |
-//! | [`read`] | [`Trace`]: an iterator of requests from files of any of them |
+//! | [`mod@format`] | [`Format`]: the formats there are |
+//! | [`read`] | [`Trace`]: an iterator of requests from files of any of them, recognised by content |
 //! | `input`, `decode` | the bytes of a file, decompressed; the common parts of decoders |
 //! | [`compact`] | [`Writer`]: a format of our own, a few bytes a request |
 //! | [`recorder`] | [`Recorder`]: requests gathered from the data path of a program |
@@ -33,7 +33,6 @@
 pub mod capture;
 pub mod compact;
 mod decode;
-mod detect;
 pub mod error;
 pub mod format;
 mod input;

@@ -1,6 +1,6 @@
 //! The bytes of the compact format of traces: docs/format/trace.md has the drawing.
 //!
-//! Called by [`crate::compact`], which does the reading and writing.
+//! Called by [`crate::compact`], which writes, and by the decoder of [`crate::read`].
 //!
 //! # The file's header
 //!

@@ -1,7 +1,7 @@
 //! Reading traces: one or several files, any known format, one stream of requests.
 //!
 //! Called by users of requests; calls the decoders: `text` (a line, a request), `binary`
-//! (a record, a request), [`crate::compact`] (the compact format).
+//! (a record, a request), `compact` (the compact format). `detect` tells a file's format by its content.
 //!
 //! Invariants
 //! 1. Memory is bounded, however long a trace is: a window of each file and a batch of requests.
@@ -12,20 +12,22 @@
 
 pub(crate) mod binary;
 pub(crate) mod blktrace;
+mod compact;
+mod detect;
 pub(crate) mod fields;
 pub(crate) mod text;
 
 use std::path::{Path, PathBuf};
 
-use crate::compact::CompactDecoder;
 use crate::decode::{BATCH, Decode};
 pub use crate::decode::{Event, Options};
-use crate::detect::{SAMPLE_BYTES, detect};
 use crate::error::{Result, TraceError};
 use crate::format::Format;
 use crate::input::Input;
 use crate::names::Names;
 use crate::request::Request;
+use compact::CompactDecoder;
+use detect::{SAMPLE_BYTES, detect};
 
 /// One file, and the requests that were decoded of it and not yet taken.
 struct Stream {

@@ -4,21 +4,21 @@
 //! read, then records whose fields are plausible throughout a sample. Block numbers alone look
 //! like anything, so that they are recognised by name only.
 
+use super::{binary, text};
 use crate::decode::Options;
 use crate::format::Format;
 use crate::names::Names;
-use crate::read::{binary, text};
 
 /// How many lines of a sample are tried.
 const LINES: usize = 16;
 
 /// How many bytes of a file are looked at.
-pub(crate) const SAMPLE_BYTES: usize = 32 << 10;
+pub(super) const SAMPLE_BYTES: usize = 32 << 10;
 
 /// The format of a file with this name that begins with `sample`.
 ///
 /// `whole` says that the file has no more than the sample. The error tells the findings.
-pub(crate) fn detect(name: &str, sample: &[u8], whole: bool) -> Result<Format, String> {
+pub(super) fn detect(name: &str, sample: &[u8], whole: bool) -> Result<Format, String> {
     if sample.starts_with(&crate::omf::MAGIC) {
         return Ok(Format::Compact);
     }
