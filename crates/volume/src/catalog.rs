@@ -16,6 +16,7 @@ use esker_base::units::to_u64;
 use crate::buffer::Points;
 use crate::omf::frame::Change;
 use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
+use crate::types::error::VolumeError;
 use crate::types::id::{LineageId, Seqno, SnapshotId, VolumeId};
 
 /// The most bytes of a lineage's row in a checkpoint.
@@ -247,6 +248,27 @@ impl Catalog {
     /// The snapshot of this name of a volume.
     pub(crate) fn snapshot(&self, volume: VolumeId, name: &str) -> Option<&SnapshotRow> {
         self.snapshots.get(self.names.get(&volume)?.get(name)?)
+    }
+
+    /// The volume of this name that is not in the trash, or an error that says whether the trash has it.
+    pub(crate) fn find_volume(&self, name: &str) -> Result<&VolumeRow, VolumeError> {
+        let hint = match self.trashed(name) {
+            Some(_) => ": it is in the trash, from which `restore` takes it",
+            None => "",
+        };
+        let absent = || VolumeError::NotFound { what: "volume", name: name.to_owned(), hint };
+        self.volume(name).ok_or_else(absent)
+    }
+
+    /// The snapshot of a volume, both by their names.
+    pub(crate) fn find_snapshot(
+        &self,
+        volume: &str,
+        name: &str,
+    ) -> Result<SnapshotRow, VolumeError> {
+        let row = self.find_volume(volume)?;
+        let absent = || VolumeError::NotFound { what: "snapshot", name: name.to_owned(), hint: "" };
+        self.snapshot(row.id, name).cloned().ok_or_else(absent)
     }
 
     /// The volume that a lineage or a snapshot of it belongs to, for messages.

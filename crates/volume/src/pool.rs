@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `create` | makes a pool on devices; reads the label of a bare one |
 //! | `volumes` | create, resize, snapshot, clone, roll back, delete, restore |
+//! | `change` | changes of the catalogue become durable; the trash is emptied |
 //! | `members` | add, replace, retire drives; scrub |
 //! | `rejoin` | takes a drive in again that was missing, or failed |
 //! | `du` | whose space it is |
@@ -13,6 +14,7 @@
 //! | `alarms` | what is wrong, and what to do |
 
 mod alarms;
+mod change;
 mod create;
 mod du;
 mod members;
@@ -95,7 +97,7 @@ impl Pool {
     /// There is no such volume.
     pub fn volume(&self, name: &str) -> Result<Arc<dyn Device>, VolumeError> {
         let core = self.shared.core.lock();
-        let row = volumes::find_volume(&core.catalog, name)?;
+        let row = core.catalog.find_volume(name)?;
         Ok(Arc::new(Volume::new(self.shared.clone(), View::Volume(row.id), row.id, name)))
     }
 
@@ -105,13 +107,9 @@ impl Pool {
     /// There is no such volume or snapshot.
     pub fn volume_at(&self, name: &str, snapshot: &str) -> Result<Arc<dyn Device>, VolumeError> {
         let core = self.shared.core.lock();
-        let row = volumes::find_volume(&core.catalog, name)?;
-        let found = core.catalog.snapshot(row.id, snapshot);
-        let not_found =
-            || VolumeError::NotFound { what: "snapshot", name: snapshot.to_owned(), hint: "" };
-        let id = found.ok_or_else(not_found)?.id;
-        let name = format!("{name}@{snapshot}");
-        Ok(Arc::new(Volume::new(self.shared.clone(), View::Snapshot(id), row.id, &name)))
+        let row = core.catalog.find_snapshot(name, snapshot)?;
+        let (view, name) = (View::Snapshot(row.id), format!("{name}@{snapshot}"));
+        Ok(Arc::new(Volume::new(self.shared.clone(), view, row.volume, &name)))
     }
 
     /// Counters of each volume since the pool was opened, and where the time went; by id.
@@ -193,10 +191,10 @@ impl Drop for Pool {
 
 fn step(shared: &Shared, may_repair: bool) -> Result<bool, VolumeError> {
     let mut io = shared.ios.take();
-    if volumes::purge_expired(shared, &mut io)? {
+    if change::purge_expired(shared, &mut io)? {
         return Ok(true);
     }
-    keep::step(shared, &mut io, may_repair)
+    keep::step::run(shared, &mut io, may_repair)
 }
 
 /// The maintenance thread.

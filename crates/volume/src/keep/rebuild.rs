@@ -1,5 +1,6 @@
 //! Rebuilds chunks, one by one, on other drives: a lost one is computed from the others, one on a drive that is being
-//! emptied is copied. The segment's list of chunks changes with the next checkpoint.
+//! emptied is copied. The segment's list of chunks changes with the next checkpoint. Where no other drive has a free slot,
+//! or too much is lost, the segment's content is moved instead.
 //!
 //! Invariants
 //! 1. Nothing unverified is written: units that are read are compared with their chunk's seal, and blocks of a computed
@@ -17,7 +18,8 @@ use esker_base::units::{to_u64, to_usize};
 
 use crate::drive::{Io, Read, Transfers, Write};
 use crate::engine::{Job, Keeper, Shared, Target, add};
-use crate::keep::repair::{Absent, most_degraded, move_away};
+use crate::keep::degraded::{Absent, most_degraded};
+use crate::keep::reclaim::ensure_space;
 use crate::keep::{checkpoint, clean, output, verify};
 use crate::omf::envelope::fragment_crc;
 use crate::omf::leaf::BUNDLE_BLOCKS;
@@ -103,6 +105,21 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
     let count = jobs.min(rebuild.jobs.len());
     advance(shared, keeper, io, count, stride)?;
     Ok(true)
+}
+
+/// Moves what lives in a segment elsewhere, or reports that it cannot.
+fn move_away(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+    id: SegmentId,
+) -> Result<(), VolumeError> {
+    ensure_space(shared, keeper, io)?;
+    let live = shared.core.lock().space.get(id).map_or(0, |segment| segment.row.live_bytes);
+    clean::move_out(shared, keeper, io, id)?;
+    add(&shared.counts.rebuilt, live);
+    // Leaves and nodes move with the next checkpoint, and slots become free with it.
+    checkpoint::run(shared, keeper, io, &checkpoint::Want::default())
 }
 
 /// Closes open segments that are damaged, or that have a chunk on a drive that is out: nothing is appended to them any more,

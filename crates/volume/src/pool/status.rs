@@ -6,7 +6,7 @@ use std::time::Duration;
 use esker_base::units::to_u64;
 
 use crate::engine::SpaceUse;
-use crate::keep::repair::Absent;
+use crate::keep::degraded::Absent;
 use crate::keep::retire;
 use crate::omf::label::{MemberState, Role};
 use crate::pool::Pool;

@@ -2,19 +2,16 @@
 //! behind is swept later. A change that was made already is answered like one that was made just then.
 
 use crate::catalog::Catalog;
-use crate::drive::Io;
-use crate::engine::{Core, Shared};
-use crate::keep::checkpoint::{NODE_ROW_BYTES, segments_bytes};
-use crate::omf::frame::{Change, Record};
+use crate::omf::frame::Change;
 use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
 use crate::pool::Pool;
+use crate::pool::change::{self, headless, purge, swept};
 use crate::pool::create::check_name;
 use crate::queue;
 use crate::types::error::VolumeError;
 use crate::types::id::{LineageId, Seqno, SnapshotId, VolumeId};
 use crate::types::options::VolumeOptions;
 use crate::types::{BLOCK, VOLUME_BLOCKS_MAX};
-use crate::write;
 
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,23 +80,6 @@ fn blocks_of(bytes: u64) -> Result<u64, VolumeError> {
     )))
 }
 
-fn not_found(what: &'static str, name: &str) -> VolumeError {
-    VolumeError::NotFound { what, name: name.to_owned(), hint: "" }
-}
-
-/// The volume of this name, which is not in the trash.
-pub(super) fn find_volume<'a>(
-    catalog: &'a Catalog,
-    name: &str,
-) -> Result<&'a VolumeRow, VolumeError> {
-    let hint = match catalog.trashed(name) {
-        Some(_) => ": it is in the trash, from which `restore` takes it",
-        None => "",
-    };
-    let absent = || VolumeError::NotFound { what: "volume", name: name.to_owned(), hint };
-    catalog.volume(name).ok_or_else(absent)
-}
-
 fn exists(what: &'static str, name: &str) -> VolumeError {
     VolumeError::Exists { what, name: name.to_owned() }
 }
@@ -118,7 +98,7 @@ impl Pool {
     /// There is none.
     pub fn show(&self, name: &str) -> Result<VolumeInfo, VolumeError> {
         let core = self.shared.core.lock();
-        let row = find_volume(&core.catalog, name)?;
+        let row = core.catalog.find_volume(name)?;
         Ok(volume_info(&core.catalog, row))
     }
 
@@ -172,7 +152,7 @@ impl Pool {
         let blocks = blocks_of(bytes)?;
         let mut old = None;
         self.change(|catalog, _| {
-            let row = find_volume(catalog, name)?;
+            let row = catalog.find_volume(name)?;
             old = Some((row.lineage, row.blocks));
             Ok(vec![Change::PutVolume(VolumeRow { blocks, ..row.clone() })])
         })?;
@@ -195,7 +175,7 @@ impl Pool {
         hosts: &[String],
     ) -> Result<VolumeInfo, VolumeError> {
         self.change(|catalog, _| {
-            let row = find_volume(catalog, name)?;
+            let row = catalog.find_volume(name)?;
             let hosts = hosts.to_vec();
             Ok(vec![Change::PutVolume(VolumeRow { options, hosts, ..row.clone() })])
         })?;
@@ -210,7 +190,7 @@ impl Pool {
         check_name("snapshot", name)?;
         let made = self.now();
         self.change(|catalog, at| {
-            let row = find_volume(catalog, volume)?.clone();
+            let row = catalog.find_volume(volume)?.clone();
             if catalog.snapshot(row.id, name).is_some() {
                 return Ok(Vec::new());
             }
@@ -225,7 +205,7 @@ impl Pool {
             })])
         })?;
         let core = self.shared.core.lock();
-        find_snapshot(&core.catalog, volume, name).map(|row| snapshot_info(&row))
+        core.catalog.find_snapshot(volume, name).map(|row| snapshot_info(&row))
     }
 
     /// Deletes a snapshot. Its space is swept later.
@@ -234,7 +214,7 @@ impl Pool {
     /// There is no such volume or snapshot, or the pool's.
     pub fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
         self.change(|catalog, _| {
-            let snapshot = find_snapshot(catalog, volume, name)?;
+            let snapshot = catalog.find_snapshot(volume, name)?;
             let mut changes = vec![Change::RemoveSnapshot(snapshot.id)];
             changes.extend(swept(catalog, snapshot.lineage));
             Ok(changes)
@@ -254,7 +234,7 @@ impl Pool {
         check_name("volume", name)?;
         let made = self.now();
         self.change(|catalog, _| {
-            let snapshot = find_snapshot(catalog, volume, snapshot)?;
+            let snapshot = catalog.find_snapshot(volume, snapshot)?;
             if let Some(row) = catalog.volume(name) {
                 let parent = catalog.lineages.get(&row.lineage).and_then(|row| row.parent);
                 let is_same = parent == Some((snapshot.lineage, snapshot.at));
@@ -290,8 +270,8 @@ impl Pool {
     /// There is no such volume or snapshot, or the pool's.
     pub fn rollback(&self, volume: &str, snapshot: &str) -> Result<VolumeInfo, VolumeError> {
         self.change(|catalog, _| {
-            let snapshot = find_snapshot(catalog, volume, snapshot)?;
-            let row = find_volume(catalog, volume)?.clone();
+            let snapshot = catalog.find_snapshot(volume, snapshot)?;
+            let row = catalog.find_volume(volume)?.clone();
             let lineage = LineageId(catalog.new_id());
             let mut changes = vec![
                 Change::PutLineage(LineageRow {
@@ -317,7 +297,7 @@ impl Pool {
         let until = self.now() + keep_secs;
         self.change(|catalog, _| {
             let in_trash = catalog.trashed(name).filter(|_| keep_secs == 0);
-            let row = find_volume(catalog, name).or_else(|error| in_trash.ok_or(error))?.clone();
+            let row = catalog.find_volume(name).or_else(|error| in_trash.ok_or(error))?.clone();
             match keep_secs {
                 0 => Ok(purge(catalog, &row)),
                 _ => Ok(vec![Change::PutVolume(VolumeRow { trashed: Some(until), ..row })]),
@@ -334,15 +314,19 @@ impl Pool {
             if catalog.volume(name).is_some() {
                 return Err(exists("volume", name));
             }
-            let row =
-                catalog.trashed(name).ok_or_else(|| not_found("volume in the trash", name))?;
+            let absent = || VolumeError::NotFound {
+                what: "volume in the trash",
+                name: name.to_owned(),
+                hint: "",
+            };
+            let row = catalog.trashed(name).ok_or_else(absent)?;
             Ok(vec![Change::PutVolume(VolumeRow { trashed: None, ..row.clone() })])
         })?;
         self.show(name)
     }
 
     fn now(&self) -> u64 {
-        now(&self.shared)
+        change::now(&self.shared)
     }
 
     /// Makes changes of the catalogue durable, then visible: all or none.
@@ -350,89 +334,6 @@ impl Pool {
         &self,
         build: impl FnMut(&mut Catalog, Seqno) -> Result<Vec<Change>, VolumeError>,
     ) -> Result<(), VolumeError> {
-        change(&self.shared, &mut self.shared.ios.take(), build)
+        change::run(&self.shared, &mut self.shared.ios.take(), build)
     }
-}
-
-fn now(shared: &Shared) -> u64 {
-    shared.options.clock.unix_time().as_secs()
-}
-
-fn change(
-    shared: &Shared,
-    io: &mut Io,
-    mut build: impl FnMut(&mut Catalog, Seqno) -> Result<Vec<Change>, VolumeError>,
-) -> Result<(), VolumeError> {
-    write::commit(shared, None, io, |at| {
-        let mut core = shared.core.lock();
-        let changes = build(&mut core.catalog, at)?;
-        check_room(shared, &core, &changes)?;
-        Ok(changes.into_iter().map(Record::Change).collect())
-    })?;
-    shared.ring();
-    Ok(())
-}
-
-/// Refuses rows for which a checkpoint has no room.
-fn check_room(shared: &Shared, core: &Core, changes: &[Change]) -> Result<(), VolumeError> {
-    let growth: u64 = changes.iter().map(|change| core.catalog.growth(change)).sum();
-    let shape = shared.fleet.layout.shape;
-    let segments = segments_bytes(core.space.all_slots(), shape.width).min(shape.root_bytes / 2);
-    let rest = segments + core.map.node_count() * NODE_ROW_BYTES + BLOCK;
-    if growth == 0 || core.catalog.bytes() + growth + rest <= shape.root_bytes {
-        return Ok(());
-    }
-    let rows = core.catalog.snapshots.len() + core.catalog.volumes.len();
-    let what = format!(
-        "the catalogue is full with {rows} volumes and snapshots; delete some, or make a pool with larger `root_bytes`"
-    );
-    Err(VolumeError::NoSpace { pool: shared.name.clone(), what })
-}
-
-/// Deletes the volumes whose time in the trash is over.
-pub(crate) fn purge_expired(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
-    let now = now(shared);
-    let is_expired = |row: &VolumeRow| row.trashed.is_some_and(|until| until <= now);
-    let expired = shared.core.lock().catalog.volumes.values().any(is_expired);
-    if !expired {
-        return Ok(false);
-    }
-    change(shared, io, |catalog, _| {
-        let row = catalog.volumes.values().find(|row| is_expired(row)).cloned();
-        Ok(row.map(|row| purge(catalog, &row)).unwrap_or_default())
-    })?;
-    Ok(true)
-}
-
-/// The changes that delete a volume with its snapshots.
-pub(super) fn purge(catalog: &Catalog, row: &VolumeRow) -> Vec<Change> {
-    let snapshots = catalog.snapshots.values().filter(|snapshot| snapshot.volume == row.id);
-    let mut lineages: Vec<LineageId> = snapshots.clone().map(|snapshot| snapshot.lineage).collect();
-    // The newest first: the points of a lineage are in their order.
-    let mut changes: Vec<Change> =
-        snapshots.rev().map(|snapshot| Change::RemoveSnapshot(snapshot.id)).collect();
-    changes.push(Change::RemoveVolume(row.id));
-    changes.extend(headless(catalog, row.lineage));
-    lineages.sort_unstable();
-    lineages.dedup();
-    lineages.retain(|lineage| *lineage != row.lineage);
-    changes.extend(lineages.into_iter().filter_map(|lineage| swept(catalog, lineage)));
-    changes
-}
-
-/// A lineage without its head: what only that saw is swept.
-fn headless(catalog: &Catalog, lineage: LineageId) -> Option<Change> {
-    let row = catalog.lineages.get(&lineage)?.clone();
-    Some(Change::PutLineage(LineageRow { head: None, sweep: Some(0), ..row }))
-}
-
-fn swept(catalog: &Catalog, lineage: LineageId) -> Option<Change> {
-    let row = catalog.lineages.get(&lineage)?.clone();
-    Some(Change::PutLineage(LineageRow { sweep: Some(0), ..row }))
-}
-
-fn find_snapshot(catalog: &Catalog, volume: &str, name: &str) -> Result<SnapshotRow, VolumeError> {
-    let row = find_volume(catalog, volume)?;
-    let snapshot = catalog.snapshot(row.id, name).ok_or_else(|| not_found("snapshot", name))?;
-    Ok(snapshot.clone())
 }

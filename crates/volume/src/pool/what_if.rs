@@ -11,7 +11,7 @@ use crate::omf::frame::Change;
 use crate::omf::label::Role;
 use crate::omf::leaf::Place;
 use crate::pool::Pool;
-use crate::pool::volumes::purge;
+use crate::pool::change::purge;
 use crate::space::{Lasting, Room};
 use crate::types::LEAF_BLOCKS;
 use crate::types::error::VolumeError;

@@ -1,0 +1,73 @@
+//! One step of maintenance: decides what is due, and does it.
+
+use std::sync::atomic::Ordering;
+
+use crate::drive::Io;
+use crate::engine::{Keeper, Shared};
+use crate::keep::reclaim::{drain_all, ensure_space};
+use crate::keep::{checkpoint, clean, destage, repair, retire, sweep, verify};
+use crate::types::error::VolumeError;
+
+/// Does what is most urgent; false when nothing is due. Rebuilds and scrubs only where `may_repair`.
+pub(crate) fn run(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<bool, VolumeError> {
+    let mut keeper = shared.keeper.lock();
+    match most_urgent(shared, &mut keeper, io, may_repair) {
+        Err(VolumeError::NoSpace { .. }) if retire::give_way(shared) => Ok(true),
+        result => result,
+    }
+}
+
+fn most_urgent(
+    shared: &Shared,
+    keeper: &mut Keeper,
+    io: &mut Io,
+    may_repair: bool,
+) -> Result<bool, VolumeError> {
+    shared.check_writable(&shared.core.lock())?;
+    // Those that did not answer are out already; the labels have to say so, too.
+    let out = shared.fleet.out();
+    shared.take_out(io, &out)?;
+    if verify::newest(shared, keeper, io)? {
+        return Ok(true);
+    }
+    ensure_space(shared, keeper, io)?;
+    if shared.log_is_degraded.load(Ordering::Acquire) || checkpoint::log_may_move(shared) {
+        drain_all(shared, keeper, io)?;
+        checkpoint::run(shared, keeper, io, &checkpoint::Want { new_log: true, is_clean: false })?;
+        return Ok(true);
+    }
+    let (used, size) = {
+        let log = shared.log.lock();
+        (log.used(), log.bytes)
+    };
+    let (pending, has_freed) = {
+        let core = shared.core.lock();
+        (core.pending.bytes(), core.space.has_freed() || core.space.empty_segments() > 0)
+    };
+    let is_filling = pending >= destage::segment_bytes(shared)
+        || used > size / 2
+        || retire::may_be_let_go_on(shared);
+    if is_filling && destage::run(shared, keeper, io)? {
+        return Ok(true);
+    }
+    if used > size / 2 {
+        checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+        return Ok(true);
+    }
+    if clean::is_due(shared) && !keeper.gain.is_vain(clean::content(shared)) {
+        if clean::run(shared, keeper, io)? {
+            return Ok(true);
+        }
+        if has_freed {
+            // Segments that are empty become free with it.
+            checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+            clean::note_gain(shared, keeper);
+            return Ok(true);
+        }
+    }
+    let repair = || repair::step(shared, keeper, io);
+    if may_repair && shared.load.run_behind(&shared.options.clock, repair)? {
+        return Ok(true);
+    }
+    sweep::step(shared, keeper, io)
+}

@@ -1,0 +1,92 @@
+//! Changes of the catalogue: one frame of the log each.
+
+use crate::catalog::Catalog;
+use crate::drive::Io;
+use crate::engine::{Core, Shared};
+use crate::keep::checkpoint::{NODE_ROW_BYTES, segments_bytes};
+use crate::omf::frame::{Change, Record};
+use crate::omf::root::{LineageRow, VolumeRow};
+use crate::types::BLOCK;
+use crate::types::error::VolumeError;
+use crate::types::id::{LineageId, Seqno};
+use crate::write;
+
+/// The moment of a change, in seconds since 1970.
+pub(super) fn now(shared: &Shared) -> u64 {
+    shared.options.clock.unix_time().as_secs()
+}
+
+/// Makes changes of the catalogue durable, then visible: all or none.
+pub(super) fn run(
+    shared: &Shared,
+    io: &mut Io,
+    mut build: impl FnMut(&mut Catalog, Seqno) -> Result<Vec<Change>, VolumeError>,
+) -> Result<(), VolumeError> {
+    write::commit(shared, None, io, |at| {
+        let mut core = shared.core.lock();
+        let changes = build(&mut core.catalog, at)?;
+        check_room(shared, &core, &changes)?;
+        Ok(changes.into_iter().map(Record::Change).collect())
+    })?;
+    shared.ring();
+    Ok(())
+}
+
+/// Refuses rows for which a checkpoint has no room.
+fn check_room(shared: &Shared, core: &Core, changes: &[Change]) -> Result<(), VolumeError> {
+    let growth: u64 = changes.iter().map(|change| core.catalog.growth(change)).sum();
+    let shape = shared.fleet.layout.shape;
+    let segments = segments_bytes(core.space.all_slots(), shape.width).min(shape.root_bytes / 2);
+    let rest = segments + core.map.node_count() * NODE_ROW_BYTES + BLOCK;
+    if growth == 0 || core.catalog.bytes() + growth + rest <= shape.root_bytes {
+        return Ok(());
+    }
+    let rows = core.catalog.snapshots.len() + core.catalog.volumes.len();
+    let what = format!(
+        "the catalogue is full with {rows} volumes and snapshots; delete some, or make a pool with larger `root_bytes`"
+    );
+    Err(VolumeError::NoSpace { pool: shared.name.clone(), what })
+}
+
+/// Deletes the volumes whose time in the trash is over.
+pub(super) fn purge_expired(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
+    let now = now(shared);
+    let is_expired = |row: &VolumeRow| row.trashed.is_some_and(|until| until <= now);
+    let expired = shared.core.lock().catalog.volumes.values().any(is_expired);
+    if !expired {
+        return Ok(false);
+    }
+    run(shared, io, |catalog, _| {
+        let row = catalog.volumes.values().find(|row| is_expired(row)).cloned();
+        Ok(row.map(|row| purge(catalog, &row)).unwrap_or_default())
+    })?;
+    Ok(true)
+}
+
+/// The changes that delete a volume with its snapshots.
+pub(super) fn purge(catalog: &Catalog, row: &VolumeRow) -> Vec<Change> {
+    let snapshots = catalog.snapshots.values().filter(|snapshot| snapshot.volume == row.id);
+    let mut lineages: Vec<LineageId> = snapshots.clone().map(|snapshot| snapshot.lineage).collect();
+    // The newest first: the points of a lineage are in their order.
+    let mut changes: Vec<Change> =
+        snapshots.rev().map(|snapshot| Change::RemoveSnapshot(snapshot.id)).collect();
+    changes.push(Change::RemoveVolume(row.id));
+    changes.extend(headless(catalog, row.lineage));
+    lineages.sort_unstable();
+    lineages.dedup();
+    lineages.retain(|lineage| *lineage != row.lineage);
+    changes.extend(lineages.into_iter().filter_map(|lineage| swept(catalog, lineage)));
+    changes
+}
+
+/// A lineage without its head: what only that saw is swept.
+pub(super) fn headless(catalog: &Catalog, lineage: LineageId) -> Option<Change> {
+    let row = catalog.lineages.get(&lineage)?.clone();
+    Some(Change::PutLineage(LineageRow { head: None, sweep: Some(0), ..row }))
+}
+
+/// A lineage that is swept, because a snapshot of it is gone.
+pub(super) fn swept(catalog: &Catalog, lineage: LineageId) -> Option<Change> {
+    let row = catalog.lineages.get(&lineage)?.clone();
+    Some(Change::PutLineage(LineageRow { sweep: Some(0), ..row }))
+}
