@@ -8,15 +8,16 @@
 //! | room | what it is | sees |
 //! | --- | --- | --- |
 //! | [`pool`] | the face: [`Pool`], what it is asked for and what it tells | all |
-//! | `queue` | a volume as a device | `read`, `write`, `keep`, `commit` |
+//! | `queue` | a volume as a device | `read`, `append`, `admission`, `keep`, `commit` |
 //! | `recover` | opening: labels, quorum, checkpoint, replay | `keep`, `engine` and below |
-//! | `write` | records become durable at once; room for blocks | `keep`, `commit` and below |
+//! | `append` | records that a caller appends to the log at once: changes of the catalogue, long zeroes | `keep`, `commit` and below |
+//! | `admission` | blocks are refused for which there is no room | `keep` and below |
 //! | `read` | look up, fetch, hand out | `engine` and below |
 //! | `keep` | destaging, checkpoints, cleaning, repair, rebuilds, verification, sweeps | `commit`, `engine` and below |
 //! | `commit` | changes of all queue pairs become frames, visible, acknowledged | `engine` and below |
 //! | `engine` | what the threads share; locks; the share of what can wait | what is below |
 //! | `map` | lineage and block → versions and their places | `segment`, `space`, `buffer` |
-//! | `catalog` | volumes, snapshots, lineages | `buffer`, `omf` |
+//! | `catalog` | volumes, snapshots, lineages | `buffer`, `omf`, `types` |
 //! | `buffer` | the log, and what it holds | `drive`, `omf` |
 //! | `segment` | packing, writing, sealing, reading, reconstruction | `drive`, `parity`, `omf` |
 //! | `space` | segments and slots | `drive`, `omf` |
@@ -46,6 +47,8 @@
 pub mod pool;
 pub mod types;
 
+mod admission;
+mod append;
 mod buffer;
 mod catalog;
 mod commit;
@@ -64,7 +67,6 @@ mod recover;
 mod segment;
 mod space;
 pub mod stats;
-mod write;
 
 pub use engine::SpaceUse;
 pub use omf::label::{MemberState, Role};

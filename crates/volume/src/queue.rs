@@ -1,6 +1,6 @@
 //! A volume as a device. Commands are started when they are submitted and moved on whenever the queue pair is polled:
 //! its reads on queue pairs of the drives of its own, its writes in frames of the write buffer that all queue pairs share.
-//! Sees `read`, `write` and what is below.
+//! Sees `read`, `admission`, `append` and what is below.
 //!
 //! An acknowledged write is durable: a volume has no volatile write cache, and a flush has nothing to do.
 
@@ -33,7 +33,7 @@ use crate::types::error::VolumeError;
 use crate::types::id::{Block, LineageId, Seqno, SnapshotId, VolumeId};
 use crate::types::options::{Maintenance, VolumeOptions};
 use crate::types::{BLOCK, LEAF_BLOCKS, NODE_LEAVES};
-use crate::write;
+use crate::{admission, append};
 
 /// How long drives, or the log, are waited for while others are.
 const GLANCE: Duration = Duration::from_micros(20);
@@ -321,12 +321,12 @@ impl Queue {
     /// Refuses writes for which there is no room.
     fn admit(&self, changes: &[(Tag, Op)], bytes: u64) -> Result<(), VolumeError> {
         let shared = &self.shared;
-        let fits = write::fits(shared, bytes);
+        let fits = admission::fits(shared, bytes);
         if !fits {
             let clock = &shared.options.clock;
             let start = clock.now();
             let mut io = shared.ios.take();
-            let admitted = write::admit(shared, &mut io, bytes, |io| {
+            let admitted = admission::admit(shared, &mut io, bytes, |io| {
                 changes.iter().all(|(_, op)| match op {
                     Op::Write { lba, buf, .. } => {
                         self.is_mapped(io, lba.0, to_u64(buf.len()) / BLOCK)
@@ -562,7 +562,7 @@ pub(crate) fn zero(
     let keeper = &mut *keeper;
     let (block, count) = (Block(blocks.start), blocks.end - blocks.start);
     let record = Record::Zero { lineage, block, blocks: count, at_once: true };
-    let seqno = write::commit(shared, Some(keeper), io, |_| Ok(vec![record.clone()]))?;
+    let seqno = append::run(shared, Some(keeper), io, |_| Ok(vec![record.clone()]))?;
     clear(shared, keeper, io, lineage, blocks, seqno)
 }
 

@@ -1,5 +1,6 @@
 //! Changes of the catalogue: one frame of the log each.
 
+use crate::append;
 use crate::catalog::Catalog;
 use crate::drive::Io;
 use crate::engine::{Core, Shared};
@@ -9,7 +10,6 @@ use crate::omf::root::{LineageRow, VolumeRow};
 use crate::types::BLOCK;
 use crate::types::error::VolumeError;
 use crate::types::id::{LineageId, Seqno};
-use crate::write;
 
 /// The moment of a change, in seconds since 1970.
 pub(super) fn now(shared: &Shared) -> u64 {
@@ -22,7 +22,7 @@ pub(super) fn run(
     io: &mut Io,
     mut build: impl FnMut(&mut Catalog, Seqno) -> Result<Vec<Change>, VolumeError>,
 ) -> Result<(), VolumeError> {
-    write::commit(shared, None, io, |at| {
+    append::run(shared, None, io, |at| {
         let mut core = shared.core.lock();
         let changes = build(&mut core.catalog, at)?;
         check_room(shared, &core, &changes)?;
