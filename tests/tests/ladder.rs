@@ -358,14 +358,15 @@ fn a_lock_against_the_order_is_found() {
     ));
 }
 
-// ---- the life of a put and of a get --------------------------------------------------------------
+// ---- the lives of a put, a get, a write and a read -----------------------------------------------
 
-#[test]
-fn put_and_get_are_read_in_one_sitting() {
-    let text = std::fs::read_to_string(root().join("crates/kv/src/lib.rs")).unwrap();
+#[track_caller]
+fn assert_read_in_one_sitting(name: &str, lives: [&str; 2]) {
+    let lib = root().join("crates").join(name).join("src/lib.rs");
+    let text = std::fs::read_to_string(lib).unwrap();
     let mut findings = Vec::new();
-    for life in ["Life of a put", "Life of a get"] {
-        let files = life::files_named(&text, life);
+    for life in lives {
+        let files = life::files_named(name, &text, life);
         assert!(files.len() > 3, "{life} names {files:?}");
         findings.extend(life::findings(&root().join("crates"), life, &files));
     }
@@ -373,11 +374,21 @@ fn put_and_get_are_read_in_one_sitting() {
 }
 
 #[test]
+fn put_and_get_are_read_in_one_sitting() {
+    assert_read_in_one_sitting("kv", ["Life of a put", "Life of a get"]);
+}
+
+#[test]
+fn write_and_read_of_a_volume_are_read_in_one_sitting() {
+    assert_read_in_one_sitting("volume", ["Life of a write", "Life of a read"]);
+}
+
+#[test]
 fn a_life_that_is_too_long_or_names_what_is_not_there_is_found() {
     let text = "//! # Life of a put\n//!\n//! 1. `api/kvs.rs` [`Kvs::put`], `omf/frame.rs`, `api/kvs.rs`\n\
                 //! 2. (`esker-device`: `blocking.rs`), `write/put.rs`.\n//!\n//! # Life of a get\n\
                 //! `read/get.rs`\n";
-    let named = life::files_named(text, "Life of a put");
+    let named = life::files_named("kv", text, "Life of a put");
     let expected = [
         "kv/src/api/kvs.rs",
         "kv/src/omf/frame.rs",
@@ -385,7 +396,9 @@ fn a_life_that_is_too_long_or_names_what_is_not_there_is_found() {
         "kv/src/write/put.rs",
     ];
     assert_eq!(named, expected);
-    assert_eq!(life::files_named(text, "Life of a get"), ["kv/src/read/get.rs"]);
+    assert_eq!(life::files_named("kv", text, "Life of a get"), ["kv/src/read/get.rs"]);
+    let read = life::files_named("volume", text, "Life of a get");
+    assert_eq!(read, ["volume/src/read/get.rs"]);
 
     let crates = root().join("crates");
     let judge = |files: &[String]| life::findings(&crates, "Life of a put", files);

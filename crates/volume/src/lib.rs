@@ -28,6 +28,29 @@
 //! | `omf` | every byte on media | `types` |
 //! | [`types`] | ids, limits, errors, options | nothing |
 //!
+//! # Life of a write
+//!
+//! 1. `queue.rs` takes the command when it is submitted, checks it, and holds it back where the volume has limits;
+//! 2. `admission.rs` refuses it if the pool has no room; else it goes with its neighbours into the inbox that all queue
+//!    pairs share (`engine.rs`);
+//! 3. `commit.rs` makes a frame of all that is in the inbox: the first queue pair that gets the lock does so for all;
+//! 4. `buffer/ring.rs` gives the frame its place in the log, and `omf/frame.rs` encodes it;
+//! 5. `drive/lanes.rs` writes it to all copies of the log, durably;
+//! 6. `commit.rs` ends the frame when it and all before it are on all copies: `buffer/pending.rs` gets the blocks, which
+//!    makes them visible;
+//! 7. `queue.rs` finds the command in its outbox and completes it.
+//!
+//! `keep/destage.rs` moves the block into a segment later.
+//!
+//! # Life of a read
+//!
+//! 1. `queue.rs` takes the command, and `read.rs` goes through its blocks;
+//! 2. `engine.rs` looks each up (`Core::look`): among blocks that wait in the write buffer, then in `map.rs`, whose
+//!    `map/leaf.rs` has the place of each version; a clone goes on with its parent;
+//! 3. `segment/fetch.rs` reads the places through `drive/lanes.rs`, verifies them against the map's checksums, and computes
+//!    from the parities what is wrong or late;
+//! 4. `fragment.rs` unpacks blocks that were compressed, and `queue.rs` completes the command.
+//!
 //! # The protocol
 //!
 //! 1. A write is a record in a frame of the log. It is acknowledged when the frame, and each before it, is durable on all

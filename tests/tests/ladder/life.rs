@@ -1,14 +1,14 @@
-//! The files that a put and a get pass through, as the engine's own documentation names them.
+//! The files that a hot path passes through, as its crate's own documentation names them.
 
 use std::path::Path;
 
 const MOST_FILES: usize = 10;
 const MOST_LINES: usize = 4000;
 
-/// The files that the section `title` of a crate's documentation names, each once, as paths below
-/// the folder of the crates. The engine's own, but for one right after the name of another crate:
+/// The files that the section `title` of the documentation of the crate `own` names, each once, as paths below
+/// the folder of the crates. They are the crate's, but for one right after the name of another crate:
 /// `esker-device`: `blocking.rs`.
-pub(crate) fn files_named(text: &str, title: &str) -> Vec<String> {
+pub(crate) fn files_named(own: &str, text: &str, title: &str) -> Vec<String> {
     let docs = text.lines().map_while(|line| line.strip_prefix("//!"));
     let section = docs
         .map(str::trim)
@@ -17,7 +17,7 @@ pub(crate) fn files_named(text: &str, title: &str) -> Vec<String> {
         .take_while(|line| !line.starts_with("# "));
     let section = section.collect::<Vec<_>>().join("\n");
     let mut files: Vec<String> = Vec::new();
-    let mut owner = "kv";
+    let mut owner = own;
     // Every second piece is between backticks.
     for name in section.split('`').skip(1).step_by(2) {
         if let Some(other) = name.strip_prefix("esker-") {
@@ -27,7 +27,7 @@ pub(crate) fn files_named(text: &str, title: &str) -> Vec<String> {
             if !files.contains(&path) {
                 files.push(path);
             }
-            owner = "kv";
+            owner = own;
         }
     }
     files
