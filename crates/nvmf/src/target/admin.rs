@@ -1,21 +1,26 @@
 //! Admin commands, which are all answered at once, but for Asynchronous Event Requests.
 
+pub(crate) mod abort;
+pub(crate) mod fabrics;
+pub(crate) mod identify;
+pub(crate) mod logs;
+
 use std::sync::Arc;
 
 use super::config::NSID_MAX;
+use super::connection::core::Core;
+use super::connection::reply::{Reply, dwords};
 use super::connection::{Connection, Role};
 use super::controller::{AERL, Controller, LogRead};
-use super::core::Core;
-use super::identify::identify;
-use super::logs::LogPage;
-use super::reply::{Reply, dwords};
+use super::fdp;
 use super::subsystem::Namespace;
-use super::{abort, fdp, logs};
 use crate::conn::Slot;
 use crate::wire::capsule::{NSID_ALL, Sqe};
 use crate::wire::command::admin;
 use crate::wire::status::Status;
 use crate::wire::{feature, identify as wire_identify, log};
+use identify::identify;
+use logs::LogPage;
 
 const INVALID: Status = Status::INVALID_FIELD.final_();
 

@@ -6,24 +6,31 @@
 //!    the connection end knows that nothing it sent through it is still going to happen.
 //! 2. `buffered` is the size of all buffers that hold data of this connection.
 
+pub(crate) mod backend;
+pub(crate) mod commands;
+pub(crate) mod copies;
+pub(crate) mod core;
+pub(crate) mod memory;
+pub(crate) mod reply;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::{AlignedBuf, Nanos};
 
-use super::budget::STRANGERS;
 use super::config::Limits;
 use super::controller::Controller;
-use super::copies::Copies;
 use super::ids::{AbortId, Visitor};
+use super::limits::budget::STRANGERS;
+use super::limits::pace::{Pace, Slow};
 use super::metrics::Flow;
-use super::pace::{Pace, Slow};
 use crate::auth::Verifier;
 use crate::conn::{ControllerConnection, ControllerSettings, Slot};
 use crate::stream::Stream;
 use crate::wire::capsule::Sqe;
 use crate::wire::status::Status;
+use copies::Copies;
 
 /// Data of commands before the admin queue is connected, and on it, in a capsule (TCP 1.1, 3.2).
 pub(super) const ADMIN_CAPSULE_BYTES: u32 = 8192;

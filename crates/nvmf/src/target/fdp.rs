@@ -5,7 +5,7 @@ use esker_device::DataPlacement;
 use esker_device::PlacementId;
 use esker_device::fdp::{EventType, FdpError, Reporter, wire};
 
-use super::reply::Reply;
+use super::connection::reply::Reply;
 use super::subsystem::Namespace;
 use crate::wire::capsule::Sqe;
 use crate::wire::log::lid;

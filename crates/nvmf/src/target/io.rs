@@ -1,17 +1,20 @@
 //! I/O commands: checked here, done by the device of the namespace.
 
+pub(crate) mod copy;
+pub(crate) mod deadline;
+
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::Op;
 
+use super::connection::core::Core;
+use super::connection::reply::Reply;
 use super::connection::{Connection, Role, Use};
 use super::controller::Controller;
-use super::core::Core;
-use super::reply::Reply;
+use super::fdp;
 use super::subsystem::Namespace;
-use super::{copy, fdp};
 use crate::conn::Slot;
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, LbaRange, dsm_ranges, io};

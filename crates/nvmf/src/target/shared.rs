@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use esker_base::Clock;
 use parking_lot::{Mutex, RwLock};
 
-use super::admission::Admission;
 use super::config::{Limits, PortalConfig};
 use super::controller::Controller;
 use super::ids::{AbortId, Address, Visitor};
+use super::limits::admission::Admission;
 use super::metrics::Registry;
 use super::reservation::Store;
 use super::subsystem::Subsystem;

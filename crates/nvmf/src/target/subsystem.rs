@@ -1,5 +1,7 @@
 //! Subsystems and namespaces.
 
+pub(crate) mod late;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +13,10 @@ use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
 
 use super::config::{Access, HostConfig, Limits, NSID_MAX, NamespaceConfig, SubsystemConfig};
-use super::late::Late;
 use super::reservation::{Reservations, Store};
 use crate::error::NvmfError;
 use crate::wire::status::Status;
+use late::Late;
 
 /// A device under a number.
 pub(crate) struct Namespace {

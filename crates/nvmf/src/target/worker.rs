@@ -9,6 +9,9 @@
 //!
 //! [`Limits::spin`]: super::config::Limits::spin
 
+pub(crate) mod listen;
+pub(crate) mod serve;
+
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,14 +21,15 @@ use esker_base::Nanos;
 use esker_base::units::to_usize;
 use esker_device::{Command, Completion};
 
-use super::admission::Verdict;
+use super::admin::{self, abort};
+use super::connection::core::{CONNECTIONS, Core};
 use super::connection::{Connection, Role};
-use super::core::{CONNECTIONS, Core};
 use super::ids::{Address, Place, Visitor};
-use super::listen::Listeners;
+use super::limits::admission::Verdict;
+use super::metrics;
 use super::shared::{Message, Shared};
-use super::{abort, admin, metrics};
 use crate::socket::{self, Poller, Ready};
+use listen::Listeners;
 
 /// How often timeouts and the sizes of devices are looked at.
 const TICK: Duration = Duration::from_millis(250);

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::controller::{Controller, ERROR_ENTRIES};
-use super::fdp;
-use super::shared::{Portal, Shared};
-use super::subsystem::{Namespace, Subsystem};
+use crate::target::controller::{Controller, ERROR_ENTRIES};
+use crate::target::fdp;
+use crate::target::shared::{Portal, Shared};
+use crate::target::subsystem::{Namespace, Subsystem};
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{admin, io};
 use crate::wire::fabrics::{CNTLID_ANY, DISCOVERY_NQN};

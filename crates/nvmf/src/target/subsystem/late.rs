@@ -17,7 +17,7 @@
 //! 2. At most [`MOST`] commands of a namespace are late before it gets no more, so a device that hangs for
 //!    hours does not gather memory.
 //!
-//! [`Limits::command`]: super::config::Limits::command
+//! [`Limits::command`]: crate::target::config::Limits::command
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ struct List {
 }
 
 impl Late {
-    pub(super) fn enter(&self, changes: Option<Range>) -> u64 {
+    pub(crate) fn enter(&self, changes: Option<Range>) -> u64 {
         let mut list = self.list.lock();
         list.next += 1;
         let id = list.next;
@@ -58,7 +58,7 @@ impl Late {
         id
     }
 
-    pub(super) fn leave(&self, id: u64) {
+    pub(crate) fn leave(&self, id: u64) {
         let mut list = self.list.lock();
         list.changes.remove(&id);
         self.count.store(list.changes.len(), Ordering::Release);
@@ -91,7 +91,7 @@ fn range_of(sqe: &Sqe) -> Option<Range> {
 }
 
 /// Returns the LBAs that a command changes.
-pub(super) fn changes_of(sqe: &Sqe) -> Option<Range> {
+pub(crate) fn changes_of(sqe: &Sqe) -> Option<Range> {
     let changes = matches!(sqe.opcode, io::WRITE | io::WRITE_ZEROES | io::DSM | io::COPY);
     range_of(sqe).filter(|_| changes)
 }

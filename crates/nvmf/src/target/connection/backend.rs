@@ -23,7 +23,7 @@ use esker_base::{Clock, Nanos, thread};
 use esker_device::{Command, Completion, Device, DeviceError, QueuePair};
 use parking_lot::{Condvar, Mutex};
 
-use super::shared::Shared;
+use crate::target::shared::Shared;
 
 /// How long the thread waits for a device before it looks for new commands: an eighth of the time since
 /// anything happened, within these.

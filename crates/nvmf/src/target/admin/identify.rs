@@ -1,9 +1,9 @@
 //! Identify data of a controller and its namespaces.
 
-use super::config::NSID_MAX;
-use super::controller::{AERL, Controller, ERROR_ENTRIES};
-use super::shared::Shared;
-use super::subsystem::{Namespace, Subsystem};
+use crate::target::config::NSID_MAX;
+use crate::target::controller::{AERL, Controller, ERROR_ENTRIES};
+use crate::target::shared::Shared;
+use crate::target::subsystem::{Namespace, Subsystem};
 use crate::wire::capsule::NSID_ALL;
 use crate::wire::capsule::Sqe;
 use crate::wire::fabrics::{DISCOVERY_NQN, VERSION};
@@ -109,11 +109,11 @@ fn common(controller: &Controller) -> IdentifyController {
         cntlid: controller.id,
         ver: VERSION,
         ctratt: CTRATT_HOSTID_128 | CTRATT_TBKAS,
-        acl: super::controller::ABORTS - 1,
+        acl: crate::target::controller::ABORTS - 1,
         aerl: AERL,
         lpa: 0x07,
         elpe: u8::try_from(ERROR_ENTRIES - 1).expect("at most 256 entries"),
-        kas: super::controller::KAS,
+        kas: crate::target::controller::KAS,
         sqes: 0x66,
         cqes: 0x44,
         // SGLs without alignment, and with offsets into the capsule.
@@ -203,9 +203,9 @@ fn of_namespace(namespace: &Namespace) -> IdentifyNamespace {
         npdg: discard,
         npda: discard,
         nows: write,
-        mssrl: super::copies::range_lbas(geometry.lba_size),
-        mcl: super::copies::copy_lbas(geometry.lba_size),
-        msrc: super::copies::MOST_RANGES - 1,
+        mssrl: crate::target::connection::copies::range_lbas(geometry.lba_size),
+        mcl: crate::target::connection::copies::copy_lbas(geometry.lba_size),
+        msrc: crate::target::connection::copies::MOST_RANGES - 1,
         anagrpid: ANA_GROUP,
         endgid: namespace.endurance_group,
         nguid: namespace.uuid,

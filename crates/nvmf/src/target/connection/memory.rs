@@ -2,10 +2,10 @@
 
 use esker_base::AlignedBuf;
 
-use super::budget::{Ask, STRANGERS};
-use super::connection::Connection;
-use super::core::Core;
 use crate::conn::Slot;
+use crate::target::connection::Connection;
+use crate::target::connection::core::Core;
+use crate::target::limits::budget::{Ask, STRANGERS};
 
 impl Connection {
     /// The host is known: memory that the connection holds counts as the host's.

@@ -6,27 +6,27 @@ use std::sync::Arc;
 use esker_base::{BufPool, Nanos};
 use esker_device::{Command, Op};
 
-use super::backend::Backend;
-use super::budget::Budget;
-use super::connection::Connection;
-use super::ids::Place;
-use super::shared::Shared;
-use super::subsystem::Namespace;
 use crate::error::NvmfError;
 use crate::socket::Poller;
+use crate::target::connection::Connection;
+use crate::target::connection::backend::Backend;
+use crate::target::ids::Place;
+use crate::target::limits::budget::Budget;
+use crate::target::shared::Shared;
+use crate::target::subsystem::Namespace;
 
 /// Free buffers that are kept.
 const POOL_BYTES: usize = 32 << 20;
 /// The first of the poller's tokens for connections; those below are the worker's.
-pub(super) const CONNECTIONS: u64 = 1 << 32;
+pub(crate) const CONNECTIONS: u64 = 1 << 32;
 
 /// A queue pair on the device of a namespace.
-pub(super) struct DeviceQueue {
-    pub(super) namespace: Arc<Namespace>,
-    pub(super) queue: Backend,
-    pub(super) batch: VecDeque<Command>,
+pub(crate) struct DeviceQueue {
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) queue: Backend,
+    pub(crate) batch: VecDeque<Command>,
     /// Bytes of the commands that it has or will get.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 /// The part of a worker that its connections use.
@@ -41,13 +41,13 @@ pub(crate) struct Core {
     pub(crate) batch_bytes: usize,
     /// Commands wait for memory.
     pub(crate) is_starved: bool,
-    pub(super) poller: Poller,
-    pub(super) devices: Vec<Option<DeviceQueue>>,
-    pub(super) dirty: Vec<usize>,
+    pub(crate) poller: Poller,
+    pub(crate) devices: Vec<Option<DeviceQueue>>,
+    pub(crate) dirty: Vec<usize>,
 }
 
 impl Core {
-    pub(super) fn new(shared: Arc<Shared>, index: usize, poller: Poller) -> Core {
+    pub(crate) fn new(shared: Arc<Shared>, index: usize, poller: Poller) -> Core {
         let (now, budget) = (shared.clock.now(), Budget::new(&shared.limits));
         Core {
             shared,
@@ -152,14 +152,14 @@ impl Core {
     }
 
     /// Whether devices have to be polled: nobody announces their completions, or they take no more.
-    pub(super) fn has_devices_to_poll(&self) -> bool {
+    pub(crate) fn has_devices_to_poll(&self) -> bool {
         let is_polled = |one: &DeviceQueue| {
             !one.batch.is_empty() && one.queue.may_have_room() || one.queue.is_polled()
         };
         self.devices.iter().flatten().any(is_polled)
     }
 
-    pub(super) fn has_work_in_devices(&self) -> bool {
+    pub(crate) fn has_work_in_devices(&self) -> bool {
         self.devices.iter().flatten().any(|one| !one.batch.is_empty() || one.queue.in_flight() > 0)
     }
 }

@@ -6,15 +6,15 @@ use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, ErrorKind, LbaCount};
 use esker_device::{Command, DeviceError, Op, OpKind};
 
-use super::connection::{Connection, Role};
-use super::controller::ERROR_ENTRIES;
-use super::core::Core;
-use super::ids::Place;
-use super::late::changes_of;
-use super::metrics::Work;
-use super::reply::Reply;
-use super::subsystem::Namespace;
 use crate::conn::Slot;
+use crate::target::connection::core::Core;
+use crate::target::connection::reply::Reply;
+use crate::target::connection::{Connection, Role};
+use crate::target::controller::ERROR_ENTRIES;
+use crate::target::ids::Place;
+use crate::target::metrics::Work;
+use crate::target::subsystem::Namespace;
+use crate::target::subsystem::late::changes_of;
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{LbaRange, io};
 use crate::wire::status::Status;
@@ -146,7 +146,7 @@ impl Connection {
         state.error_log.truncate(ERROR_ENTRIES);
     }
 
-    pub(super) fn count(&mut self, core: &Core, slot: Slot, is_good: bool) {
+    pub(crate) fn count(&mut self, core: &Core, slot: Slot, is_good: bool) {
         let job = &self.jobs[usize::from(slot.0)];
         let Some(flow) = job.flow.and_then(|index| self.uses.get(index)) else { return };
         let (work, bytes) = work_of(&job.sqe, flow.lba_size);
@@ -168,7 +168,7 @@ impl Connection {
     }
 
     /// The namespace of a command that was looked up.
-    pub(super) fn namespace_of(&self, core: &Core, slot: Slot) -> Option<Arc<Namespace>> {
+    pub(crate) fn namespace_of(&self, core: &Core, slot: Slot) -> Option<Arc<Namespace>> {
         let flow = self.jobs[usize::from(slot.0)].flow?;
         Some(core.namespace(self.uses[flow].device).clone())
     }

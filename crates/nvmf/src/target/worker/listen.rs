@@ -10,8 +10,8 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 
 use rustix::io::Errno;
 
-use super::metrics::{self, Registry};
 use crate::socket::{Poller, Waker};
+use crate::target::metrics::{self, Registry};
 
 /// The listeners of all portals that are open.
 pub(crate) struct Listeners {

@@ -2,8 +2,8 @@
 
 use esker_base::units::to_usize;
 
-use super::controller::LogRead;
 use crate::conn::Slot;
+use crate::target::controller::LogRead;
 use crate::wire::status::Status;
 
 /// The most data that an admin command returns.

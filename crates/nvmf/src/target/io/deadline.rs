@@ -1,17 +1,17 @@
-//! Commands that a device does not end in time: they are answered, and go on as late ones ([`super::late`]).
+//! Commands that a device does not end in time: they are answered, and go on as late ones ([`crate::target::subsystem::late`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use esker_base::Nanos;
 
-use super::connection::{Connection, Job};
-use super::copy;
-use super::core::Core;
-use super::ids::Place;
-use super::late::changes_of;
-use super::metrics;
 use crate::conn::Slot;
+use crate::target::connection::core::Core;
+use crate::target::connection::{Connection, Job};
+use crate::target::ids::Place;
+use crate::target::io::copy;
+use crate::target::metrics;
+use crate::target::subsystem::late::changes_of;
 use crate::wire::status::Status;
 
 impl Connection {

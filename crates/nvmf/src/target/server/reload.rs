@@ -10,19 +10,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Target;
-use super::config::{Limits, PortalConfig, TargetConfig};
-use super::subsystem::Subsystem;
 use crate::error::NvmfError;
+use crate::target::config::{Limits, PortalConfig, TargetConfig};
+use crate::target::subsystem::Subsystem;
 
 /// Settings that a target was started with and keeps.
-pub(super) struct Started {
+pub(crate) struct Started {
     portals: Vec<PortalConfig>,
     limits: Limits,
     reservations: Option<PathBuf>,
 }
 
 impl Started {
-    pub(super) fn new(config: &TargetConfig) -> Started {
+    pub(crate) fn new(config: &TargetConfig) -> Started {
         let TargetConfig { portals, limits, reservations, .. } = config.clone();
         Started { portals, limits, reservations }
     }

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-use super::ids::{Address, Visitor};
+use crate::target::ids::{Address, Visitor};
 
 /// Standing of a connection's host, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

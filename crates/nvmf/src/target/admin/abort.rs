@@ -13,14 +13,14 @@
 
 use std::sync::Arc;
 
-use super::connection::Connection;
-use super::controller::{ABORTS, Controller};
-use super::copy;
-use super::core::Core;
-use super::ids::{AbortId, Place};
-use super::reply::Reply;
-use super::shared::Message;
 use crate::conn::Slot;
+use crate::target::connection::Connection;
+use crate::target::connection::core::Core;
+use crate::target::connection::reply::Reply;
+use crate::target::controller::{ABORTS, Controller};
+use crate::target::ids::{AbortId, Place};
+use crate::target::io::copy;
+use crate::target::shared::Message;
 use crate::wire::capsule::Sqe;
 use crate::wire::status::Status;
 

@@ -16,13 +16,15 @@ use std::sync::atomic::Ordering;
 use esker_base::AlignedBuf;
 use esker_device::{Completion, Op};
 
-use super::commands::status_of;
-use super::connection::Connection;
-use super::copies::{Copy, MOST_RANGES, PIECE_BYTES, PIECES, Piece, copy_lbas, range_lbas};
-use super::core::Core;
-use super::ids::Place;
-use super::subsystem::Namespace;
 use crate::conn::Slot;
+use crate::target::connection::Connection;
+use crate::target::connection::commands::status_of;
+use crate::target::connection::copies::{
+    Copy, MOST_RANGES, PIECE_BYTES, PIECES, Piece, copy_lbas, range_lbas,
+};
+use crate::target::connection::core::Core;
+use crate::target::ids::Place;
+use crate::target::subsystem::Namespace;
 use crate::wire::command::{CopyArguments, SourceRange, source_ranges};
 use crate::wire::status::Status;
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 
-use super::connection::{Connection, Role};
-use super::controller::{Controller, Host, NotEntered};
-use super::core::Core;
-use super::ids::Address;
-use super::metrics;
-use super::reply::Reply;
 use crate::auth::{Names, Verifier};
 use crate::conn::Slot;
+use crate::target::connection::core::Core;
+use crate::target::connection::reply::Reply;
+use crate::target::connection::{Connection, Role};
+use crate::target::controller::{Controller, Host, NotEntered};
+use crate::target::ids::Address;
+use crate::target::metrics;
 use crate::wire::auth::SECURITY_PROTOCOL;
 use crate::wire::capsule::Sqe;
 use crate::wire::fabrics::{
@@ -219,7 +219,11 @@ fn admin_queue(
     Ok(controller)
 }
 
-fn verifier(credentials: &super::config::HostConfig, host: &str, nqn: &str) -> Option<Verifier> {
+fn verifier(
+    credentials: &crate::target::config::HostConfig,
+    host: &str,
+    nqn: &str,
+) -> Option<Verifier> {
     let secret = credentials.secret.clone()?;
     let names = Names { host: host.to_owned(), subsystem: nqn.to_owned() };
     Some(Verifier::new(names, secret, credentials.controller_secret.clone()))

@@ -7,9 +7,9 @@ use esker_base::units::to_usize;
 use esker_base::{Lba, LbaCount};
 use esker_device::PlacementId;
 
-use super::ids::Place;
-use super::subsystem::Namespace;
 use crate::conn::Slot;
+use crate::target::ids::Place;
+use crate::target::subsystem::Namespace;
 use crate::wire::command::SourceRange;
 use crate::wire::status::Status;
 
@@ -18,9 +18,9 @@ pub(crate) const MOST_RANGES: u8 = 128;
 /// Bytes of one Copy at most.
 const MOST_BYTES: u32 = 16 << 20;
 /// Bytes of a piece.
-pub(super) const PIECE_BYTES: u32 = 128 << 10;
+pub(crate) const PIECE_BYTES: u32 = 128 << 10;
 /// Pieces in progress at most.
-pub(super) const PIECES: usize = 8;
+pub(crate) const PIECES: usize = 8;
 
 /// LBAs of one source range at most (MSSRL).
 pub(crate) fn range_lbas(lba_size: u32) -> u16 {
@@ -35,8 +35,8 @@ pub(crate) fn copy_lbas(lba_size: u32) -> u32 {
 /// The copies of a connection.
 #[derive(Default)]
 pub(crate) struct Copies {
-    pub(super) running: Option<Copy>,
-    pub(super) waiting: VecDeque<Copy>,
+    pub(crate) running: Option<Copy>,
+    pub(crate) waiting: VecDeque<Copy>,
 }
 
 impl Copies {
@@ -80,35 +80,35 @@ impl Copies {
 }
 
 /// A Copy, at work or in line.
-pub(super) struct Copy {
-    pub(super) slot: Slot,
-    pub(super) namespace: Arc<Namespace>,
-    pub(super) lba_size: u32,
+pub(crate) struct Copy {
+    pub(crate) slot: Slot,
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) lba_size: u32,
     /// LBAs of a piece.
-    pub(super) piece_lbas: u64,
-    pub(super) sources: Vec<SourceRange>,
+    pub(crate) piece_lbas: u64,
+    pub(crate) sources: Vec<SourceRange>,
     /// The source range that the next piece is of, and how much of it is given out.
-    pub(super) source: usize,
-    pub(super) given: u64,
+    pub(crate) source: usize,
+    pub(crate) given: u64,
     /// Where the next piece goes.
-    pub(super) to: u64,
-    pub(super) fua: bool,
-    pub(super) placement: Option<PlacementId>,
-    pub(super) pieces: [Piece; PIECES],
+    pub(crate) to: u64,
+    pub(crate) fua: bool,
+    pub(crate) placement: Option<PlacementId>,
+    pub(crate) pieces: [Piece; PIECES],
     /// The first source range that was not copied, and why.
-    pub(super) failed: Option<(usize, Status)>,
+    pub(crate) failed: Option<(usize, Status)>,
 }
 
 /// Progress of a piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     Free,
     Reading { source: usize, to: Lba },
     Writing { source: usize },
 }
 
 impl Copy {
-    pub(super) fn fail(&mut self, source: usize, status: Status) {
+    pub(crate) fn fail(&mut self, source: usize, status: Status) {
         if self.failed.is_none_or(|(first, _)| source < first) {
             self.failed = Some((source, status));
         }
@@ -116,20 +116,20 @@ impl Copy {
 
     /// Whether pieces of a source range are still to be written: those of ranges before the one
     /// that failed are.
-    pub(super) fn wants(&self, source: usize) -> bool {
+    pub(crate) fn wants(&self, source: usize) -> bool {
         self.failed.is_none_or(|(first, _)| source < first)
     }
 
-    pub(super) fn is_given_out(&self) -> bool {
+    pub(crate) fn is_given_out(&self) -> bool {
         self.failed.is_some() || self.source == self.sources.len()
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.pieces.iter().all(|&piece| piece == Piece::Free)
     }
 
     /// Bytes of the next piece.
-    pub(super) fn next_bytes(&self) -> usize {
+    pub(crate) fn next_bytes(&self) -> usize {
         to_usize(LbaCount(self.next_lbas()).bytes(self.lba_size))
     }
 
@@ -138,7 +138,7 @@ impl Copy {
     }
 
     /// Returns the next piece: the LBA it is read from, and its state.
-    pub(super) fn next(&mut self) -> (Lba, Piece) {
+    pub(crate) fn next(&mut self) -> (Lba, Piece) {
         let (source, lbas) = (self.source, self.next_lbas());
         let range = &self.sources[source];
         let from = Lba(range.slba + self.given);

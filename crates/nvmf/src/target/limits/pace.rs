@@ -11,7 +11,7 @@
 //! A time runs for each command, each PDU and each backlog, not from the last byte. All of it is looked at
 //! with every tick of the worker and costs nothing between them.
 //!
-//! [`Limits::transfer`]: super::config::Limits::transfer
+//! [`Limits::transfer`]: crate::target::config::Limits::transfer
 
 use std::fmt;
 use std::time::Duration;

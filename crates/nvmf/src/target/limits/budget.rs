@@ -2,7 +2,7 @@
 //! that the others go on.
 //!
 //! A host whose data never comes, or that takes nothing, holds its buffers until it is shed
-//! ([`super::pace`]); a device that hangs holds those of its commands. So nobody gets all there is: a host
+//! ([`crate::target::limits::pace`]); a device that hangs holds those of its commands. So nobody gets all there is: a host
 //! may hold as much as is free, which leaves it half when it is alone, a third when there are two, and
 //! always something for the next. A device may hold half of the free memory, so that its host has something
 //! left for other devices. A reserve is for commands of hosts that hold little.
@@ -12,7 +12,7 @@
 //! 2. Share 0 is that of connections whose host is not known yet. Another share lives while connections
 //!    have it.
 
-use super::config::Limits;
+use crate::target::config::Limits;
 
 /// The part of a worker's memory that is in reserve.
 const RESERVE: usize = 8;
@@ -40,12 +40,12 @@ pub(crate) struct Budget {
 }
 
 /// A request for memory, and the memory already held on that account.
-pub(super) struct Ask {
-    pub(super) len: usize,
-    pub(super) share: usize,
-    pub(super) connection: usize,
+pub(crate) struct Ask {
+    pub(crate) len: usize,
+    pub(crate) share: usize,
+    pub(crate) connection: usize,
     /// The connection's commands that the device has, and everybody's.
-    pub(super) of_device: (usize, usize),
+    pub(crate) of_device: (usize, usize),
 }
 
 impl Budget {
@@ -54,7 +54,7 @@ impl Budget {
         Budget { held: 0, shares: vec![Share::default()], data_bytes, per_connection }
     }
 
-    pub(super) fn allows(&self, ask: &Ask) -> bool {
+    pub(crate) fn allows(&self, ask: &Ask) -> bool {
         let (len, host) = (ask.len, self.shares[ask.share].held);
         let (of_connection, of_all) = ask.of_device;
         let left = self.per_connection.saturating_sub(ask.connection);
@@ -71,18 +71,18 @@ impl Budget {
         host + len <= free && 2 * of_all + len <= free
     }
 
-    pub(super) fn hold(&mut self, share: usize, len: usize) {
+    pub(crate) fn hold(&mut self, share: usize, len: usize) {
         self.held += len;
         self.shares[share].held += len;
     }
 
-    pub(super) fn let_go(&mut self, share: usize, len: usize) {
+    pub(crate) fn let_go(&mut self, share: usize, len: usize) {
         self.held -= len;
         self.shares[share].held -= len;
     }
 
     /// The share of a host, for one connection more.
-    pub(super) fn enter(&mut self, host: &str) -> usize {
+    pub(crate) fn enter(&mut self, host: &str) -> usize {
         let known = self.shares[1..].iter().position(|one| one.connections > 0 && one.host == host);
         let index = known.map(|at| at + 1).unwrap_or_else(|| {
             let share = Share { host: host.to_owned(), ..Share::default() };
@@ -102,7 +102,7 @@ impl Budget {
     }
 
     /// A connection leaves the share of its host.
-    pub(super) fn leave(&mut self, share: usize) {
+    pub(crate) fn leave(&mut self, share: usize) {
         if share != STRANGERS {
             self.shares[share].connections -= 1;
         }

@@ -1,6 +1,6 @@
 //! A connection at work: from the events of the protocol to commands, and from finished commands to responses.
 //!
-//! Life of a read: [`Connection::receive`] takes the capsule, `io.rs` puts a read with a buffer of
+//! Life of a read: [`Connection::receive`] takes the capsule, `io` puts a read with a buffer of
 //! the pool into the batch of the namespace's device, the worker submits the batch and hands the
 //! completion to [`Connection::completed`], which queues data and response; [`Connection::flush`]
 //! sends them, with those of other commands, in one call.
@@ -13,13 +13,15 @@ use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 use esker_device::{Completion, Op};
 
-use super::commands::status_of;
-use super::connection::{ADMIN_CAPSULE_BYTES, Connection, Job, Role};
-use super::core::Core;
-use super::ids::{Address, Place};
-use super::{admin, copy, fabrics, io, metrics};
 use crate::conn::{ControllerConnection, ControllerEvent, Slot};
 use crate::socket::{self, SLICES};
+use crate::target::admin::{self, fabrics};
+use crate::target::connection::commands::status_of;
+use crate::target::connection::core::Core;
+use crate::target::connection::{ADMIN_CAPSULE_BYTES, Connection, Job, Role};
+use crate::target::ids::{Address, Place};
+use crate::target::io::{self, copy};
+use crate::target::metrics;
 use crate::tls::Progress;
 use crate::wire::command::io::READ;
 use crate::wire::fabrics::OPCODE;

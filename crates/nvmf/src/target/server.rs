@@ -1,0 +1,299 @@
+//! A target that runs: started from a configuration, asked, changed and closed.
+
+mod reload;
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use esker_base::thread;
+use esker_device::Port;
+use parking_lot::Mutex;
+
+use super::config::{NamespaceConfig, SubsystemConfig, TargetConfig};
+use super::controller::Controller;
+use super::metrics::TargetMetrics;
+use super::reservation::Store;
+use super::shared::{Mailbox, Message, Portal, Shared};
+use super::subsystem::Subsystem;
+use super::worker::Worker;
+use crate::error::NvmfError;
+use crate::socket::Waker;
+use crate::wire::log::AnaState;
+use reload::Started;
+
+/// A target that is running. Dropping it stops it.
+pub struct Target {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    started: Started,
+}
+
+impl Target {
+    /// Starts a target.
+    ///
+    /// # Errors
+    /// When the configuration is wrong, or the operating system refuses an address or a thread.
+    pub fn start(config: &TargetConfig) -> Result<Target, NvmfError> {
+        config.check()?;
+        let (mut portals, mut listeners) = (Vec::new(), Vec::new());
+        for portal in &config.portals {
+            let refused = |error| NvmfError::os(format!("listening on {}", portal.listen), &error);
+            let listener = TcpListener::bind(portal.listen).map_err(refused)?;
+            let listen = listener.local_addr().map_err(refused)?;
+            let announce = portal.announce.unwrap_or(listen);
+            portals.push(Portal::new(listen, announce, portal));
+            listeners.push(listener);
+        }
+        let store = config.reservations.as_deref().map(Store::open).transpose()?.map(Arc::new);
+        let mut subsystems = Vec::new();
+        for subsystem in &config.subsystems {
+            subsystems.push(Arc::new(Subsystem::new(subsystem, &config.limits, store.clone())?));
+        }
+        let starting = |error| NvmfError::os("starting a worker", &error);
+        let mut mailboxes = Vec::new();
+        for _ in 0..config.limits.workers {
+            let waker = Waker::new().map_err(starting)?;
+            mailboxes.push(Mailbox { messages: Mutex::default(), waker, load: 0.into() });
+        }
+        let (limits, referrals) = (config.limits.clone(), config.referrals.clone());
+        let shared =
+            Arc::new(Shared::new(limits, portals, referrals, store, subsystems, mailboxes));
+        let started = Started::new(config);
+        let mut target = Target { shared, threads: Vec::new(), started };
+        for index in 0..config.limits.workers {
+            let listeners = std::mem::take(&mut listeners); // worker 0 has them
+            let worker = Worker::new(target.shared.clone(), index, listeners).map_err(starting)?;
+            let name = format!("nvmf-{index}");
+            let sentinel = Sentinel(target.shared.clone());
+            let run = move || {
+                let _sentinel = sentinel;
+                worker.run();
+            };
+            let thread = thread::spawn(&name, run).map_err(starting)?;
+            target.threads.push(thread);
+        }
+        Ok(target)
+    }
+
+    /// Whether it serves. One in which a worker has panicked does not: it has closed all connections, so
+    /// that hosts go on elsewhere, and [`Target::close`] says so.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.shared.is_stopped.load(Ordering::Acquire)
+    }
+
+    /// The addresses it listens on, in the order of the configuration.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.shared.portals.iter().map(|portal| portal.listen).collect()
+    }
+
+    /// The hosts that are connected now, by NQN.
+    #[must_use]
+    pub fn hosts(&self) -> BTreeSet<String> {
+        self.shared.admission.hosts()
+    }
+
+    /// The hosts that are connected now to this subsystem, by NQN.
+    #[must_use]
+    pub fn hosts_of(&self, nqn: &str) -> BTreeSet<String> {
+        let controllers = self.shared.controllers.lock();
+        let is_its = |one: &&Arc<Controller>| {
+            one.subsystem.as_ref().is_some_and(|its| its.nqn == nqn) && !one.is_gone()
+        };
+        controllers.values().filter(is_its).map(|one| one.host.nqn.clone()).collect()
+    }
+
+    /// Returns its counters.
+    #[must_use]
+    pub fn metrics(&self) -> TargetMetrics {
+        let shared = &self.shared;
+        let registry = &shared.metrics;
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let controllers = shared.controllers.lock();
+        TargetMetrics {
+            connections: shared.connections(),
+            controllers: controllers.values().filter(|one| !one.is_discovery()).count(),
+            accepted: get(&registry.accepted),
+            refused: get(&registry.refused),
+            displaced: get(&registry.displaced),
+            violations: get(&registry.violations),
+            timeouts: get(&registry.timeouts),
+            slow: get(&registry.slow),
+            late: get(&registry.late),
+            closed: registry.last_closed(),
+            unauthenticated: get(&registry.unauthenticated),
+            flows: registry.sums(),
+        }
+    }
+
+    /// Adds a namespace to a subsystem; connected hosts are told.
+    ///
+    /// # Errors
+    /// When there is no such subsystem, or the namespace's number or device is not possible.
+    pub fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), NvmfError> {
+        let subsystem = self.subsystem(nqn)?;
+        subsystem.add(namespace)?;
+        self.shared.namespace_changed(&subsystem, namespace.nsid);
+        Ok(())
+    }
+
+    /// Removes a namespace from a subsystem; connected hosts are told. Commands that its device has
+    /// are finished.
+    ///
+    /// # Errors
+    /// When there is no such subsystem or namespace.
+    pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), NvmfError> {
+        let subsystem = self.subsystem(nqn)?;
+        if !subsystem.remove(nsid) {
+            return Err(NvmfError::Config(format!("{nqn} has no namespace {nsid}")));
+        }
+        self.shared.namespace_changed(&subsystem, nsid);
+        Ok(())
+    }
+
+    /// Adds a subsystem; hosts that watch the discovery service are told.
+    ///
+    /// # Errors
+    /// When its NQN is wrong or taken, or a namespace is not possible.
+    pub fn add_subsystem(&self, config: &SubsystemConfig) -> Result<(), NvmfError> {
+        config.check()?;
+        let subsystem =
+            Arc::new(Subsystem::new(config, &self.shared.limits, self.shared.store.clone())?);
+        {
+            let mut subsystems = self.shared.subsystems.write();
+            if subsystems.iter().any(|one| one.nqn == config.nqn) {
+                return Err(NvmfError::Config(format!("the NQN {} is taken", config.nqn)));
+            }
+            subsystems.push(subsystem);
+        }
+        self.shared.discovery_changed();
+        Ok(())
+    }
+
+    /// Looks at the sizes of all devices now; hosts are told of those that changed. It is done
+    /// four times a second anyway.
+    pub fn refresh(&self) {
+        self.shared.refresh();
+    }
+
+    /// Sets how well the namespaces are reached through a portal; hosts are told.
+    ///
+    /// # Errors
+    /// When there is no such portal.
+    pub fn set_ana(&self, portal: usize, state: AnaState) -> Result<(), NvmfError> {
+        self.check_portal(portal)?;
+        self.shared.set_ana(portal, state);
+        Ok(())
+    }
+
+    /// Closes a portal for good, with its connections: hosts go on through another.
+    ///
+    /// # Errors
+    /// When there is no such portal.
+    pub fn close_portal(&self, portal: usize) -> Result<(), NvmfError> {
+        self.check_portal(portal)?;
+        for worker in 0..self.shared.mailboxes.len() {
+            self.shared.tell(worker, Message::ClosePortal(portal));
+        }
+        Ok(())
+    }
+
+    fn check_portal(&self, portal: usize) -> Result<(), NvmfError> {
+        let count = self.shared.portals.len();
+        if portal < count {
+            return Ok(());
+        }
+        Err(NvmfError::Config(format!("there is no portal {portal}, only {count}")))
+    }
+
+    fn subsystem(&self, nqn: &str) -> Result<Arc<Subsystem>, NvmfError> {
+        let missing = || NvmfError::Config(format!("there is no subsystem {nqn}"));
+        self.shared.subsystem(nqn).ok_or_else(missing)
+    }
+}
+
+impl Target {
+    /// Ends it in order: the connections are closed, the commands in the devices are waited for, and then
+    /// every device is flushed. Each of the two takes [`Limits::closing`](super::Limits::closing) at most.
+    ///
+    /// # Errors
+    /// That a worker has panicked; else that a device has not ended its commands in time, or the first of
+    /// one that cannot be flushed. The others are all the same. After [`NvmfError::Hung`] the devices cannot
+    /// be dropped without waiting for them.
+    pub fn close(mut self) -> Result<(), NvmfError> {
+        let mut outcome = self.stop();
+        let within = self.shared.limits.closing;
+        let hung = std::mem::take(&mut *self.shared.hung.lock());
+        let hang = |device: &str| NvmfError::Hung { device: device.to_owned(), within };
+        if let Some(device) = hung.first() {
+            outcome = outcome.and(Err(hang(device)));
+        }
+        // All at once: a device that hangs takes no time of the others.
+        let end = self.shared.clock.now() + within;
+        let (flushed, outcomes) = mpsc::channel();
+        let mut devices = Vec::new();
+        for subsystem in &*self.shared.subsystems.read() {
+            for namespace in subsystem.namespaces() {
+                if hung.iter().any(|name| name == namespace.device.name()) {
+                    continue;
+                }
+                let (index, flushed) = (devices.len(), flushed.clone());
+                let device = namespace.device.clone();
+                devices.push(device.clone());
+                let flush = move || {
+                    let done = Port::open(&*device, 1).and_then(|mut port| port.flush());
+                    // Before it is told: the caller may be the last one then, and close the devices below.
+                    drop(device);
+                    let _ = flushed.send((index, done)); // nobody waits any more
+                };
+                let starting = |error| NvmfError::os("starting a flush", &error);
+                outcome =
+                    outcome.and(thread::spawn("nvmf-flush", flush).map(drop).map_err(starting));
+            }
+        }
+        drop(flushed);
+        let mut unflushed: Vec<_> = devices.iter().map(|one| Some(one.name())).collect();
+        let left = || end.since(self.shared.clock.now());
+        while let Ok((index, done)) = outcomes.recv_timeout(left()) {
+            unflushed[index] = None;
+            outcome = outcome.and(done.map_err(NvmfError::from));
+        }
+        match unflushed.into_iter().flatten().next() {
+            Some(device) => outcome.and(Err(hang(device))),
+            None => outcome,
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), NvmfError> {
+        self.shared.stop();
+        let mut outcome = Ok(());
+        for worker in self.threads.drain(..) {
+            let said = |panic: Box<_>| NvmfError::Panicked { message: thread::said(&*panic) };
+            outcome = outcome.and(worker.join().map_err(said));
+        }
+        let of_device = self.shared.take_panic().map(|message| NvmfError::Panicked { message });
+        outcome.and(of_device.map_or(Ok(()), Err))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.stop(); // a worker that panicked has said so
+    }
+}
+
+/// Stops the target when the worker that has it panics: its hosts would wait for it, and new ones be given
+/// to it.
+struct Sentinel(Arc<Shared>);
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop();
+        }
+    }
+}
