@@ -7,6 +7,8 @@
 //! | `health` | whether a path is worth a try |
 //! | `path` | the controller behind one address: admin queue, events, ANA |
 //! | `shared` | the paths and the threads that keep them, the choice among them |
+//! | `failover` | the way of a queue to the best path that works |
+//! | `pending` | a command between its submission and its completion |
 //! | `queue` | the queue pair: commands, and their way to another connection |
 //! | `commands` | the NVMe commands for a command of the seam |
 //! | `unflushed` | writes that completed and are not flushed |
@@ -18,10 +20,12 @@
 
 mod commands;
 pub mod config;
+mod failover;
 mod health;
 mod link;
 mod path;
 mod payload;
+mod pending;
 mod placement;
 mod queue;
 mod restore;

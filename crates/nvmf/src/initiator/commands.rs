@@ -4,7 +4,7 @@ use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 use esker_device::OpKind;
 
-use super::queue::Pending;
+use super::pending::Pending;
 use super::shared::Shared;
 use crate::conn::Payload;
 use crate::wire::capsule::Sqe;

@@ -7,9 +7,10 @@ use esker_base::AlignedBuf;
 use esker_device::fdp::controller::{ControllerPlacement, Passthrough, PassthroughError, Transfer};
 use esker_device::fdp::wire::command::{NvmeCommand, Queue};
 
+use super::failover::Start;
 use super::path::Admin;
 use super::payload::{payload, received};
-use super::shared::{Shared, Start};
+use super::shared::Shared;
 use crate::error::NvmfError;
 use crate::wire::capsule::Sqe;
 use crate::wire::identify::CTRATT_FDPS;

@@ -10,7 +10,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `gate` | when a command may be sent, and which part of it is kept until it is flushed |
+//! | `gate` | when a command may be sent, which part of it is kept until it is flushed, and how it ends |
 //! | `reconnect` | one connection is lost, the next one found |
 //!
 //! Invariants
@@ -29,14 +29,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use esker_base::{AlignedBuf, Lba, LbaCount, Nanos};
-use esker_device::{
-    Cause, Command, Completion, DeviceError, Op, OpKind, PlacementId, QueuePair, Tag,
-};
+use esker_base::Nanos;
+use esker_device::{Cause, Command, Completion, DeviceError, Op, OpKind, QueuePair};
 
+use super::failover::Start;
 use super::link::{RECEIVES, left};
-use super::shared::{Active, Keeper, Shared, Start};
-use super::unflushed::Ticket;
+use super::pending::Pending;
+use super::shared::{Active, Keeper, Shared};
 use crate::conn::{HostEvent, Payload};
 use crate::error::NvmfError;
 use crate::wire::capsule::Cqe;
@@ -46,29 +45,6 @@ use gate::Gate;
 
 /// How often a command is tried again that the target asks to be.
 const ATTEMPTS: u32 = 5;
-/// A command that was taken.
-pub(crate) struct Pending {
-    tag: Tag,
-    pub(crate) kind: OpKind,
-    pub(crate) lba: Lba,
-    pub(crate) count: u64,
-    /// LBAs that are done with, of a command that takes several.
-    pub(crate) at: u64,
-    /// LBAs of the command that is outstanding.
-    pub(crate) piece: u64,
-    pub(crate) placement: Option<PlacementId>,
-    fua: bool,
-    pub(crate) buf: Option<AlignedBuf>,
-    attempts: u32,
-    /// When it lost its connection, if nothing of it has succeeded since.
-    stuck: Option<Nanos>,
-    /// Its number among the commands that were sent.
-    serial: u64,
-    /// The write that it is, while that is in flight.
-    ticket: Option<Ticket>,
-    /// Of a flush: the last write that it has to cover; once sent, the last that it covers.
-    number: u64,
-}
 
 enum State {
     Connected(Box<Active>),
@@ -143,34 +119,6 @@ impl Queue {
 
     fn shared(&self) -> &Shared {
         &self.keeper.shared
-    }
-
-    /// Completes a command.
-    fn finish(&mut self, index: usize, result: Result<(), DeviceError>) {
-        let one = self.pending[index].take().expect("a command that was taken");
-        self.end_write(one.ticket.as_ref());
-        if index == self.depth {
-            return self.own_flush_ended(result, one.number);
-        }
-        let Pending { tag, kind, lba, placement, fua, buf, .. } = one;
-        let count = LbaCount(one.count);
-        let op = match (kind, buf) {
-            (OpKind::Read, Some(buf)) => Op::Read { lba, buf },
-            (OpKind::Write, Some(buf)) => Op::Write { lba, buf, placement, fua },
-            (OpKind::Discard, _) => Op::Discard { lba, count },
-            (OpKind::WriteZeroes, _) => Op::WriteZeroes { lba, count },
-            _ => Op::Flush,
-        };
-        let shared = &self.keeper.shared;
-        shared.counters.count(&op, &shared.geometry(), &result);
-        self.done.push(Completion { tag, result, buf: op.into_buf() });
-        self.free.push(index);
-    }
-
-    fn error(&self, index: usize, cause: Cause) -> DeviceError {
-        let one = self.pending[index].as_ref().expect("a command that was taken");
-        let bytes = LbaCount(one.count).bytes(self.shared().geometry().lba_size);
-        DeviceError::new(&self.shared().name, one.kind, one.lba, bytes, cause)
     }
 
     /// Sends commands that wait, as many as the connection takes.
@@ -318,12 +266,6 @@ impl Queue {
             }
         }
         None
-    }
-
-    /// When the first command gives up, of those that are stuck.
-    fn next_to_give_up(&self) -> Nanos {
-        let stuck = self.pending.iter().flatten().filter_map(|one| one.stuck).min();
-        stuck.map_or(Nanos(u64::MAX), |stuck| stuck + self.shared().config.give_up)
     }
 
     /// A command of the link is completed.

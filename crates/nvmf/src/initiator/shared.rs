@@ -1,18 +1,17 @@
 //! State that the queue pairs of a remote namespace share, and the threads that keep its paths.
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use esker_base::{Clock, LbaCount, Nanos};
+use esker_base::{Clock, LbaCount};
 use esker_device::{Counters, Geometry};
 use parking_lot::{Condvar, Mutex};
 
 use super::config::InitiatorConfig;
 use super::health::Pauses;
-use super::link::{CONNECT_NAME, Link, drain};
+use super::link::Link;
 use super::path::{Facts, Identity, Path};
 use super::unflushed::{Controller, Unflushed};
 use crate::error::NvmfError;
@@ -24,8 +23,6 @@ use crate::wire::status::Status;
 
 /// How often a path that works is looked at.
 const TEND: Duration = Duration::from_millis(100);
-/// How often a queue that needs a path looks for one, if `retry` is longer.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// An I/O queue that is connected.
 pub(crate) struct Active {
@@ -41,16 +38,6 @@ impl Active {
     pub(crate) fn controller(&self) -> Controller {
         Controller { path: self.path, generation: self.generation }
     }
-}
-
-/// Where a connection comes from.
-pub(crate) enum Start {
-    /// It is to be made.
-    New,
-    /// It is to replace this one.
-    After(TcpStream),
-    /// It is there, with nothing under way.
-    With(Box<Active>),
 }
 
 /// State that the queue pairs share.
@@ -152,7 +139,7 @@ impl Shared {
 
     /// The paths that can be used now, the best first: optimized before not, then in the order of
     /// the configuration. Those that have failed lately rest.
-    fn usable_paths(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn usable_paths(&self) -> impl Iterator<Item = usize> {
         let now = self.clock.now();
         let in_state = move |state| {
             let is_it =
@@ -166,71 +153,6 @@ impl Shared {
     pub(crate) fn has_better(&self, active: &Active) -> bool {
         let is_optimized = |index: usize| self.paths[index].ana() == AnaState::Optimized;
         !is_optimized(active.path) && self.usable_paths().next().is_some_and(is_optimized)
-    }
-
-    /// Connects a queue over the best path, trying until `deadline` or until it is `cancelled`. The
-    /// connection it replaces is drained first, so that nothing sent over it happens after this
-    /// returns; and data that a lost controller may have forgotten is written again
-    /// ([`Shared::restore`]).
-    pub(crate) fn obtain(
-        &self,
-        depth: usize,
-        start: Start,
-        flush: Option<u64>,
-        deadline: Nanos,
-        cancelled: &AtomicBool,
-    ) -> Result<Active, NvmfError> {
-        match start {
-            Start::New => {}
-            // A target that does not answer drops the connection when its keep alive timeout has
-            // passed, with some grace.
-            Start::After(stream) => {
-                drain(&stream, &self.clock, self.config.keep_alive * 2);
-            }
-            Start::With(active) => {
-                if let Ok(active) = self.restore(*active, flush, deadline, cancelled) {
-                    return Ok(active);
-                }
-            }
-        }
-        let mut error = NvmfError::Lost {
-            peer: self.paths[0].peer,
-            what: "no path to the namespace works".to_owned(),
-        };
-        loop {
-            let is_over = self.clock.now() >= deadline;
-            for index in self.usable_paths().take_while(|_| !is_over) {
-                let path = &self.paths[index];
-                match path.open_queue(&self.config, &self.clock, depth, deadline) {
-                    Ok((link, qid, generation)) => {
-                        let active = Active { link, path: index, qid, generation };
-                        match self.restore(active, flush, deadline, cancelled) {
-                            Ok(active) => return Ok(active),
-                            Err(failed) => error = failed,
-                        }
-                    }
-                    Err(refused @ NvmfError::Authentication(_)) => return Err(refused),
-                    Err(refused) => {
-                        // One that has no queue to give is as good as before for those that are.
-                        let is_busy = NvmfError::Command {
-                            peer: path.peer,
-                            command: CONNECT_NAME,
-                            status: Status::CONNECT_BUSY,
-                        };
-                        if !matches!(refused, NvmfError::Unusable { .. }) && refused != is_busy {
-                            self.give_up(index, path.generation(), &refused);
-                        }
-                        error = refused;
-                    }
-                }
-            }
-            let left = deadline.since(self.clock.now());
-            let is_told = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-            if left.is_zero() || is_told(&self.is_stopping) || is_told(cancelled) {
-                return Err(error);
-            }
-            self.clock.sleep(LOOK.min(self.config.retry).min(left));
-        }
     }
 
     /// The controller of a path, of this generation, has failed: it is given up, and the path rests.

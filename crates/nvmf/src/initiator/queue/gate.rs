@@ -1,10 +1,10 @@
-//! When a command may be sent, and which part of it is kept until it is flushed
+//! When a command may be sent, which part of it is kept until it is flushed, and how it ends
 //! ([`unflushed`](crate::initiator::unflushed)).
 
 use std::sync::atomic::Ordering;
 
-use esker_base::{ErrorKind, Lba};
-use esker_device::{Cause, DeviceError, OpKind, Tag};
+use esker_base::{ErrorKind, Lba, LbaCount};
+use esker_device::{Cause, Completion, DeviceError, Op, OpKind, Tag};
 
 use super::{Pending, Queue, State};
 use crate::initiator::shared::Shared;
@@ -94,14 +94,42 @@ fn writes(shared: &Shared, one: &Pending) -> bool {
 }
 
 impl Queue {
+    /// Completes a command.
+    pub(super) fn finish(&mut self, index: usize, result: Result<(), DeviceError>) {
+        let one = self.pending[index].take().expect("a command that was taken");
+        self.end_write(one.ticket.as_ref());
+        if index == self.depth {
+            return self.own_flush_ended(result, one.number);
+        }
+        let Pending { tag, kind, lba, placement, fua, buf, .. } = one;
+        let count = LbaCount(one.count);
+        let op = match (kind, buf) {
+            (OpKind::Read, Some(buf)) => Op::Read { lba, buf },
+            (OpKind::Write, Some(buf)) => Op::Write { lba, buf, placement, fua },
+            (OpKind::Discard, _) => Op::Discard { lba, count },
+            (OpKind::WriteZeroes, _) => Op::WriteZeroes { lba, count },
+            _ => Op::Flush,
+        };
+        let shared = &self.keeper.shared;
+        shared.counters.count(&op, &shared.geometry(), &result);
+        self.done.push(Completion { tag, result, buf: op.into_buf() });
+        self.free.push(index);
+    }
+
+    pub(super) fn error(&self, index: usize, cause: Cause) -> DeviceError {
+        let one = self.pending[index].as_ref().expect("a command that was taken");
+        let bytes = LbaCount(one.count).bytes(self.keeper.shared.geometry().lba_size);
+        DeviceError::new(&self.keeper.shared.name, one.kind, one.lba, bytes, cause)
+    }
+
     /// The number of the last write that has completed.
     pub(super) fn last_write(&self) -> u64 {
-        self.shared().unflushed.as_ref().map_or(0, |unflushed| unflushed.lock().number())
+        self.keeper.shared.unflushed.as_ref().map_or(0, |unflushed| unflushed.lock().number())
     }
 
     /// A write is not in flight any more, if it was.
     pub(super) fn end_write(&self, ticket: Option<&Ticket>) {
-        if let (Some(unflushed), Some(ticket)) = (&self.shared().unflushed, ticket) {
+        if let (Some(unflushed), Some(ticket)) = (&self.keeper.shared.unflushed, ticket) {
             unflushed.lock().end(ticket);
         }
     }

@@ -18,11 +18,17 @@ use crate::wire::status::Status;
 const GATED: Duration = Duration::from_millis(1);
 
 impl Queue {
+    /// When the first command gives up, of those that are stuck.
+    pub(super) fn next_to_give_up(&self) -> Nanos {
+        let stuck = self.pending.iter().flatten().filter_map(|one| one.stuck).min();
+        stuck.map_or(Nanos(u64::MAX), |stuck| stuck + self.keeper.shared.config.give_up)
+    }
+
     /// The path does not take commands, as it says itself: another one may.
     pub(super) fn leave_path(&mut self, status: Status) {
         let State::Connected(active) = &self.state else { return };
         let peer = active.link.peer;
-        self.shared().refused(active.path, status);
+        self.keeper.shared.refused(active.path, status);
         self.why = Some(NvmfError::Command { peer, command: "I/O", status });
         self.lose(None);
     }
@@ -33,9 +39,9 @@ impl Queue {
         let State::Connected(active) = std::mem::replace(&mut self.state, State::Down) else {
             return;
         };
-        self.shared().release(&active);
+        self.keeper.shared.release(&active);
         if let Some(why) = why {
-            self.shared().give_up(active.path, active.generation, &why);
+            self.keeper.shared.give_up(active.path, active.generation, &why);
             self.why = Some(why);
         }
         let stream = active.link.stream.into_tcp();
@@ -67,19 +73,19 @@ impl Queue {
 
     /// Looks for a connection; with a number, the writes up to it are to be flushed on it.
     pub(super) fn connect(&mut self, start: Start, flush: Option<u64>) {
-        let now = self.shared().clock.now();
+        let now = self.keeper.shared.clock.now();
         for index in &self.waiting {
             let one = self.pending[*index].as_mut().expect("a command that was taken");
             one.stuck.get_or_insert(now);
         }
         if self.is_closing {
             if let Start::With(active) = &start {
-                self.shared().release(active);
+                self.keeper.shared.release(active);
             }
             return self.fail_waiting(&nobody_waits(), Nanos(u64::MAX));
         }
         self.gives_up = self.next_to_give_up();
-        let deadline = self.gives_up.min(now + self.shared().config.give_up);
+        let deadline = self.gives_up.min(now + self.keeper.shared.config.give_up);
         let (tell, answer) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
         let (shared, depth, is_cancelled) =
@@ -105,7 +111,7 @@ impl Queue {
             }
             Err(error) => {
                 let why = self.why.clone().unwrap_or(error);
-                self.fail_waiting(&why, self.shared().clock.now());
+                self.fail_waiting(&why, self.keeper.shared.clock.now());
                 if !self.waiting.is_empty() {
                     self.connect(Start::New, None); // those have some time left
                 }
@@ -115,7 +121,7 @@ impl Queue {
 
     /// Fails the commands that wait and give up before `now`.
     fn fail_waiting(&mut self, why: &NvmfError, now: Nanos) {
-        let give_up = self.shared().config.give_up;
+        let give_up = self.keeper.shared.config.give_up;
         for _ in 0..self.waiting.len() {
             let Some(index) = self.waiting.pop_front() else { return };
             let one = self.pending[index].as_ref().expect("a command that was taken");
