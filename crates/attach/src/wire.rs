@@ -24,7 +24,7 @@ pub(crate) use reply::{
 };
 #[cfg(test)]
 pub(crate) use request::tests as requests;
-pub(crate) use request::{Change, HEAD_SIZE, Header, InitRequest, Request, decode};
+pub(crate) use request::{AttributeChange, HEAD_SIZE, Header, InitRequest, Request, decode};
 
 // The protocol has the byte order of the machine.
 const _: () = assert!(cfg!(target_endian = "little"), "FUSE is spoken on little-endian machines");

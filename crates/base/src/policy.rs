@@ -6,7 +6,7 @@
 //! | [`arc`] | [`Arc`](arc::Arc) |
 //! | [`belady`] | [`Belady`](belady::Belady): the optimum, for simulations |
 //! | [`blend`] | [`Blend`](blend::Blend): families of rules over the same lists |
-//! | [`clock`] | [`Clock`](clock::Clock), [`Sieve`](clock::Sieve) |
+//! | [`clock`] | [`SecondChance`](clock::SecondChance), [`Sieve`](clock::Sieve) |
 //! | [`ghosts`] | [`Ghosts`](ghosts::Ghosts): keys of evicted blocks |
 //! | `kind` | [`Kind`]: the policies by name, and made |
 //! | [`lirs`] | [`Lirs`](lirs::Lirs) |

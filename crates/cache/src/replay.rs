@@ -23,19 +23,9 @@ use parking_lot::Mutex;
 pub use outcome::{Outcome, Split, Traffic};
 pub use trace::{Reference, Trace, TraceBuilder};
 
-use crate::{Admission, CacheError, Geometry, WriteBack};
+pub use crate::options::Mode;
 
-/// Where writes go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// To the flash; the disk has them when they are evicted or cleaned.
-    #[default]
-    WriteBack,
-    /// To both.
-    WriteThrough,
-    /// To the disk; a copy on the flash is dropped.
-    WriteAround,
-}
+use crate::{Admission, CacheError, Geometry, WriteBack};
 
 /// A cache to simulate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,7 +55,7 @@ impl Config {
         Config {
             policy,
             geometry: Geometry::new(slots, 1),
-            mode: Mode::default(),
+            mode: Mode::WriteBack,
             write_back: WriteBack::default(),
             admission: Admission::default(),
             sequential_bytes: 0,

@@ -6,7 +6,7 @@
 //! | `link` | one connected queue |
 //! | `health` | whether a path is worth a try |
 //! | `path` | the controller behind one address: admin queue, events, ANA |
-//! | `shared` | the paths and the threads that keep them, the choice among them |
+//! | `multipath` | the paths and the threads that keep them, the choice among them |
 //! | `failover` | the way of a queue to the best path that works |
 //! | `pending` | a command between its submission and its completion |
 //! | `queue` | the queue pair: commands, and their way to another connection |
@@ -23,13 +23,13 @@ pub mod config;
 mod failover;
 mod health;
 mod link;
+mod multipath;
 mod path;
 mod payload;
 mod pending;
 mod placement;
 mod queue;
 mod restore;
-mod shared;
 mod unflushed;
 
 use std::sync::Arc;
@@ -43,9 +43,9 @@ pub use config::InitiatorConfig;
 
 use crate::error::NvmfError;
 use crate::target::config::check_nqn;
+use multipath::{Keeper, Multipath};
 use placement::RemotePlacement;
 use queue::Queue;
-use shared::{Keeper, Shared};
 
 /// A remote namespace.
 pub struct Initiator {
@@ -60,7 +60,7 @@ impl Initiator {
     /// When no path can be connected, or the namespace is none that can be used.
     pub fn open(config: InitiatorConfig) -> Result<Initiator, NvmfError> {
         [&config.nqn, &config.host_nqn].into_iter().try_for_each(|name| check_nqn(name))?;
-        let keeper = Arc::new(Keeper::start(Shared::connect(config)?)?);
+        let keeper = Arc::new(Keeper::start(Multipath::connect(config)?)?);
         let placement = placement::find(&keeper.shared);
         let handles = placement.as_ref().map_or(0, RemotePlacement::ids);
         keeper.shared.set_handles(handles);

@@ -18,7 +18,7 @@ use esker_device::{Op, PlacementId};
 use parking_lot::MutexGuard;
 
 use crate::buffer::Ring;
-use crate::buffer::pending::Version;
+use crate::buffer::pending::PendingVersion;
 use crate::buffer::ring::{Started, frame_bytes};
 use crate::drive::Ticket;
 use crate::engine::{Batch, Flight, Front, Shared, add};
@@ -329,12 +329,16 @@ pub(crate) fn apply(
                 add(&shared.counts.user_written, to_u64(data.len()));
                 for (at, bytes) in (block.0..).zip(data.chunks(BLOCK_SIZE)) {
                     let data = Some(Arc::from(bytes));
-                    core.take_block(*lineage, Block(at), Version { seqno, data, stream });
+                    core.take_block(*lineage, Block(at), PendingVersion { seqno, data, stream });
                 }
             }
             Record::Zero { lineage, block, blocks, at_once: false } => {
                 for at in block.0..block.0 + blocks {
-                    core.take_block(*lineage, Block(at), Version { seqno, data: None, stream });
+                    core.take_block(
+                        *lineage,
+                        Block(at),
+                        PendingVersion { seqno, data: None, stream },
+                    );
                 }
             }
             Record::Zero { lineage, block, blocks, at_once: true } => {

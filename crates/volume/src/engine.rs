@@ -28,7 +28,7 @@ use esker_base::{AlignedBuf, LbaCount, Nanos};
 use esker_device::{Geometry, Op, Tag};
 use parking_lot::{Condvar, Mutex};
 
-use crate::buffer::pending::Version;
+use crate::buffer::pending::PendingVersion;
 use crate::buffer::ring::{Started, frame_bytes};
 use crate::buffer::{Pending, Ring};
 use crate::catalog::Catalog;
@@ -262,7 +262,7 @@ impl Core {
     }
 
     /// Applies a record of a block to the pending versions.
-    pub(crate) fn take_block(&mut self, lineage: LineageId, block: Block, version: Version) {
+    pub(crate) fn take_block(&mut self, lineage: LineageId, block: Block, version: PendingVersion) {
         if let Some(points) = self.catalog.points(lineage) {
             self.pending.insert(lineage, block, version, &points);
         }

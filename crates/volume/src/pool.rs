@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 
 use crate::engine::Shared;
 use crate::keep;
-use crate::keep::checkpoint::{self, Want};
+use crate::keep::checkpoint::{self, Options};
 use crate::omf::label::Role;
 use crate::queue::{View, Volume};
 use crate::recover;
@@ -152,7 +152,7 @@ impl Pool {
         let mut keeper = self.shared.keeper.lock();
         let mut io = self.shared.ios.take();
         keep::ensure_space(&self.shared, &mut keeper, &mut io)?;
-        checkpoint::run(&self.shared, &mut keeper, &mut io, &Want::default())
+        checkpoint::run(&self.shared, &mut keeper, &mut io, &Options::default())
     }
 
     /// Empties the write buffer, makes a last checkpoint, and ends. Volumes that are still open refuse commands then.
@@ -166,8 +166,12 @@ impl Pool {
         let mut keeper = shared.keeper.lock();
         shared.check_writable(&shared.core.lock())?;
         keep::drain_all(shared, &mut keeper, &mut io)?;
-        let result =
-            checkpoint::run(shared, &mut keeper, &mut io, &Want { new_log: true, is_clean: true });
+        let result = checkpoint::run(
+            shared,
+            &mut keeper,
+            &mut io,
+            &Options { new_log: true, is_clean: true },
+        );
         shared.core.lock().is_closed = true;
         result
     }

@@ -13,7 +13,7 @@ use esker_base::units::{to_u64, to_usize};
 use esker_device::Device;
 use parking_lot::{Condvar, Mutex};
 
-use crate::buffer::pending::Version;
+use crate::buffer::pending::PendingVersion;
 use crate::buffer::{Ahead, Ring};
 use crate::catalog::Catalog;
 use crate::config::{self, Assembly, bring_up, voters, write_labels};
@@ -220,7 +220,7 @@ fn recover(
     if copies == 0 {
         // Nothing can be acknowledged before there is a log again.
         let mut keeper = shared.keeper.lock();
-        let want = crate::keep::checkpoint::Want { new_log: true, is_clean: false };
+        let want = crate::keep::checkpoint::Options { new_log: true, is_clean: false };
         crate::keep::checkpoint::run(shared, &mut keeper, io, &want)?;
         if is_dirty {
             remarks.push(format!(
@@ -356,7 +356,7 @@ fn apply(shared: &Shared, io: &mut Io, root: &Root, frame: Frame) -> Result<(), 
                 }
                 for (at, bytes) in (block.0..).zip(data.chunks(BLOCK_SIZE)) {
                     let data = Some(Arc::from(bytes));
-                    core.take_block(lineage, Block(at), Version { seqno, data, stream: 0 });
+                    core.take_block(lineage, Block(at), PendingVersion { seqno, data, stream: 0 });
                 }
             }
             Record::Zero { lineage, block, blocks, at_once: false } => {
@@ -364,7 +364,11 @@ fn apply(shared: &Shared, io: &mut Io, root: &Root, frame: Frame) -> Result<(), 
                     continue;
                 }
                 for at in block.0..block.0.saturating_add(blocks) {
-                    core.take_block(lineage, Block(at), Version { seqno, data: None, stream: 0 });
+                    core.take_block(
+                        lineage,
+                        Block(at),
+                        PendingVersion { seqno, data: None, stream: 0 },
+                    );
                 }
             }
             Record::Zero { lineage, block, blocks, at_once: true } => {

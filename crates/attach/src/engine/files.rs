@@ -8,7 +8,8 @@ use rustix::io::Errno;
 
 use super::locks::RangeLocks;
 use crate::wire::{
-    Attributes, Change, DirectoryEntry, FileKind, InitReply, InitRequest, StatFs, directory,
+    AttributeChange, Attributes, DirectoryEntry, FileKind, InitReply, InitRequest, StatFs,
+    directory,
 };
 
 /// The directory; the kernel begins with this one.
@@ -101,12 +102,12 @@ impl Volume {
     }
 
     /// A device has the size it has, and its file an owner and a mode.
-    pub(crate) fn set(&self, node: u64, change: Change) -> Result<Attributes, Errno> {
+    pub(crate) fn set(&self, node: u64, change: AttributeChange) -> Result<Attributes, Errno> {
         match change {
-            Change::Times => {}
-            Change::Size(_) if self.read_only => return Err(Errno::ROFS),
-            Change::Size(size) if node == FILE && size == self.size() => {}
-            Change::Size(_) | Change::Other => return Err(Errno::PERM),
+            AttributeChange::Times => {}
+            AttributeChange::Size(_) if self.read_only => return Err(Errno::ROFS),
+            AttributeChange::Size(size) if node == FILE && size == self.size() => {}
+            AttributeChange::Size(_) | AttributeChange::Other => return Err(Errno::PERM),
         }
         self.attributes(node)
     }

@@ -50,9 +50,9 @@ pub(crate) struct Header {
     pub(crate) node: u64,
 }
 
-/// Change to a file's attributes.
+/// AttributeChange to a file's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum AttributeChange {
     /// Nothing but times.
     Times,
     /// Its size, in bytes.
@@ -78,7 +78,7 @@ pub(crate) enum Request<'a> {
         name: &'a [u8],
     },
     Attributes,
-    Set(Change),
+    Set(AttributeChange),
     Open {
         writes: bool,
     },
@@ -200,15 +200,15 @@ fn name<'a>(d: &mut Decoder<'a>) -> Result<&'a [u8], WireError> {
     Ok(&bytes[..end])
 }
 
-fn change(d: &mut Decoder<'_>) -> Result<Change, WireError> {
+fn change(d: &mut Decoder<'_>) -> Result<AttributeChange, WireError> {
     let valid = d.u32("valid")?;
     d.u32("padding")?;
     d.u64("handle")?;
     let size = d.u64("size")?;
     Ok(match valid {
-        _ if valid & FATTR_SIZE != 0 => Change::Size(size),
-        _ if valid & !FATTR_TIMES == 0 => Change::Times,
-        _ => Change::Other,
+        _ if valid & FATTR_SIZE != 0 => AttributeChange::Size(size),
+        _ if valid & !FATTR_TIMES == 0 => AttributeChange::Times,
+        _ => AttributeChange::Other,
     })
 }
 
@@ -264,9 +264,9 @@ pub(crate) mod tests {
         assert_eq!(ok(14, &[2, 0, 0, 0, 0, 0, 0, 0], 0), Request::Open { writes: true });
         let mut set = [0; 88];
         set[0] = 1 << 5;
-        assert_eq!(ok(4, &set, 0), Request::Set(Change::Times));
+        assert_eq!(ok(4, &set, 0), Request::Set(AttributeChange::Times));
         (set[0], set[16]) = (1 << 3, 9);
-        assert_eq!(ok(4, &set, 0), Request::Set(Change::Size(9)));
+        assert_eq!(ok(4, &set, 0), Request::Set(AttributeChange::Size(9)));
         assert_eq!(ok(999, &[], 0), Request::Unknown);
     }
 

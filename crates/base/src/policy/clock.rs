@@ -7,22 +7,22 @@
 use super::list::{Lists, Node};
 use super::{Access, Policy, Slots};
 
-/// Second chance for referenced blocks.
+/// CLOCK: a second chance for referenced blocks.
 #[derive(Debug)]
-pub struct Clock<N>(Lists<N, 1>);
+pub struct SecondChance<N>(Lists<N, 1>);
 
-impl<N: Node> Clock<N> {
+impl<N: Node> SecondChance<N> {
     /// An empty one over `capacity` slots.
     ///
     /// # Panics
     /// If `capacity` is 0 or more than `N` can link.
     #[must_use]
     pub fn new(capacity: u32) -> Self {
-        Clock(Lists::new(capacity))
+        SecondChance(Lists::new(capacity))
     }
 }
 
-impl<N: Node> Policy for Clock<N> {
+impl<N: Node> Policy for SecondChance<N> {
     fn capacity(&self) -> u32 {
         self.0.capacity()
     }

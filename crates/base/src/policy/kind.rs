@@ -129,7 +129,7 @@ impl Kind {
                 Kind::MidPoint(percent) => {
                     visitor.visit(move |capacity| lru::MidPoint::<N>::new(capacity, percent))
                 }
-                Kind::Clock => visitor.visit(clock::Clock::<N>::new),
+                Kind::Clock => visitor.visit(clock::SecondChance::<N>::new),
                 Kind::TwoQ => visitor.visit(two_q::TwoQ::<N>::new),
                 Kind::Arc => visitor.visit(arc::Arc::<N>::new),
                 Kind::Lirs => visitor.visit(lirs::Lirs::<N>::new),

@@ -4,8 +4,8 @@ use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 use esker_device::OpKind;
 
+use super::multipath::Multipath;
 use super::pending::Pending;
-use super::shared::Shared;
 use crate::conn::Payload;
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, LbaRange, io};
@@ -13,7 +13,7 @@ use crate::wire::command::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, LbaRange, io};
 /// LBAs of one Write Zeroes command.
 const ZEROES_MAX: u64 = 65_536;
 
-impl Shared {
+impl Multipath {
     /// How many of the LBAs that are left of a command are done by one command of NVMe; zero when
     /// nothing is to be done.
     pub(crate) fn next_piece(&self, one: &Pending) -> u64 {

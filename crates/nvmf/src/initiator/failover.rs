@@ -7,7 +7,7 @@ use std::time::Duration;
 use esker_base::Nanos;
 
 use super::link::{CONNECT_NAME, drain};
-use super::shared::{Active, Shared};
+use super::multipath::{Active, Multipath};
 use crate::error::NvmfError;
 use crate::wire::status::Status;
 
@@ -24,11 +24,11 @@ pub(crate) enum Start {
     With(Box<Active>),
 }
 
-impl Shared {
+impl Multipath {
     /// Connects a queue over the best path, trying until `deadline` or until it is `cancelled`. The
     /// connection it replaces is drained first, so that nothing sent over it happens after this
     /// returns; and data that a lost controller may have forgotten is written again
-    /// ([`Shared::restore`]).
+    /// ([`Multipath::restore`]).
     pub(crate) fn obtain(
         &self,
         depth: usize,

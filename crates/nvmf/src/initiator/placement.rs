@@ -8,9 +8,9 @@ use esker_device::fdp::controller::{ControllerPlacement, Passthrough, Passthroug
 use esker_device::fdp::wire::command::{NvmeCommand, Queue};
 
 use super::failover::Start;
+use super::multipath::Multipath;
 use super::path::Admin;
 use super::payload::{payload, received};
-use super::shared::Shared;
 use crate::error::NvmfError;
 use crate::wire::capsule::Sqe;
 use crate::wire::identify::CTRATT_FDPS;
@@ -19,10 +19,10 @@ use crate::wire::identify::CTRATT_FDPS;
 pub(crate) type RemotePlacement = ControllerPlacement<Remote>;
 
 /// Carries commands to the controllers of the namespace.
-pub(crate) struct Remote(Arc<Shared>);
+pub(crate) struct Remote(Arc<Multipath>);
 
 /// Looks whether the namespace has data placement.
-pub(crate) fn find(shared: &Arc<Shared>) -> Option<RemotePlacement> {
+pub(crate) fn find(shared: &Arc<Multipath>) -> Option<RemotePlacement> {
     let (has_fdp, group) = on_a_path(shared, |admin| {
         let facts = &admin.facts;
         Ok((facts.controller.ctratt & CTRATT_FDPS != 0, facts.namespace.endgid))
@@ -102,7 +102,7 @@ impl Remote {
 
 /// Does something with the controller of the first path that can.
 fn on_a_path<T>(
-    shared: &Shared,
+    shared: &Multipath,
     act: impl Fn(&mut Admin) -> Result<T, NvmfError>,
 ) -> Result<T, NvmfError> {
     let mut outcome = None;

@@ -34,8 +34,8 @@ use esker_device::{Cause, Command, Completion, DeviceError, Op, OpKind, QueuePai
 
 use super::failover::Start;
 use super::link::{RECEIVES, left};
+use super::multipath::{Active, Keeper, Multipath};
 use super::pending::Pending;
-use super::shared::{Active, Keeper, Shared};
 use crate::conn::{HostEvent, Payload};
 use crate::error::NvmfError;
 use crate::wire::capsule::Cqe;
@@ -117,7 +117,7 @@ impl Queue {
         })
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &Multipath {
         &self.keeper.shared
     }
 

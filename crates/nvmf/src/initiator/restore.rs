@@ -7,8 +7,8 @@ use std::time::Duration;
 use esker_base::{AlignedBuf, Nanos};
 
 use super::link::drain;
-use super::shared::{Active, Shared};
-use super::unflushed::{Content, Controller, Piece, Unflushed};
+use super::multipath::{Active, Multipath};
+use super::unflushed::{Content, ControllerId, Piece, Unflushed};
 use crate::conn::Payload;
 use crate::error::NvmfError;
 use crate::wire::capsule::Sqe;
@@ -22,9 +22,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Pause between looks whether another queue pair has written its pieces again.
 const LOOK: Duration = Duration::from_millis(1);
 
-impl Shared {
+impl Multipath {
     /// Whether a controller is that of its path still.
-    pub(crate) fn is_live(&self, controller: Controller) -> bool {
+    pub(crate) fn is_live(&self, controller: ControllerId) -> bool {
         self.paths[controller.path].generation() == controller.generation
     }
 
@@ -193,7 +193,7 @@ impl Shared {
             let flushed = link.execute("Flush", sqe, Payload::None);
             path.close_queue(qid, generation);
             match flushed {
-                Ok(_) => unflushed.lock().flushed(number, Controller { generation, ..other }),
+                Ok(_) => unflushed.lock().flushed(number, ControllerId { generation, ..other }),
                 Err(NvmfError::Command { .. }) => {}
                 Err(error) => {
                     self.give_up(other.path, generation, &error);

@@ -2,7 +2,7 @@
 //!
 //! A controller with a volatile write cache that ends takes unflushed writes with it. So the
 //! content of each completed write is kept until a flush has covered it, and written again through
-//! the controller that comes next ([`Shared::restore`](super::shared::Shared)). Data that was not
+//! the controller that comes next ([`Multipath::restore`](super::multipath::Multipath)). Data that was not
 //! kept, or cannot be written again, is *lost*: until those LBAs are written anew, reads of them
 //! fail, and so does every flush, through every queue pair. One that is shared by several users, as
 //! it is in layers above, thus cannot tell one of them and answer the next one with success.
@@ -33,7 +33,7 @@ const LOST: usize = 4096;
 
 /// A controller, from when it was connected until it is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Controller {
+pub(crate) struct ControllerId {
     /// Index of its path.
     pub(crate) path: usize,
     pub(crate) generation: u64,
@@ -89,7 +89,7 @@ pub(crate) enum Clear {
 struct Extent {
     count: u64,
     content: Content,
-    by: Controller,
+    by: ControllerId,
     /// Its number among the writes that have completed.
     number: u64,
     is_moving: bool,
@@ -98,7 +98,7 @@ struct Extent {
 struct InFlight {
     lba: u64,
     count: u64,
-    by: Controller,
+    by: ControllerId,
 }
 
 /// A write in flight.
@@ -142,7 +142,7 @@ impl Unflushed {
     }
 
     /// A write is to be sent to a controller; `None` when it has to wait.
-    pub(crate) fn begin(&mut self, lba: u64, count: u64, by: Controller) -> Option<Ticket> {
+    pub(crate) fn begin(&mut self, lba: u64, count: u64, by: ControllerId) -> Option<Ticket> {
         if self.moving > 0 && self.over(lba, lba + count).any(|(_, extent)| extent.is_moving) {
             return None;
         }
@@ -163,7 +163,7 @@ impl Unflushed {
         Ticket(ticket): &Ticket,
         written: Written<'_>,
         is_durable: bool,
-        is_live: impl Fn(Controller) -> bool,
+        is_live: impl Fn(ControllerId) -> bool,
     ) -> Kept {
         let Some(&InFlight { lba, count, by }) = self.in_flight.get(ticket) else {
             return Kept::Stale;
@@ -204,7 +204,7 @@ impl Unflushed {
         }
     }
 
-    fn keep(&mut self, lba: u64, count: u64, written: Written<'_>, by: Controller) {
+    fn keep(&mut self, lba: u64, count: u64, written: Written<'_>, by: ControllerId) {
         let number = self.number;
         let extent = |count, content| Extent { count, content, by, number, is_moving: false };
         match written {
@@ -303,8 +303,8 @@ impl Unflushed {
     pub(crate) fn is_clear(
         &mut self,
         number: u64,
-        through: Controller,
-        is_live: impl Fn(Controller) -> bool,
+        through: ControllerId,
+        is_live: impl Fn(ControllerId) -> bool,
     ) -> Clear {
         if let Some(what) = self.lost() {
             return Clear::Lost(what);
@@ -330,7 +330,7 @@ impl Unflushed {
     }
 
     /// A flush has completed that was sent to a controller when `number` was the last write.
-    pub(crate) fn flushed(&mut self, number: u64, through: Controller) {
+    pub(crate) fn flushed(&mut self, number: u64, through: ControllerId) {
         let (mut bytes, gone) = (0, |extent: &Extent| {
             extent.by == through && extent.number <= number && !extent.is_moving
         });
@@ -346,9 +346,9 @@ impl Unflushed {
     pub(crate) fn others(
         &self,
         number: u64,
-        beside: Controller,
-        is_live: impl Fn(Controller) -> bool,
-    ) -> Vec<Controller> {
+        beside: ControllerId,
+        is_live: impl Fn(ControllerId) -> bool,
+    ) -> Vec<ControllerId> {
         let mut others = Vec::new();
         for Extent { by, number: its, .. } in self.extents.values() {
             if *by != beside && *its <= number && !others.contains(by) && is_live(*by) {
@@ -361,7 +361,7 @@ impl Unflushed {
     // ---- writing again ----
 
     /// Whether something has to be written again: a controller is lost.
-    pub(crate) fn has_orphans(&mut self, is_live: impl Fn(Controller) -> bool) -> bool {
+    pub(crate) fn has_orphans(&mut self, is_live: impl Fn(ControllerId) -> bool) -> bool {
         if self.extents.values().all(|extent| is_live(extent.by)) {
             return false;
         }
@@ -378,13 +378,13 @@ impl Unflushed {
     }
 
     /// Whether an extent can be written again: nobody does, and no write over it is in flight.
-    fn is_free(&self, lba: u64, extent: &Extent, is_live: impl Fn(Controller) -> bool) -> bool {
+    fn is_free(&self, lba: u64, extent: &Extent, is_live: impl Fn(ControllerId) -> bool) -> bool {
         let end = lba + extent.count;
         let is_over = |one: &InFlight| one.lba < end && lba < one.lba + one.count;
         !extent.is_moving && !self.in_flight.values().any(|one| is_over(one) && is_live(one.by))
     }
 
-    fn split_at_writes(&mut self, is_live: impl Fn(Controller) -> bool) {
+    fn split_at_writes(&mut self, is_live: impl Fn(ControllerId) -> bool) {
         let live = self.in_flight.values().filter(|one| is_live(one.by));
         let edges: Vec<_> = live.flat_map(|one| [one.lba, one.lba + one.count]).collect();
         edges.into_iter().for_each(|edge| self.split(edge));
@@ -395,7 +395,7 @@ impl Unflushed {
     pub(crate) fn take_orphans(
         &mut self,
         most: u64,
-        is_live: impl Fn(Controller) -> bool,
+        is_live: impl Fn(ControllerId) -> bool,
     ) -> Vec<Piece> {
         self.split_at_writes(&is_live);
         let mut orphans = Vec::new();
@@ -428,7 +428,7 @@ impl Unflushed {
     }
 
     /// A piece is written again through a controller; or not, and is to be tried anew.
-    pub(crate) fn moved(&mut self, piece: &Piece, to: Option<Controller>) {
+    pub(crate) fn moved(&mut self, piece: &Piece, to: Option<ControllerId>) {
         self.number += 1;
         let number = self.number;
         // Parts of it may have been discarded.

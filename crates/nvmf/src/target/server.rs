@@ -16,7 +16,7 @@ use super::config::{NamespaceConfig, SubsystemConfig, TargetConfig};
 use super::controller::Controller;
 use super::metrics::TargetMetrics;
 use super::reservation::Store;
-use super::shared::{Mailbox, Message, Portal, Shared};
+use super::shared::{Mailbox, Portal, Shared, WorkerMessage};
 use super::subsystem::Subsystem;
 use super::worker::Worker;
 use crate::error::NvmfError;
@@ -197,7 +197,7 @@ impl Target {
     pub fn close_portal(&self, portal: usize) -> Result<(), NvmfError> {
         self.check_portal(portal)?;
         for worker in 0..self.shared.mailboxes.len() {
-            self.shared.tell(worker, Message::ClosePortal(portal));
+            self.shared.tell(worker, WorkerMessage::ClosePortal(portal));
         }
         Ok(())
     }

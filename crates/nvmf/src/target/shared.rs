@@ -50,8 +50,8 @@ impl Portal {
     }
 }
 
-/// Message to one worker from others.
-pub(crate) enum Message {
+/// WorkerMessage to one worker from others.
+pub(crate) enum WorkerMessage {
     /// A new connection, through a portal.
     Connection(TcpStream, usize, Visitor),
     /// A connection is to go: another has its place.
@@ -70,7 +70,7 @@ pub(crate) enum Message {
 
 /// Where a worker is told.
 pub(crate) struct Mailbox {
-    pub(crate) messages: Mutex<Vec<Message>>,
+    pub(crate) messages: Mutex<Vec<WorkerMessage>>,
     pub(crate) waker: Waker,
     /// Connections that the worker has, or is about to have.
     pub(crate) load: AtomicUsize,
@@ -148,14 +148,14 @@ impl Shared {
         self.panic.lock().take()
     }
 
-    pub(crate) fn tell(&self, worker: usize, message: Message) {
+    pub(crate) fn tell(&self, worker: usize, message: WorkerMessage) {
         let mailbox = &self.mailboxes[worker];
         mailbox.messages.lock().push(message);
         mailbox.waker.wake();
     }
 
     pub(crate) fn close(&self, at: Address, controller: u16) {
-        self.tell(at.worker, Message::Close { connection: at.connection, controller });
+        self.tell(at.worker, WorkerMessage::Close { connection: at.connection, controller });
     }
 
     /// Tells the worker of the admin queue the outcome of an Abort.
@@ -164,7 +164,7 @@ impl Shared {
             return; // nobody waits for the answer
         };
         let connection = admin.connection;
-        self.tell(admin.worker, Message::Aborted { connection, controller, asked, is_done });
+        self.tell(admin.worker, WorkerMessage::Aborted { connection, controller, asked, is_done });
     }
 
     pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
@@ -268,7 +268,7 @@ impl Shared {
     /// Has the admin connection of a controller send the events that there are.
     pub(crate) fn look_for_events(&self, controller: &Controller) {
         let Address { worker, connection } = controller.admin;
-        self.tell(worker, Message::Events { connection, controller: controller.id });
+        self.tell(worker, WorkerMessage::Events { connection, controller: controller.id });
     }
 
     fn each_controller(&self, raise: impl Fn(&Controller) -> bool) {

@@ -27,7 +27,7 @@ use super::connection::{Connection, Role};
 use super::ids::{Address, Place, Visitor};
 use super::limits::admission::Verdict;
 use super::metrics;
-use super::shared::{Message, Shared};
+use super::shared::{Shared, WorkerMessage};
 use crate::socket::{self, Poller, Ready};
 use listen::Listeners;
 
@@ -197,26 +197,30 @@ impl Worker {
         let messages = std::mem::take(&mut *mailbox.messages.lock());
         for message in messages {
             match message {
-                Message::Connection(stream, portal, visitor) => self.add(stream, portal, visitor),
-                Message::Displaced { connection, visitor } => self.displace(connection, visitor),
-                Message::Close { connection, controller } => {
+                WorkerMessage::Connection(stream, portal, visitor) => {
+                    self.add(stream, portal, visitor)
+                }
+                WorkerMessage::Displaced { connection, visitor } => {
+                    self.displace(connection, visitor)
+                }
+                WorkerMessage::Close { connection, controller } => {
                     if let Some(connection) = of(&mut self.connections, connection, controller) {
                         connection.end(&mut self.core);
                     }
                 }
-                Message::ClosePortal(portal) => self.close_portal(portal),
-                Message::Abort { connection, controller, cid, asked } => {
+                WorkerMessage::ClosePortal(portal) => self.close_portal(portal),
+                WorkerMessage::Abort { connection, controller, cid, asked } => {
                     match of(&mut self.connections, connection, controller) {
                         Some(connection) => abort::abort(connection, &mut self.core, cid, asked),
                         None => shared.answer_abort(controller, asked, false),
                     }
                 }
-                Message::Aborted { connection, controller, asked, is_done } => {
+                WorkerMessage::Aborted { connection, controller, asked, is_done } => {
                     if let Some(connection) = of(&mut self.connections, connection, controller) {
                         abort::answered(connection, &mut self.core, asked, is_done);
                     }
                 }
-                Message::Events { connection, controller } => {
+                WorkerMessage::Events { connection, controller } => {
                     if let Some(connection) = of(&mut self.connections, connection, controller) {
                         admin::send_events(connection, &mut self.core);
                     }
@@ -255,7 +259,7 @@ impl Worker {
                         self.flush();
                     } else {
                         let visitor = other;
-                        shared.tell(worker, Message::Displaced { connection, visitor });
+                        shared.tell(worker, WorkerMessage::Displaced { connection, visitor });
                     }
                     visitor
                 }
@@ -267,7 +271,7 @@ impl Worker {
             if worker == self.core.index {
                 self.add(stream, portal, visitor);
             } else {
-                shared.tell(worker, Message::Connection(stream, portal, visitor));
+                shared.tell(worker, WorkerMessage::Connection(stream, portal, visitor));
             }
             if shared.connections() > shared.limits.connections {
                 return; // until those have gone that others took the place of

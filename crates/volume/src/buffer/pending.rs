@@ -37,7 +37,7 @@ impl Points {
 
 /// A version of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct PendingVersion {
     pub(crate) seqno: Seqno,
     pub(crate) data: Data,
     /// The placement handle that it was written with; 0 for none.
@@ -47,12 +47,12 @@ pub(crate) struct Version {
 /// The versions of a block; nearly always there is one.
 #[derive(Debug)]
 struct Versions {
-    older: Vec<Version>,
-    newest: Version,
+    older: Vec<PendingVersion>,
+    newest: PendingVersion,
 }
 
 impl Versions {
-    fn get(&self, seqno: Seqno) -> Option<&Version> {
+    fn get(&self, seqno: Seqno) -> Option<&PendingVersion> {
         if self.newest.seqno == seqno {
             return Some(&self.newest);
         }
@@ -84,7 +84,7 @@ impl Pending {
         &mut self,
         lineage: LineageId,
         block: Block,
-        version: Version,
+        version: PendingVersion,
         points: &Points,
     ) {
         let seqno = version.seqno;
@@ -127,13 +127,13 @@ impl Pending {
     }
 
     /// The oldest version of a block.
-    pub(crate) fn first(&self, lineage: LineageId, block: Block) -> Option<&Version> {
+    pub(crate) fn first(&self, lineage: LineageId, block: Block) -> Option<&PendingVersion> {
         let Versions { older, newest } = self.blocks.get(&(lineage, block))?;
         Some(older.first().unwrap_or(newest))
     }
 
     /// Versions from the oldest on.
-    pub(crate) fn by_age(&self) -> impl Iterator<Item = (LineageId, Block, &Version)> {
+    pub(crate) fn by_age(&self) -> impl Iterator<Item = (LineageId, Block, &PendingVersion)> {
         self.by_age.iter().filter_map(|&(seqno, lineage, block)| {
             let version = self.blocks.get(&(lineage, block))?.get(seqno)?;
             Some((lineage, block, version))
@@ -175,7 +175,7 @@ impl Pending {
         let older = older.filter(|(_, v)| v.older.first().unwrap_or(&v.newest).seqno < seqno);
         let older: Vec<Block> = older.map(|((_, block), _)| *block).collect();
         for block in older {
-            let zero = Version { seqno, data: None, stream: 0 };
+            let zero = PendingVersion { seqno, data: None, stream: 0 };
             self.insert(lineage, block, zero, points);
             // Zeroes that hide nothing pending are the map's.
             let Versions { older, newest } = &self.blocks[&(lineage, block)];
@@ -215,8 +215,8 @@ mod tests {
 
     const L: LineageId = LineageId(1);
 
-    fn version(seqno: u64, byte: u8) -> Version {
-        Version { seqno: Seqno(seqno), data: data(byte), stream: 0 }
+    fn version(seqno: u64, byte: u8) -> PendingVersion {
+        PendingVersion { seqno: Seqno(seqno), data: data(byte), stream: 0 }
     }
 
     #[test]

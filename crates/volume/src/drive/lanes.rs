@@ -16,7 +16,7 @@ use esker_base::{AlignedBuf, Lba, LbaCount, Nanos};
 use esker_device::{Cause, Command, Completion, DeviceError, Op, OpKind, QueuePair, Tag};
 
 use crate::drive::fleet::{Drive, Fleet};
-use crate::drive::latency::Kind;
+use crate::drive::latency::IoKind;
 use crate::types::id::DriveIndex;
 
 /// Commands in flight on one drive.
@@ -44,7 +44,7 @@ struct Flight {
     ticket: Ticket,
     op: OpKind,
     /// The kind that its latency is counted as.
-    kind: Option<Kind>,
+    kind: Option<IoKind>,
     /// On the pool's clock, and on the one that counts the patience.
     started: Nanos,
     asked: Nanos,
@@ -129,7 +129,7 @@ impl Lanes {
         op: Op,
     ) {
         self.count += 1;
-        let (kind, counted) = (op.kind(), Kind::of(&op));
+        let (kind, counted) = (op.kind(), IoKind::of(&op));
         match self.lane(index) {
             Ok(lane) => {
                 let at = lane.free.pop().unwrap_or_else(|| {

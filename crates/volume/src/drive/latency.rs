@@ -28,22 +28,22 @@ const SAMPLES_MIN: u32 = 8;
 
 /// Kinds of commands that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind(u8);
+pub(crate) struct IoKind(u8);
 
 const KINDS: usize = 6;
 /// Commands of more bytes are large.
 const SMALL_BYTES: usize = 64 << 10;
 
-impl Kind {
+impl IoKind {
     /// That of a command, if it is counted.
-    pub(crate) fn of(op: &Op) -> Option<Kind> {
+    pub(crate) fn of(op: &Op) -> Option<IoKind> {
         let kind = match op {
             Op::Read { .. } => 0,
             Op::Write { fua: false, .. } => 2,
             Op::Write { fua: true, .. } => 4,
             _ => return None,
         };
-        Some(Kind(kind + u8::from(op.buf_len() > SMALL_BYTES)))
+        Some(IoKind(kind + u8::from(op.buf_len() > SMALL_BYTES)))
     }
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    pub(crate) fn record(&self, kind: Kind, span: Duration) {
+    pub(crate) fn record(&self, kind: IoKind, span: Duration) {
         let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         self.counts[usize::from(kind.0)].0[bucket(ns)].fetch_add(1, Ordering::Relaxed);
     }
@@ -193,7 +193,7 @@ mod tests {
 
     fn feed(drive: &Latencies, us: u64, count: u32) {
         for _ in 0..count {
-            drive.record(Kind(0), Duration::from_micros(us));
+            drive.record(IoKind(0), Duration::from_micros(us));
         }
     }
 

@@ -30,7 +30,7 @@ use crate::types::id::{DriveIndex, Seqno};
 
 /// Options of a checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Want {
+pub(crate) struct Options {
     /// Go on with an empty log, on the devices that should have it.
     pub(crate) new_log: bool,
     /// Nothing will be written after it.
@@ -42,7 +42,7 @@ pub(crate) fn run(
     shared: &Shared,
     keeper: &mut Keeper,
     io: &mut Io,
-    want: &Want,
+    want: &Options,
 ) -> Result<(), VolumeError> {
     let pages_before = shared.counts.metadata.load(Ordering::Relaxed);
     // A new log begins empty: nobody appends to the old one from here on.

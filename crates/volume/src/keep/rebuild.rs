@@ -96,7 +96,7 @@ pub(crate) fn step(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<
     let is_over = rebuild.jobs.is_empty() && rebuild.unpublished > 0;
     if is_over || rebuild.unpublished >= CHUNKS_PER_CHECKPOINT {
         rebuild.unpublished = 0;
-        checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+        checkpoint::run(shared, keeper, io, &checkpoint::Options::default())?;
         return Ok(true);
     }
     if rebuild.jobs.is_empty() {
@@ -119,7 +119,7 @@ fn move_away(
     clean::move_out(shared, keeper, io, id)?;
     add(&shared.counts.rebuilt, live);
     // Leaves and nodes move with the next checkpoint, and slots become free with it.
-    checkpoint::run(shared, keeper, io, &checkpoint::Want::default())
+    checkpoint::run(shared, keeper, io, &checkpoint::Options::default())
 }
 
 /// Closes open segments that are damaged, or that have a chunk on a drive that is out: nothing is appended to them any more,

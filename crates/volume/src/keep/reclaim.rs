@@ -30,7 +30,7 @@ pub(crate) fn make_room(
         return Ok(()); // somebody else has made room
     }
     drain_all(shared, keeper, io)?;
-    checkpoint::run(shared, keeper, io, &checkpoint::Want::default())
+    checkpoint::run(shared, keeper, io, &checkpoint::Options::default())
 }
 
 /// Moves all that is pending into segments.
@@ -95,7 +95,7 @@ fn clean_up(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), Vol
         if emptied(shared, keeper) == 0 && !shared.core.lock().space.has_freed() {
             return Ok(());
         }
-        checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+        checkpoint::run(shared, keeper, io, &checkpoint::Options::default())?;
         clean::note_gain(shared, keeper);
     }
     Ok(())

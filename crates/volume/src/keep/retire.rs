@@ -226,7 +226,7 @@ pub(crate) fn retire_emptied(
     for drive in emptied.iter().filter_map(|drive| shared.fleet.any(*drive)) {
         drive.take_out();
     }
-    checkpoint::run(shared, keeper, io, &checkpoint::Want { new_log: true, is_clean: false })?;
+    checkpoint::run(shared, keeper, io, &checkpoint::Options { new_log: true, is_clean: false })?;
     let mut config = shared.config.lock();
     shared.write_config(io, &mut config, &mut failed);
     drop(config);

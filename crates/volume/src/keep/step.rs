@@ -33,7 +33,12 @@ fn most_urgent(
     ensure_space(shared, keeper, io)?;
     if shared.log_is_degraded.load(Ordering::Acquire) || checkpoint::log_may_move(shared) {
         drain_all(shared, keeper, io)?;
-        checkpoint::run(shared, keeper, io, &checkpoint::Want { new_log: true, is_clean: false })?;
+        checkpoint::run(
+            shared,
+            keeper,
+            io,
+            &checkpoint::Options { new_log: true, is_clean: false },
+        )?;
         return Ok(true);
     }
     let (used, size) = {
@@ -51,7 +56,7 @@ fn most_urgent(
         return Ok(true);
     }
     if used > size / 2 {
-        checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+        checkpoint::run(shared, keeper, io, &checkpoint::Options::default())?;
         return Ok(true);
     }
     if clean::is_due(shared) && !keeper.gain.is_vain(clean::content(shared)) {
@@ -60,7 +65,7 @@ fn most_urgent(
         }
         if has_freed {
             // Segments that are empty become free with it.
-            checkpoint::run(shared, keeper, io, &checkpoint::Want::default())?;
+            checkpoint::run(shared, keeper, io, &checkpoint::Options::default())?;
             clean::note_gain(shared, keeper);
             return Ok(true);
         }

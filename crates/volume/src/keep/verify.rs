@@ -8,7 +8,7 @@ use esker_base::units::{to_u64, to_usize};
 
 use crate::drive::{Io, Read};
 use crate::engine::{Keeper, Scrub, Shared};
-use crate::keep::checkpoint::{self, Want};
+use crate::keep::checkpoint::{self, Options};
 use crate::keep::output;
 use crate::keep::salvage;
 use crate::omf::label::MemberState;
@@ -112,7 +112,7 @@ fn verify_returned(
     let next = next_closed(shared, from, |row| chunk_on(row).is_some());
     let Some((row, chunk)) = next.and_then(|row| chunk_on(&row).map(|chunk| (row, chunk))) else {
         keeper.returned = None;
-        checkpoint::run(shared, keeper, io, &Want::default())?; // it has none since it was missing
+        checkpoint::run(shared, keeper, io, &Options::default())?; // it has none since it was missing
         return shared.set_states(io, &[(drive, MemberState::Online)]);
     };
     keeper.returned = Some((drive, SegmentId(row.id.0 + 1)));

@@ -8,7 +8,7 @@ use esker_device::Device;
 use crate::config::{is_voter, write_all_copies};
 use crate::drive::{Drive, Io};
 use crate::engine::{Keeper, Shared};
-use crate::keep::checkpoint::{self, Want};
+use crate::keep::checkpoint::{self, Options};
 use crate::keep::{output, retire, verify};
 use crate::omf::label::{Member, MemberState, Role};
 use crate::pool::Pool;
@@ -296,6 +296,6 @@ fn add(
     if new_log {
         crate::keep::drain_all(shared, keeper, io)?;
     }
-    checkpoint::run(shared, keeper, io, &Want { new_log, is_clean: false })?;
+    checkpoint::run(shared, keeper, io, &Options { new_log, is_clean: false })?;
     Ok(index)
 }

@@ -7,8 +7,8 @@ use esker_base::{ErrorKind, Lba, LbaCount};
 use esker_device::{Cause, Completion, DeviceError, Op, OpKind, Tag};
 
 use super::{Pending, Queue, State};
-use crate::initiator::shared::Shared;
-use crate::initiator::unflushed::{Clear, Controller, Kept, Ticket, Written};
+use crate::initiator::multipath::Multipath;
+use crate::initiator::unflushed::{Clear, ControllerId, Kept, Ticket, Written};
 
 /// Number of times that a flush waits for writes through other controllers.
 const DETOURS: u32 = 20;
@@ -27,14 +27,14 @@ pub(super) enum Gate {
 /// Whether a command may be sent now to a controller; if so, and if it writes, it is in flight from
 /// now on. Whether something has to be written again is looked at when `generations` have changed.
 pub(super) fn check(
-    shared: &Shared,
+    shared: &Multipath,
     one: &mut Pending,
     is_own: bool,
-    by: Controller,
+    by: ControllerId,
     generations: &mut u64,
 ) -> Gate {
     let Some(unflushed) = &shared.unflushed else { return Gate::Open };
-    let is_live = |one: Controller| shared.is_live(one);
+    let is_live = |one: ControllerId| shared.is_live(one);
     let of_today = shared.generations();
     if *generations != of_today {
         if unflushed.lock().has_orphans(is_live) {
@@ -85,7 +85,7 @@ fn lost(message: String) -> Cause {
 }
 
 /// Whether it has to be there after a flush.
-fn writes(shared: &Shared, one: &Pending) -> bool {
+fn writes(shared: &Multipath, one: &Pending) -> bool {
     match one.kind {
         OpKind::Write | OpKind::WriteZeroes => true,
         OpKind::Discard => shared.discards_zero,
@@ -166,7 +166,7 @@ impl Queue {
             (OpKind::Write, Some(buf)) => Written::Data(buf, one.placement),
             _ => Written::Zeroes,
         };
-        let is_live = |one: Controller| shared.is_live(one);
+        let is_live = |one: ControllerId| shared.is_live(one);
         let kept = shared
             .with(unflushed, |unflushed| unflushed.complete(ticket, written, one.fua, is_live));
         match kept {

@@ -11,7 +11,7 @@ use esker_device::{Cause, OpKind};
 use super::causes::{nobody_answers, nobody_waits};
 use super::{Queue, Start, State};
 use crate::error::NvmfError;
-use crate::initiator::shared::Active;
+use crate::initiator::multipath::Active;
 use crate::wire::status::Status;
 
 /// How often a command that may not be sent yet is looked at again.

@@ -4,16 +4,16 @@ use esker_base::Rng;
 
 use super::*;
 
-const A: Controller = Controller { path: 0, generation: 1 };
-const B: Controller = Controller { path: 0, generation: 3 };
-const C: Controller = Controller { path: 1, generation: 1 };
+const A: ControllerId = ControllerId { path: 0, generation: 1 };
+const B: ControllerId = ControllerId { path: 0, generation: 3 };
+const C: ControllerId = ControllerId { path: 1, generation: 1 };
 
-fn all(_: Controller) -> bool {
+fn all(_: ControllerId) -> bool {
     true
 }
 
 /// All but the first.
-fn but_a(one: Controller) -> bool {
+fn but_a(one: ControllerId) -> bool {
     one != A
 }
 
@@ -21,7 +21,7 @@ fn unflushed(limit: u64) -> Unflushed {
     Unflushed::new(512, 1 << 20, limit)
 }
 
-fn write(unflushed: &mut Unflushed, lba: u64, count: u64, byte: u8, by: Controller) -> Kept {
+fn write(unflushed: &mut Unflushed, lba: u64, count: u64, byte: u8, by: ControllerId) -> Kept {
     let ticket = unflushed.begin(lba, count, by).expect("nothing moves");
     let data = vec![byte; to_usize(count * 512)];
     unflushed.complete(&ticket, Written::Data(&data, None), false, all)
@@ -179,7 +179,7 @@ fn random_writes_flushes_and_losses_agree_with_a_model() {
                     model.fill(None);
                 }
                 1 => {
-                    by = Controller { generation: by.generation + 2, ..by };
+                    by = ControllerId { generation: by.generation + 2, ..by };
                     let pieces = unflushed.take_orphans(u64::MAX, |one| one == by);
                     let tried = rng.chance(1, 2).then_some(by);
                     pieces.iter().for_each(|piece| unflushed.moved(piece, tried));

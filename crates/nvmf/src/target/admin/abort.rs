@@ -20,7 +20,7 @@ use crate::target::connection::reply::Reply;
 use crate::target::controller::{ABORTS, Controller};
 use crate::target::ids::{AbortId, Place};
 use crate::target::io::copy;
-use crate::target::shared::Message;
+use crate::target::shared::WorkerMessage;
 use crate::wire::capsule::Sqe;
 use crate::wire::status::Status;
 
@@ -44,7 +44,7 @@ pub(crate) fn ask(controller: &Arc<Controller>, core: &Core, slot: Slot, sqe: &S
     state.aborts.insert(asked, slot);
     drop(state);
     let (connection, controller) = (at.connection, controller.id);
-    core.shared.tell(at.worker, Message::Abort { connection, controller, cid, asked });
+    core.shared.tell(at.worker, WorkerMessage::Abort { connection, controller, cid, asked });
     Reply::Later
 }
 

@@ -72,8 +72,8 @@ impl Copies {
     /// A piece of the Copy at work was taken back before its device had it.
     pub(crate) fn took_back(&mut self, place: Place) {
         let Some(copy) = &mut self.running else { return };
-        let piece = std::mem::replace(&mut copy.pieces[usize::from(place.piece)], Piece::Free);
-        if let Piece::Reading { source, .. } | Piece::Writing { source } = piece {
+        let piece = std::mem::replace(&mut copy.pieces[usize::from(place.piece)], CopyPiece::Free);
+        if let CopyPiece::Reading { source, .. } | CopyPiece::Writing { source } = piece {
             copy.fail(source, Status::ABORTED);
         }
     }
@@ -94,14 +94,14 @@ pub(crate) struct Copy {
     pub(crate) to: u64,
     pub(crate) fua: bool,
     pub(crate) placement: Option<PlacementId>,
-    pub(crate) pieces: [Piece; PIECES],
+    pub(crate) pieces: [CopyPiece; PIECES],
     /// The first source range that was not copied, and why.
     pub(crate) failed: Option<(usize, Status)>,
 }
 
 /// Progress of a piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum CopyPiece {
     Free,
     Reading { source: usize, to: Lba },
     Writing { source: usize },
@@ -125,7 +125,7 @@ impl Copy {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.pieces.iter().all(|&piece| piece == Piece::Free)
+        self.pieces.iter().all(|&piece| piece == CopyPiece::Free)
     }
 
     /// Bytes of the next piece.
@@ -138,11 +138,11 @@ impl Copy {
     }
 
     /// Returns the next piece: the LBA it is read from, and its state.
-    pub(crate) fn next(&mut self) -> (Lba, Piece) {
+    pub(crate) fn next(&mut self) -> (Lba, CopyPiece) {
         let (source, lbas) = (self.source, self.next_lbas());
         let range = &self.sources[source];
         let from = Lba(range.slba + self.given);
-        let piece = Piece::Reading { source, to: Lba(self.to) };
+        let piece = CopyPiece::Reading { source, to: Lba(self.to) };
         self.to += lbas;
         self.given += lbas;
         if self.given == u64::from(range.nlb) + 1 {

@@ -20,7 +20,7 @@ use crate::conn::Slot;
 use crate::target::connection::Connection;
 use crate::target::connection::commands::status_of;
 use crate::target::connection::copies::{
-    Copy, MOST_RANGES, PIECE_BYTES, PIECES, Piece, copy_lbas, range_lbas,
+    Copy, CopyPiece, MOST_RANGES, PIECE_BYTES, PIECES, copy_lbas, range_lbas,
 };
 use crate::target::connection::core::Core;
 use crate::target::ids::Place;
@@ -56,7 +56,7 @@ pub(crate) fn execute(
         to: arguments.sdlba,
         fua: arguments.fua,
         placement: arguments.placement,
-        pieces: [Piece::Free; PIECES],
+        pieces: [CopyPiece::Free; PIECES],
         failed: None,
     };
     connection.copies.waiting.push_back(copy);
@@ -120,7 +120,7 @@ pub(crate) fn advance(connection: &mut Connection, core: &mut Core) {
             connection.finish_with(core, slot, first, status);
             continue;
         }
-        let free = copy.pieces.iter().position(|&piece| piece == Piece::Free);
+        let free = copy.pieces.iter().position(|&piece| piece == CopyPiece::Free);
         let (Some(index), false) = (free, copy.is_given_out()) else { return };
         let (slot, is_first, bytes) = (copy.slot, copy.is_idle(), copy.next_bytes());
         if !is_first && !connection.has_room(core, slot, bytes) {
@@ -148,21 +148,21 @@ pub(crate) fn completed(
     }
     let copy = connection.copies.running.as_mut().expect("one is at work");
     let index = usize::from(place.piece);
-    let piece = std::mem::replace(&mut copy.pieces[index], Piece::Free);
+    let piece = std::mem::replace(&mut copy.pieces[index], CopyPiece::Free);
     let (fua, placement) = (copy.fua, copy.placement);
     match (piece, result, buf) {
-        (Piece::Reading { source, to }, Ok(()), Some(buf)) if copy.wants(source) => {
-            copy.pieces[index] = Piece::Writing { source };
+        (CopyPiece::Reading { source, to }, Ok(()), Some(buf)) if copy.wants(source) => {
+            copy.pieces[index] = CopyPiece::Writing { source };
             let op = Op::Write { lba: to, buf, placement, fua };
             connection.submit_piece(core, place.slot, place.piece, op);
         }
         (piece, result, buf) => {
-            let (Piece::Reading { source, .. } | Piece::Writing { source }) = piece else {
+            let (CopyPiece::Reading { source, .. } | CopyPiece::Writing { source }) = piece else {
                 unreachable!("a piece in progress is read or written")
             };
             if let Err(error) = &result {
                 copy.fail(source, status_of(error));
-            } else if let (Piece::Reading { .. }, Some((_, status))) = (piece, copy.failed) {
+            } else if let (CopyPiece::Reading { .. }, Some((_, status))) = (piece, copy.failed) {
                 copy.fail(source, status); // it was read and is not written any more
             }
             connection.give_back(core, buf);

@@ -13,7 +13,7 @@ use super::config::InitiatorConfig;
 use super::health::Pauses;
 use super::link::Link;
 use super::path::{Facts, Identity, Path};
-use super::unflushed::{Controller, Unflushed};
+use super::unflushed::{ControllerId, Unflushed};
 use crate::error::NvmfError;
 use crate::wire::identify::{
     DLFEAT_MASK, DLFEAT_ZEROES, IdentifyNamespace, ONCS_DSM, ONCS_WRITE_ZEROES,
@@ -35,13 +35,13 @@ pub(crate) struct Active {
 
 impl Active {
     /// Whose queue it is.
-    pub(crate) fn controller(&self) -> Controller {
-        Controller { path: self.path, generation: self.generation }
+    pub(crate) fn controller(&self) -> ControllerId {
+        ControllerId { path: self.path, generation: self.generation }
     }
 }
 
 /// State that the queue pairs share.
-pub(crate) struct Shared {
+pub(crate) struct Multipath {
     pub(crate) config: InitiatorConfig,
     pub(crate) clock: Clock,
     pub(crate) name: String,
@@ -71,9 +71,9 @@ pub(crate) struct Shared {
     pub(crate) is_stopping: AtomicBool,
 }
 
-impl Shared {
+impl Multipath {
     /// Connects the paths; one of them is enough.
-    pub(crate) fn connect(config: InitiatorConfig) -> Result<Shared, NvmfError> {
+    pub(crate) fn connect(config: InitiatorConfig) -> Result<Multipath, NvmfError> {
         let clock = Clock::real();
         let name = config.url();
         let paths: Vec<Path> = config.portals.iter().map(|&peer| Path::new(peer)).collect();
@@ -99,7 +99,7 @@ impl Shared {
             let Geometry { lba_size, max_transfer_size, .. } = geometry;
             Mutex::new(Unflushed::new(lba_size, max_transfer_size, config.replay))
         });
-        Ok(Shared {
+        Ok(Multipath {
             unflushed,
             has_lost: AtomicBool::new(false),
             clock,
@@ -268,12 +268,12 @@ fn geometry(facts: &Facts) -> Result<Geometry, String> {
 
 /// Keeps the paths while a device or a queue pair of it is there.
 pub(crate) struct Keeper {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Multipath>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Keeper {
-    pub(crate) fn start(shared: Shared) -> Result<Keeper, NvmfError> {
+    pub(crate) fn start(shared: Multipath) -> Result<Keeper, NvmfError> {
         let shared = Arc::new(shared);
         let mut keeper = Keeper { shared: shared.clone(), threads: Vec::new() };
         for index in 0..shared.paths.len() {
