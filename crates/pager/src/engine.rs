@@ -12,6 +12,7 @@
 //! | `evict` | pages leave memory |
 //! | `request` | programs reserve, drop and release ranges |
 //! | `life` | spaces begin, fork and end |
+//! | `step` | work that has become possible, or is due |
 //!
 //! Invariants
 //! 1. Pages that a program or a fork brought in, pages being read, the staging area and all
@@ -29,6 +30,7 @@ mod life;
 mod pending;
 mod read;
 mod request;
+mod step;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -197,14 +199,6 @@ impl Engine {
         self.clock.advance(std::time::Duration::from_secs(1));
     }
 
-    /// The agent of a space has carried out its orders.
-    pub(crate) fn done_unmapping(&mut self, id: SpaceId) {
-        self.unmapped(id);
-        if let Some(space) = self.spaces.get_mut(&id) {
-            space.agent_waits = true;
-        }
-    }
-
     /// The newest snapshot, with its process: a walk is looked for in it.
     pub(crate) fn newest_snapshot(&self) -> Option<(SpaceId, u32)> {
         let known = self.spaces.iter().filter(|(_, space)| space.is_snapshot && space.pid != 0);
@@ -238,25 +232,6 @@ impl Engine {
         self.held() + count <= self.limit
     }
 
-    /// Does the work that has become possible, and says whether there was anything.
-    pub(crate) fn step(&mut self) -> bool {
-        let mut did = false;
-        for completion in std::mem::take(&mut self.again) {
-            did |= self.complete(completion);
-        }
-        did |= self.answer_requests();
-        did |= self.evict();
-        did |= self.start_deferred();
-        if !self.waiting.is_empty() && self.has_room(1) {
-            let before = self.waiting.len();
-            for (id, page, write) in std::mem::take(&mut self.waiting) {
-                self.take_fault(id, page, write, false);
-            }
-            did |= self.waiting.len() < before;
-        }
-        did
-    }
-
     /// Whether the content of a page is lost.
     pub(crate) fn is_poisoned(&self, id: SpaceId, page: Page) -> bool {
         self.spaces.get(&id).is_none_or(|space| space.pages.state(page) == State::Poisoned)
@@ -282,30 +257,6 @@ impl Engine {
         let is_busy = |space: &Space| space.batch.is_some();
         !(self.waiting.is_empty() && self.again.is_empty() && self.requests.is_empty())
             || self.spaces.values().any(is_busy)
-    }
-
-    /// Does checks that are due now and then: failed writes, ended processes.
-    pub(crate) fn tick(&mut self) {
-        let now = self.clock.now();
-        let (due, later) = self.failed.iter().partition(|(_, at)| *at <= now);
-        self.failed = later;
-        let due: Vec<(usize, Nanos)> = due;
-        for (chunk, _) in due {
-            self.write_chunk(chunk);
-        }
-        for space in self.spaces.values_mut() {
-            space.heat -= space.heat / 64;
-        }
-        self.bury();
-    }
-
-    /// Takes a completion of the device.
-    pub(crate) fn complete(&mut self, completion: Completion) -> bool {
-        if completion.tag.0 >= WRITE {
-            self.written(completion);
-            return true;
-        }
-        self.landed(completion)
     }
 
     fn lba(&self, slot: u32) -> Lba {

@@ -297,8 +297,16 @@ impl Engine {
         self.tell_agent(id, &ranges);
     }
 
+    /// The agent of a space has carried out its orders.
+    pub(crate) fn done_unmapping(&mut self, id: SpaceId) {
+        self.unmapped(id);
+        if let Some(space) = self.spaces.get_mut(&id) {
+            space.agent_waits = true;
+        }
+    }
+
     /// The pages of a space's batch are unmapped.
-    pub(super) fn unmapped(&mut self, id: SpaceId) {
+    fn unmapped(&mut self, id: SpaceId) {
         let Some(space) = self.spaces.get_mut(&id) else { return };
         let Some(batch) = space.batch.take() else { return };
         for &page in &batch.pages {
