@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `work` | a command of the host: its blocks, its commands to the devices, its end |
 //! | `plan` | state that a write or a range keeps |
 //! | `read` | hits, misses, filling in |
 //! | `write` | the three modes, and changes between them |
@@ -21,15 +22,15 @@ mod plan;
 mod range;
 mod read;
 mod slab;
+mod work;
 mod write;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use esker_base::policy::Access;
-use esker_base::units::{to_u64, to_usize};
+use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{
     Cause, Command, Completion, DeviceError, Geometry, Op, OpKind, PlacementId, QueuePair, Tag,
@@ -39,7 +40,6 @@ use parking_lot::Mutex;
 use crate::CacheError;
 use crate::admit::{Flow, Streams};
 use crate::counts::{Counts, add};
-use crate::omf::BLOCK;
 use crate::shared::Shared;
 use plan::{Plan, Range};
 use slab::Slab;
@@ -487,84 +487,11 @@ impl Pump {
         }
     }
 
-    /// Sends a command to a device.
-    fn send(&mut self, side: Side, io: Io, op: Op) {
-        let (_, bytes) = op.range(512);
-        let is_write = matches!(op, Op::Write { .. });
-        let counter = match (side, is_write) {
-            (Side::Flash, true) => &self.counts.flash_written_bytes,
-            (Side::Flash, false) => &self.counts.flash_read_bytes,
-            (Side::Origin, true) => &self.counts.origin_written_bytes,
-            (Side::Origin, false) => &self.counts.origin_read_bytes,
-        };
-        if matches!(op, Op::Read { .. } | Op::Write { .. }) {
-            add(counter, bytes);
-        }
-        let tag = Tag(to_u64(self.ios.insert(io)));
-        let queue = match side {
-            Side::Origin => &mut self.to_origin,
-            Side::Flash => &mut self.to_flash,
-        };
-        queue.push_back(Command { tag, op });
-    }
-
-    /// The command is done: its completion can be handed out.
-    fn complete(&mut self, work: usize) {
-        let Work { tag, kind, size, buf, error, .. } = self.works.remove(work);
-        let count = |counter: &AtomicU64, n: u64| add(counter, n);
-        let counts = &self.counts;
-        if error.is_some() {
-            count(&counts.errors, 1);
-        } else {
-            match kind {
-                OpKind::Read => {
-                    count(&counts.reads, 1);
-                    count(&counts.read_bytes, size);
-                }
-                OpKind::Write => {
-                    count(&counts.writes, 1);
-                    count(&counts.written_bytes, size);
-                }
-                OpKind::Flush | OpKind::Open => count(&counts.flushes, 1),
-                OpKind::Discard | OpKind::WriteZeroes => {
-                    count(&counts.discards, 1);
-                    count(&counts.discarded_bytes, size);
-                }
-            }
-        }
-        let result = error.map_or(Ok(()), Err);
-        self.done.push(Completion { tag, result, buf });
-    }
-
     fn hand_out(&mut self, done: &mut Vec<Completion>) -> usize {
         let count = self.done.len();
         self.in_flight -= count;
         done.append(&mut self.done);
         count
-    }
-
-    /// Notes that a command failed.
-    fn fail(&mut self, work: usize, error: CacheError) {
-        let Work { kind, lba, size, .. } = self.works[work];
-        let error = self.shared.as_device_error(error, kind, lba, size);
-        self.works[work].error.get_or_insert(error);
-    }
-
-    /// The bytes of the origin that a command is about.
-    fn bytes(&self, work: usize) -> std::ops::Range<u64> {
-        self.works[work].offset..self.works[work].end()
-    }
-
-    /// The blocks that a command touches: the first, and the one behind the last.
-    fn blocks_of(&self, work: usize) -> std::ops::Range<u64> {
-        let work = &self.works[work];
-        work.offset / BLOCK..work.end().div_ceil(BLOCK)
-    }
-
-    /// The part of `block` that a command covers, in bytes from the device's start.
-    fn part(&self, work: usize, block: u64) -> std::ops::Range<u64> {
-        let work = &self.works[work];
-        work.offset.max(block * BLOCK)..work.end().min((block + 1) * BLOCK)
     }
 }
 
