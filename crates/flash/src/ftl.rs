@@ -284,14 +284,6 @@ impl Ftl {
         }
     }
 
-    /// The unit is full, or has to do as full, and may be cleaned from now on.
-    fn close(&mut self, unit: UnitId, array: &mut impl Array) {
-        array.close(unit);
-        self.units.close(unit, self.counts.host);
-        self.victims.close(unit);
-        self.cleaners[usize::from(self.pool.group_of(unit))].leveller.look_again();
-    }
-
     /// Checks every invariant. It reads all maps.
     ///
     /// # Errors

@@ -38,6 +38,14 @@ impl Ftl {
         group
     }
 
+    /// The unit is full, or has to do as full, and may be cleaned from now on.
+    pub(super) fn close(&mut self, unit: UnitId, array: &mut impl Array) {
+        array.close(unit);
+        self.units.close(unit, self.counts.host);
+        self.victims.close(unit);
+        self.cleaners[usize::from(self.pool.group_of(unit))].leveller.look_again();
+    }
+
     /// Erased units that only cleaning may open, unless it has nothing to do. Cleaning a unit opens
     /// at most one and erases one, so with one for each of its points it always ends; on a shared
     /// frontier the host may have used up to one turn of the units that cleaning opened.
