@@ -48,7 +48,7 @@
 //! 2. `engine.rs` looks each up (`Core::look`): among blocks that wait in the write buffer, then in `map.rs`, whose
 //!    `map/leaf.rs` has the place of each version; a clone goes on with its parent;
 //! 3. `segment/fetch.rs` reads the places through `drive/lanes.rs`, verifies them against the map's checksums, and computes
-//!    from the parities what is wrong or late;
+//!    those that are wrong or late from the parities;
 //! 4. `fragment.rs` unpacks blocks that were compressed, and `queue.rs` completes the command.
 //!
 //! # The protocol
