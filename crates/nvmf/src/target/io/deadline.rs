@@ -1,4 +1,5 @@
-//! Commands that a device does not end in time: they are answered, and go on as late ones ([`crate::target::subsystem::late`]).
+//! Commands that a device does not end in time: they are answered, and go on as late ones
+//! ([`late`](crate::target::subsystem::late)).
 
 use std::collections::VecDeque;
 use std::time::Duration;

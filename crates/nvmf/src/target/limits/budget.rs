@@ -2,7 +2,7 @@
 //! that the others go on.
 //!
 //! A host whose data never comes, or that takes nothing, holds its buffers until it is shed
-//! ([`crate::target::limits::pace`]); a device that hangs holds those of its commands. So nobody gets all there is: a host
+//! ([`pace`](super::pace)); a device that hangs holds those of its commands. So nobody gets all there is: a host
 //! may hold as much as is free, which leaves it half when it is alone, a third when there are two, and
 //! always something for the next. A device may hold half of the free memory, so that its host has something
 //! left for other devices. A reserve is for commands of hosts that hold little.
