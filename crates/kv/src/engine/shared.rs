@@ -8,10 +8,11 @@ use std::sync::{Arc, OnceLock};
 use esker_base::Nanos;
 use esker_base::units::to_usize;
 
+use crate::compaction::miss_rate::MissRate;
+use crate::compaction::scratch::Workspace;
 use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
 use crate::engine::futile::Futile;
-use crate::engine::intake::{Missed, Workspace};
 use crate::engine::pace::Pace;
 use crate::engine::request::Manual;
 use crate::engine::transactions::Transactions;
@@ -83,7 +84,7 @@ pub(crate) struct Engine {
     /// Steps of that lane that need not be tried now.
     pub(crate) futile: Mutex<Futile>,
     pub(crate) publishing: Mutex<()>,
-    pub(crate) missed: Missed,
+    pub(crate) miss_rate: MissRate,
     pub(crate) transactions: Transactions,
     pub(crate) manual: Manual,
     pub(crate) pace: Pace,
@@ -155,7 +156,7 @@ impl Engine {
             paused_ns: AtomicU64::new(0),
             futile: Mutex::default(),
             publishing: Mutex::new(()),
-            missed: Missed::default(),
+            miss_rate: MissRate::default(),
             transactions: Transactions::default(),
             manual: Manual::default(),
             pace: Pace::default(),

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
-use crate::engine::intake::gathered_bytes;
+use crate::compaction::reader::gathered_bytes;
 use crate::engine::job::Job;
 use crate::maintain::situation::{ClassRoom, Situation};
 use crate::omf::frame::HEADER_SIZE;

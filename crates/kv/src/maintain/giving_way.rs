@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 
-use crate::engine::intake::DeviceShare;
+use crate::compaction::reader::DeviceShare;
+use crate::compaction::window::READS;
 use crate::engine::shared::Engine;
-use crate::engine::window::READS;
 use crate::sync::atomic::Ordering;
 use crate::types::options::Maintenance;
 

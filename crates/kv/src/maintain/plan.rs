@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::compaction::plan::{Compacted, Compaction, Rewrite, Target};
+use crate::compaction::reader::gathered_bytes;
 use crate::engine::claims::Claim;
-use crate::engine::intake::{Rewrite, gathered_bytes};
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
-use crate::maintain::compact::{Compacted, Compaction, Target};
 use crate::maintain::due::{CRUMBS, spill_run};
 use crate::maintain::situation::Situation;
 use crate::omf::manifest::Edit;

@@ -1,9 +1,9 @@
 //! A situation: the facts on which the choice of the next step depends, at one moment. With it in hand `due.rs`
 //! asks no device, no clock and no lock, so that a test can make one up.
 
+use crate::compaction::window::Windows;
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
-use crate::engine::window::Windows;
 use crate::media::class::Media;
 use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
@@ -99,7 +99,11 @@ impl Engine {
             now_ms: self.wall_clock.now_ms(),
             space_percent: self.options.space_percent(),
             is_quiet: self.pace.is_quiet(self.options.clock.now()),
-            spill_most: if self.missed.is_much() { self.spill_of_one_window(view) } else { None },
+            spill_most: if self.miss_rate.is_much() {
+                self.spill_of_one_window(view)
+            } else {
+                None
+            },
             emptying: *self.manual.emptying.lock(),
         }
     }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use esker_base::memory::release_unused;
 
+use crate::compaction::plan::{Compacted, Compaction, Rewrite};
+use crate::compaction::reader::InputReader;
 use crate::engine::claims::{Claimed, Claims};
 use crate::engine::futile::Chance;
-use crate::engine::intake::{Intake, Rewrite};
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
-use crate::maintain::compact::{Compacted, Compaction};
 use crate::maintain::due::{PASSED_BYTES, PASSED_LEAST};
 use crate::maintain::plan::{claim, edits, replace};
 use crate::media::writes::Writes;
@@ -75,12 +75,12 @@ impl Engine {
         self.run_first(Worker::Helper, of_leaves, false)
     }
 
-    /// Lets go of the intake of a spill that does not come: it holds on to blocks.
+    /// Lets go of the reader of a spill that does not come: it holds on to blocks.
     fn forget_ahead(&self) {
         let view = self.view.load();
         let ahead = &mut self.workspaces[Worker::First as usize].scratch.lock().ahead;
-        let comes = |intake: &mut Intake| {
-            let (kvs, inputs) = intake.inputs();
+        let comes = |reader: &mut InputReader| {
+            let (kvs, inputs) = reader.inputs();
             let root = view.tree(kvs).map_or(&[][..], |tree| &tree.root);
             inputs.iter().all(|input| root.iter().any(|kvset| Arc::ptr_eq(kvset, input)))
         };

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::leave_log;
-use crate::engine::intake::GAP;
+use crate::compaction::reader::GAP;
 use crate::engine::shared::Engine;
 use crate::media::space::Purpose;
 use crate::media::writes::Writes;

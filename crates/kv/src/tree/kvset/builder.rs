@@ -43,6 +43,7 @@ pub(crate) enum NewEntry<'a> {
 }
 
 /// Parts that stay the same for all kvsets of a KVDB.
+#[derive(Clone, Copy)]
 pub(crate) struct Shop<'a> {
     pub(crate) classes: &'a Classes,
     pub(crate) cache: &'a Arc<PageCache>,
