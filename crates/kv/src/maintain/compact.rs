@@ -1,5 +1,7 @@
 //! The run of a compaction: its reader and its writer in turn, with the memory, the pauses and the rates that the engine
-//! has for them.
+//! has for them. Its plan names all inputs and outputs; it chooses none itself.
+
+use std::sync::Arc;
 
 use crate::compaction::plan::{Compacted, Compaction, Rewrite};
 use crate::compaction::reader::{InputReader, gathered_bytes};
@@ -11,35 +13,45 @@ use crate::engine::workers::Worker;
 use crate::maintain::giving_way::GivingWay;
 use crate::media::writes::Writes;
 use crate::sync::MutexGuard;
+use crate::tree::kvset::Kvset;
 use crate::types::error::Result;
 
-impl Compaction {
-    pub(crate) fn run(
-        &self,
-        engine: &Engine,
-        worker: Worker,
-        writes: &Writes,
-    ) -> Result<Compacted> {
-        if self.targets.is_empty() {
+/// Run of a compaction.
+pub(crate) struct CompactionRun<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) plan: &'a Compaction,
+    pub(crate) worker: Worker,
+    pub(crate) writes: &'a Writes,
+    /// Inputs of the spill after this one; empty when none is due then. No part of the plan, because the root takes in
+    /// memtables while this spill runs: it is asked when the last window is about to be written, since a reader that
+    /// begins with other inputs than the next spill has is of no use to it.
+    pub(crate) next_spill: &'a dyn Fn() -> Vec<Arc<Kvset>>,
+}
+
+impl<'a> CompactionRun<'a> {
+    /// Writes the output of the compaction.
+    pub(crate) fn run(&self) -> Result<Compacted> {
+        let CompactionRun { engine, plan, worker, writes, .. } = *self;
+        if plan.targets.is_empty() {
             return Ok(Compacted { forgets: true, ..Compacted::default() });
         }
-        let spilled = if self.is_spill() { gathered_bytes(&self.inputs) } else { 0 };
-        let (mut scratch, mut reader) = self.begin(engine, worker, spilled)?;
+        let spilled = if plan.is_spill() { gathered_bytes(&plan.inputs) } else { 0 };
+        let (mut scratch, mut reader) = self.begin(spilled)?;
         let Scratch { windows, packer, packed, ahead } = &mut *scratch;
-        packer.begin(self.compression);
+        packer.begin(plan.compression);
         let kvsets = engine.shop(writes);
-        let mut writer = OutputWriter::new(self, kvsets, &engine.ids, (packer, packed));
+        let mut writer = OutputWriter::new(plan, kvsets, &engine.ids, (packer, packed));
         // A sort can wait: scans have borne the waste so far and can bear it a little longer. Other steps pause
         // only while staging can hold the data that does not spill: else a spill is in the way for four times as
         // long, and reads wait no less for it (docs/compare.md).
-        let mut way = GivingWay::new(engine, self.sorts() && !self.asked);
+        let mut way = GivingWay::new(engine, plan.sorts() && !plan.asked);
         let mut written = 0;
         let context = || engine.gather_context();
         while let Some(window) = reader.next_window(context(), windows, &mut || way.share())? {
-            engine.check_wanted(self.asked)?;
+            engine.check_wanted(plan.asked)?;
             // While the last window is written, the first one of the next spill is gathered.
             if reader.is_at_end() {
-                *ahead = self.next_spill(engine, windows)?;
+                *ahead = self.begin_next(windows)?;
             }
             let mut behind = if reader.is_at_end() { ahead.as_mut() } else { Some(&mut reader) };
             writer.write(&window, &mut || {
@@ -47,7 +59,7 @@ impl Compaction {
                 writes.set_at_a_time(share.commands);
                 behind.as_mut().map_or(Ok(()), |reader| reader.read_on(context(), share))
             })?;
-            if self.is_spill() {
+            if plan.is_spill() {
                 let bytes = window.bytes() as u64;
                 written += bytes;
                 engine.pace.spills.wrote(engine.options.clock.now(), bytes);
@@ -56,7 +68,7 @@ impl Compaction {
             windows.give_back(window);
         }
         if written > 0 {
-            let drained = self.inputs.iter().map(|kvset| kvset.bytes()).sum();
+            let drained = plan.inputs.iter().map(|kvset| kvset.bytes()).sum();
             engine.pace.spills.learn(drained, written);
         }
         let done = writer.finish()?;
@@ -66,22 +78,18 @@ impl Compaction {
 
     /// The memory for it, and its reader. The first window tells whether the record cache has lost the values of a spill:
     /// then it begins again, with memory for all of them.
-    fn begin<'e>(
-        &self,
-        engine: &'e Engine,
-        worker: Worker,
-        spilled: u64,
-    ) -> Result<(MutexGuard<'e, Scratch>, InputReader)> {
+    fn begin(&self, spilled: u64) -> Result<(MutexGuard<'a, Scratch>, InputReader)> {
+        let CompactionRun { engine, plan, worker, .. } = *self;
         loop {
             let mut scratch = engine.scratch(worker, spilled);
             let Scratch { windows, ahead, .. } = &mut *scratch;
-            if let Some(begun) = ahead.take().filter(|it| it.is_of(self.kvs, &self.inputs)) {
+            if let Some(begun) = ahead.take().filter(|it| it.is_of(plan.kvs, &plan.inputs)) {
                 return Ok((scratch, begun));
             }
             let bytes = engine.spill_windows();
             let context = engine.gather_context();
             let reader =
-                InputReader::begin(context, self.kvs, &self.inputs, &self.rewrite, windows)?;
+                InputReader::begin(context, plan.kvs, &plan.inputs, &plan.rewrite, windows)?;
             if spilled == 0 || engine.spill_windows() <= bytes {
                 return Ok((scratch, reader));
             }
@@ -89,16 +97,16 @@ impl Compaction {
     }
 
     /// The reader of the spill after this one, as far as that can be told now.
-    fn next_spill(&self, engine: &Engine, windows: &mut Windows) -> Result<Option<InputReader>> {
-        if !self.is_spill() {
+    fn begin_next(&self, windows: &mut Windows) -> Result<Option<InputReader>> {
+        if !self.plan.is_spill() {
             return Ok(None);
         }
-        let inputs = engine.spilled_after(self.kvs, &self.inputs);
-        let context = engine.gather_context();
+        let inputs = (self.next_spill)();
+        let context = self.engine.gather_context();
         if inputs.is_empty() || !InputReader::may_overlap(context, &inputs, windows) {
             return Ok(None);
         }
-        InputReader::begin(context, self.kvs, &inputs, &Rewrite::All, windows).map(Some)
+        InputReader::begin(context, self.plan.kvs, &inputs, &Rewrite::All, windows).map(Some)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::engine::futile::Chance;
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
+use crate::maintain::compact::CompactionRun;
 use crate::maintain::due::{PASSED_BYTES, PASSED_LEAST};
 use crate::maintain::plan::{claim, edits, replace};
 use crate::media::writes::Writes;
@@ -246,7 +247,11 @@ impl Engine {
         writes: &Writes,
     ) -> Result<(Compaction, Compacted)> {
         let before = writes.count();
-        let compacted = match compaction.run(self, worker, writes) {
+        let run = |plan: &Compaction| {
+            let next_spill = &|| self.spilled_after(plan.kvs, &plan.inputs);
+            CompactionRun { engine: self, plan, worker, writes, next_spill }.run()
+        };
+        let compacted = match run(&compaction) {
             // No room for the values: their keys alone go to the leaves. That takes less, if there are
             // values, and frees the values that they hide there.
             Err(error)
@@ -256,7 +261,7 @@ impl Engine {
             {
                 writes.forget(before);
                 compaction.rewrite = Rewrite::None;
-                compaction.run(self, worker, writes)?
+                run(&compaction)?
             }
             result => result?,
         };

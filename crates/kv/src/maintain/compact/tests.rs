@@ -78,7 +78,14 @@ fn compaction_without_room_holds_on_to_no_block() {
         rewrite: Rewrite::All,
         asked: false,
     };
-    let error = compaction.run(engine, Worker::First, &Writes::new(false)).err().unwrap();
+    let run = CompactionRun {
+        engine,
+        plan: &compaction,
+        worker: Worker::First,
+        writes: &Writes::new(false),
+        next_spill: &Vec::new,
+    };
+    let error = run.run().err().unwrap();
     assert!(error.lacks_space(), "{error}");
     assert!(engine.scratch(Worker::First, 0).windows.take().entries.is_empty());
 }
