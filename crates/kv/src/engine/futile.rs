@@ -78,6 +78,7 @@ mod tests {
     use esker_base::Rng;
 
     use super::*;
+    use crate::maintain::picker::inputs::pick;
     use crate::media::space::Purpose;
     use crate::recover::devices::Devices;
     use crate::testing::{device, kvdb_on, small_blocks};
@@ -104,7 +105,7 @@ mod tests {
             taken.push(capacity.allocate(Stream::Log, 16 << 10, Purpose::Maintenance).unwrap());
         }
         assert!(matches!(
-            db.engine.due(&db.engine.view.load())[..],
+            pick(&db.engine, &db.engine.view.load())[..],
             [Job::Compact { newest: 2, .. }]
         ));
         let written = || capacity.traffic(Stream::OldKeys).2;

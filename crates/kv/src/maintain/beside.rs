@@ -19,10 +19,18 @@ const MOST: usize = 256;
 /// All that spill together have at most this part of the bytes that make a spill due.
 const PART: u64 = 4;
 
+/// The size below which a root or a step is small, in bytes.
+const SMALL_MOST: u64 = 256 << 10;
+
+/// The most that a root holds, or a step has before it, that is small beside the work of a KVDB, in bytes.
+pub(crate) fn small_bytes(spill_bytes: u64) -> u64 {
+    (spill_bytes / 64).min(SMALL_MOST)
+}
+
 impl Engine {
     /// Whether other steps may run beside this one.
     pub(crate) fn is_small(&self, view: &View, job: &Job) -> bool {
-        bytes_of(view, job) <= self.small_bytes()
+        bytes_of(view, job) <= small_bytes(self.spill_bytes())
     }
 
     /// The steps that run beside `first`: of those `after` it the small ones of its kind, if it is small itself.
@@ -32,10 +40,11 @@ impl Engine {
         first: &Job,
         after: &mut dyn Iterator<Item = Job>,
     ) -> Vec<Job> {
-        let mut left = self.spill_bytes() / PART;
+        let spill_bytes = self.spill_bytes();
+        let mut left = spill_bytes / PART;
         let mut takes = |job: &Job| {
             let bytes = bytes_of(view, job);
-            let fits = bytes <= self.small_bytes().min(left);
+            let fits = bytes <= small_bytes(spill_bytes).min(left);
             left = if fits { left - bytes } else { left };
             fits
         };
@@ -60,7 +69,7 @@ impl Engine {
         let [leaf] = &tree.leaves[..] else { return None };
         let bytes = leaf.kvsets.iter().map(|kvset| kvset.weight()).sum::<u64>();
         let most = TIMES * inputs.iter().map(|kvset| kvset.weight()).sum::<u64>();
-        let is_small = bytes <= most.min(self.small_bytes());
+        let is_small = bytes <= most.min(small_bytes(self.spill_bytes()));
         (is_small && inputs.len() == tree.root.len()).then_some(leaf)
     }
 }

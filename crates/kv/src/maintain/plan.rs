@@ -10,8 +10,7 @@ use crate::compaction::reader::gathered_bytes;
 use crate::engine::claims::Claim;
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
-use crate::maintain::due::{CRUMBS, spill_run};
-use crate::maintain::situation::Situation;
+use crate::maintain::picker::{CRUMBS, Picker, spill_run};
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
@@ -110,14 +109,14 @@ impl Engine {
     /// than a window holds, so that a value's neighbours in the log are read with it once, and not in each window.
     fn spilled_of<'r>(
         &self,
-        now: &Situation<'_>,
+        picker: &Picker<'_>,
         tree: &Tree,
         root: &'r [Arc<Kvset>],
     ) -> &'r [Arc<Kvset>] {
-        let room = now.room_to_spill(tree);
-        let mut oldest = spill_run(root, now.spill_bytes(), room);
-        if let Some(most) = now.spill_most
-            && now.emptying != Some(tree.kvs)
+        let room = picker.room_to_spill(tree);
+        let mut oldest = spill_run(root, picker.spill_bytes(), room);
+        if let Some(most) = picker.spill_most
+            && picker.emptying != Some(tree.kvs)
         {
             let mut bytes = 0;
             let fits = root.iter().rev().take_while(|kvset| {
@@ -132,20 +131,20 @@ impl Engine {
     /// The inputs of a spill that comes after one of `inputs`, if the roots hold enough for it then.
     pub(crate) fn spilled_after(&self, kvs: KvsId, inputs: &[Arc<Kvset>]) -> Vec<Arc<Kvset>> {
         let view = self.view.load();
-        let now = self.situation(&view);
+        let picker = Picker::new(self, &view);
         let Some(tree) = view.tree(kvs) else { return Vec::new() };
         let is_left = |kvset: &&Arc<Kvset>| !inputs.iter().any(|it| Arc::ptr_eq(it, kvset));
         let left: Vec<Arc<Kvset>> = tree.root.iter().filter(is_left).cloned().collect();
         let taken: u64 = inputs.iter().map(|kvset| kvset.weight()).sum();
-        if view.root_bytes().saturating_sub(taken) < now.spill_bytes() {
+        if view.root_bytes().saturating_sub(taken) < picker.spill_bytes() {
             return Vec::new();
         }
-        self.spilled_of(&now, tree, &left).to_vec()
+        self.spilled_of(&picker, tree, &left).to_vec()
     }
 
     /// Plans the reads and writes of a step. The plan keeps no view, because a view keeps memtables.
     pub(crate) fn plan(&self, view: &View, job: &Job) -> Compaction {
-        let now = self.situation(view);
+        let picker = Picker::new(self, view);
         let kvs = job.kvs();
         let tree = view.tree(kvs).expect("a job names a KVS that exists");
         let KvsOptions { policy, compression, .. } = tree.options;
@@ -155,7 +154,7 @@ impl Engine {
             |leaf: &Leaf, bottom: bool| Target { leaf: leaf.id, lower: leaf.lower.clone(), bottom };
         let (inputs, targets, rewrite) = match job {
             Job::Spill { .. } => {
-                let mut inputs = self.spilled_of(&now, tree, &tree.root).to_vec();
+                let mut inputs = self.spilled_of(&picker, tree, &tree.root).to_vec();
                 let leaves = tree.leaves.iter();
                 let targets = match self.merges_with_leaf(tree, &inputs) {
                     Some(leaf) => {
@@ -173,7 +172,7 @@ impl Engine {
             Job::Compact { leaf: id, newest, .. } => {
                 let leaf = leaf(*id);
                 let all = *newest == leaf.kvsets.len();
-                let moves = if all { now.misplaced(leaf, &policy) } else { BTreeSet::new() };
+                let moves = if all { picker.misplaced(leaf, &policy) } else { BTreeSet::new() };
                 let targets = vec![target(leaf, all)];
                 (leaf.kvsets[..*newest].to_vec(), targets, Rewrite::of(moves))
             }
@@ -186,7 +185,8 @@ impl Engine {
                     lower: lower.into(),
                     bottom: true,
                 };
-                let rights = largest.dividing_keys(now.parts(leaf, &policy)).into_iter().map(right);
+                let rights =
+                    largest.dividing_keys(picker.parts(leaf, &policy)).into_iter().map(right);
                 let targets = std::iter::once(target(leaf, true)).chain(rights).collect();
                 (leaf.kvsets.clone(), targets, Rewrite::None)
             }
@@ -198,7 +198,7 @@ impl Engine {
             }
             Job::Collect { leaf: id, blocks, .. } => {
                 let leaf = leaf(*id);
-                let mut moves = now.misplaced(leaf, &policy);
+                let mut moves = picker.misplaced(leaf, &policy);
                 moves.extend(blocks);
                 (leaf.kvsets.clone(), vec![target(leaf, true)], Rewrite::of(moves))
             }

@@ -15,7 +15,8 @@ use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
 use crate::maintain::compact::CompactionRun;
-use crate::maintain::due::{PASSED_BYTES, PASSED_LEAST};
+use crate::maintain::picker::inputs::pick;
+use crate::maintain::picker::{PASSED_BYTES, PASSED_LEAST};
 use crate::maintain::plan::{claim, edits, replace};
 use crate::media::writes::Writes;
 use crate::omf::manifest::Edit;
@@ -39,7 +40,8 @@ impl Engine {
         let _lane = self.compacting.lock();
         self.check_wanted(false)?;
         self.reclaim(Worker::First)?;
-        Ok(self.run_first(Worker::First, |view| self.due(view), false)? || self.freeze_for_walks())
+        Ok(self.run_first(Worker::First, |view| pick(self, view), false)?
+            || self.freeze_for_walks())
     }
 
     /// Freezes the memtable when walks have passed over so much in it that it is worth a kvset, while writers fill
@@ -72,7 +74,7 @@ impl Engine {
             return Ok(false);
         }
         self.reclaim(Worker::Helper)?;
-        let of_leaves = |view: &View| self.due(view).into_iter().filter(Job::is_of_leaf);
+        let of_leaves = |view: &View| pick(self, view).into_iter().filter(Job::is_of_leaf);
         self.run_first(Worker::Helper, of_leaves, false)
     }
 
