@@ -1,16 +1,17 @@
-//! The plan of a compaction, and its result. Whoever plans it names all that it reads and writes: while it runs, nothing of
-//! that changes.
+//! The plan of a compaction, and its result. The plan names all kvsets that are read, all nodes that get one, and the
+//! values that move, before the compaction begins.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::tree::kvset::Kvset;
+use crate::tree::view::Tree;
 use crate::types::compression::Compression;
 use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, RecordAddress, Seqno};
 use crate::types::policy::Policy;
 use crate::values::block::ValueBlock;
 
-/// Which values are written anew.
+/// Values that are written anew.
 #[derive(Clone)]
 pub(crate) enum Rewrite {
     None,
@@ -88,6 +89,13 @@ impl Compacted {
 }
 
 impl Compaction {
+    /// The targets that are no leaves of a tree yet.
+    pub(crate) fn new_leaves(&self, tree: &Tree) -> Vec<&Target> {
+        let known =
+            |leaf: LeafId| leaf == LeafId::ROOT || tree.leaves.iter().any(|known| known.id == leaf);
+        self.targets.iter().filter(|target| !known(target.leaf)).collect()
+    }
+
     /// Whether it empties a root.
     pub(crate) fn is_spill(&self) -> bool {
         let of_root = self.inputs.iter().any(|kvset| kvset.edit.leaf == LeafId::ROOT);

@@ -1,4 +1,4 @@
-//! The picker of the next step of maintenance: which is worth doing now, and how urgent it is. `steps.rs` does it.
+//! The picker of the next step of maintenance: which is worth doing now, and how urgent it is. `scheduler.rs` runs it.
 //!
 //! It picks by facts that were gathered before ([`inputs`]), and asks no device, no clock and no lock: a test can make
 //! them up.
@@ -26,7 +26,7 @@ use esker_base::units::to_usize;
 
 use crate::compaction::reader::gathered_bytes;
 use crate::engine::job::Job;
-use crate::maintain::beside::small_bytes;
+use crate::maintain::group::small_bytes;
 use crate::omf::frame::HEADER_SIZE;
 use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
@@ -110,7 +110,7 @@ impl Picker<'_> {
     }
 
     /// The most that is small, in bytes.
-    fn small_bytes(&self) -> u64 {
+    pub(crate) fn small_bytes(&self) -> u64 {
         small_bytes(self.spill_bytes())
     }
 

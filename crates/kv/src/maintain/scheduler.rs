@@ -1,4 +1,4 @@
-//! The second lane of maintenance: one step at a time of each worker, from the choice to the new view.
+//! The scheduler of the second lane of maintenance: it picks, plans, runs and installs, one step at a time of each worker.
 //!
 //! A step writes its output, flushes it, commits to the manifest and publishes. Until the commit it has changed nothing, so
 //! it may fail or be forgotten at any point. Ingest, which writers may wait for, is a lane of its own (`ingest.rs`).
@@ -15,9 +15,11 @@ use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
 use crate::maintain::compact::CompactionRun;
+use crate::maintain::group::{grouped_with, is_small};
+use crate::maintain::install::{edits, replace};
 use crate::maintain::picker::inputs::pick;
-use crate::maintain::picker::{PASSED_BYTES, PASSED_LEAST};
-use crate::maintain::plan::{claim, edits, replace};
+use crate::maintain::picker::{PASSED_BYTES, PASSED_LEAST, Picker};
+use crate::maintain::planner::{claim, plan, spilled_after};
 use crate::media::writes::Writes;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
@@ -27,7 +29,7 @@ use crate::types::error::Result;
 
 /// The part of a memtable that ingest writes, at most: its keys.
 const KEYS_PART: u64 = 4;
-/// A step that was claimed: the first job, and those that run beside it, each of another KVS.
+/// A step that was claimed: the first job, and those grouped with it, each of another KVS.
 struct Step<'c> {
     jobs: Vec<(Job, Compaction)>,
     is_small: bool,
@@ -126,7 +128,7 @@ impl Engine {
         self.fail_stop(outcome)
     }
 
-    /// Claims the first of the steps that `choose` names, with those that run beside it. The error of one that is known to
+    /// Claims the first of the steps that `choose` names, with those grouped with it. The error of one that is known to
     /// find no room, where there is no other.
     fn claim_first<J: IntoIterator<Item = Job>>(
         &self,
@@ -145,24 +147,25 @@ impl Engine {
                 none = Err(full);
                 continue;
             }
-            let plan = |job: &Job| {
-                let compaction = Compaction { asked, ..self.plan(view, job) };
+            let planned = |job: &Job| {
+                let compaction = plan(&Picker::new(self, view), job, &self.ids, asked);
                 let tree = view.tree(job.kvs()).expect("a job names a KVS that exists");
                 let claim = claim(tree, &compaction);
                 claims.allow(&claim).then_some((compaction, claim))
             };
-            let Some((compaction, claim)) = plan(&job) else { continue };
-            let is_small = self.is_small(view, &job);
-            let beside = self.beside(view, &job, &mut jobs);
-            let (mut planned, mut of) = (vec![(job, compaction)], vec![claim]);
-            for job in beside {
-                if let Some((compaction, claim)) = plan(&job) {
-                    planned.push((job, compaction));
+            let Some((compaction, claim)) = planned(&job) else { continue };
+            let spill_bytes = self.spill_bytes();
+            let is_small = is_small(view, &job, spill_bytes);
+            let others = grouped_with(&job, &mut jobs, view, spill_bytes);
+            let (mut group, mut of) = (vec![(job, compaction)], vec![claim]);
+            for job in others {
+                if let Some((compaction, claim)) = planned(&job) {
+                    group.push((job, compaction));
                     of.push(claim);
                 }
             }
             let claimed = Claims::add(claims, &self.claims, of);
-            return Ok(Some(Step { jobs: planned, is_small, _claimed: claimed }));
+            return Ok(Some(Step { jobs: group, is_small, _claimed: claimed }));
         }
         none
     }
@@ -250,7 +253,10 @@ impl Engine {
     ) -> Result<(Compaction, Compacted)> {
         let before = writes.count();
         let run = |plan: &Compaction| {
-            let next_spill = &|| self.spilled_after(plan.kvs, &plan.inputs);
+            let next_spill = &|| {
+                let view = self.view.load();
+                spilled_after(&Picker::new(self, &view), plan.kvs, &plan.inputs)
+            };
             CompactionRun { engine: self, plan, worker, writes, next_spill }.run()
         };
         let compacted = match run(&compaction) {
