@@ -13,8 +13,8 @@ use crate::compaction::scratch::Workspace;
 use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
 use crate::engine::futile::Futile;
+use crate::engine::manual::ManualCompaction;
 use crate::engine::pace::Pace;
-use crate::engine::request::Manual;
 use crate::engine::transactions::Transactions;
 use crate::engine::workers::{Trial, Worker};
 use crate::log::tail::LogTail;
@@ -86,7 +86,7 @@ pub(crate) struct Engine {
     pub(crate) publishing: Mutex<()>,
     pub(crate) miss_rate: MissRate,
     pub(crate) transactions: Transactions,
-    pub(crate) manual: Manual,
+    pub(crate) manual: ManualCompaction,
     pub(crate) pace: Pace,
     stopped: OnceLock<Arc<KvError>>,
     pub(crate) closing: AtomicBool,
@@ -158,7 +158,7 @@ impl Engine {
             publishing: Mutex::new(()),
             miss_rate: MissRate::default(),
             transactions: Transactions::default(),
-            manual: Manual::default(),
+            manual: ManualCompaction::default(),
             pace: Pace::default(),
             stopped: OnceLock::new(),
             closing: AtomicBool::new(false),

@@ -70,7 +70,7 @@ impl<'a> GivingWay<'a> {
     pub(crate) fn pause_after(&self, took: Duration) -> Duration {
         let engine = self.engine;
         let is_awaited = engine.closing.load(Ordering::Acquire)
-            || engine.compact_is_active()
+            || engine.manual.is_active()
             || engine.pace.without_space.load(Ordering::Relaxed) > 0;
         if is_awaited {
             return Duration::ZERO;

@@ -261,33 +261,6 @@ impl Engine {
         Ok(true)
     }
 
-    /// Turns the content of the memtables into kvsets now, full or not; false when they are empty.
-    pub(crate) fn ingest_all(&self) -> Result<bool> {
-        let mut worked = false;
-        while self.ingest_with_room()? {
-            worked = true;
-        }
-        {
-            let mut log = self.writer.lock();
-            let view = self.view.load();
-            // Another thread may have frozen one meanwhile; then that one goes next.
-            if view.frozen.is_empty() && !view.active.is_empty() {
-                self.rotate(&mut log);
-            }
-        }
-        Ok(self.ingest_with_room()? || worked)
-    }
-
-    /// Ingests the oldest memtable, after as many steps as make room for it.
-    pub(crate) fn ingest_with_room(&self) -> Result<bool> {
-        loop {
-            match self.ingest_oldest() {
-                Err(full) if full.lacks_space() && self.make_room()? => {}
-                result => return result,
-            }
-        }
-    }
-
     pub(crate) fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
         self.flush_through(frozen.table.last_seqno())?;
         let built = match &frozen.table {

@@ -105,14 +105,6 @@ const PASSES: usize = 4;
 const OPENING: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// Refuses to go on with a step that nobody wants any more.
-    pub(crate) fn check_wanted(&self, asked: bool) -> Result<()> {
-        if asked && self.manual.cancelled.load(Ordering::Acquire) {
-            return Err(KvError::Cancelled);
-        }
-        self.check_open()
-    }
-
     fn begin(&self) -> Result<Turn<'_>> {
         self.check_running()?;
         let manual = &self.manual;
@@ -127,15 +119,6 @@ impl Engine {
         Ok(Turn(self))
     }
 
-    /// Whether something that was asked for is under way, and takes the lane step by step.
-    pub(crate) fn compact_is_active(&self) -> bool {
-        self.manual.active.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn cancel(&self) {
-        self.manual.cancelled.store(true, Ordering::Release);
-    }
-
     #[allow(clippy::cast_precision_loss)] // ratios for people
     pub(crate) fn compact_status(&self) -> CompactStatus {
         let manual = &self.manual;
@@ -144,7 +127,7 @@ impl Engine {
         let before = manual.written_before.load(Ordering::Relaxed);
         let leaves = manual.leaves.load(Ordering::Relaxed);
         CompactStatus {
-            active: self.compact_is_active(),
+            active: manual.is_active(),
             cancelled: manual.cancelled.load(Ordering::Acquire),
             goal: (goal > 0).then_some(goal as f64 / 100.0),
             space_amplification: space.used as f64 / space.live.max(1) as f64,

@@ -72,7 +72,7 @@ impl Engine {
         let _lane = self.helping.lock();
         self.check_wanted(false)?;
         // A compaction that somebody asked for has both lanes.
-        if self.compact_is_active() {
+        if self.manual.is_active() {
             return Ok(false);
         }
         self.reclaim(Worker::Helper)?;
@@ -327,6 +327,33 @@ impl Engine {
         match self.ingest_oldest() {
             Err(full) if full.lacks_space() && self.make_room()? => Ok(true),
             result => result,
+        }
+    }
+
+    /// Turns the content of the memtables into kvsets now, full or not; false when they are empty.
+    pub(crate) fn ingest_all(&self) -> Result<bool> {
+        let mut worked = false;
+        while self.ingest_with_room()? {
+            worked = true;
+        }
+        {
+            let mut log = self.writer.lock();
+            let view = self.view.load();
+            // Another thread may have frozen one meanwhile; then that one goes next.
+            if view.frozen.is_empty() && !view.active.is_empty() {
+                self.rotate(&mut log);
+            }
+        }
+        Ok(self.ingest_with_room()? || worked)
+    }
+
+    /// Ingests the oldest memtable, after as many steps as make room for it.
+    pub(crate) fn ingest_with_room(&self) -> Result<bool> {
+        loop {
+            match self.ingest_oldest() {
+                Err(full) if full.lacks_space() && self.make_room()? => {}
+                result => return result,
+            }
         }
     }
 

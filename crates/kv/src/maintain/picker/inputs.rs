@@ -46,7 +46,7 @@ pub(crate) fn pick(engine: &Engine, view: &View) -> Vec<Job> {
     // Staging that has room for more is no reason to hold garbage.
     if view.root_bytes() > engine.spill_bytes() && engine.classes.staging_room() > 0 {
         let asked = engine.manual.goal.load(Ordering::Relaxed);
-        let is_asked = engine.compact_is_active() && asked > 0;
+        let is_asked = engine.manual.is_active() && asked > 0;
         let goal = if is_asked { asked.min(picker.space_percent) } else { picker.space_percent };
         let over = picker.space().percent().saturating_sub(goal);
         engine.pace.over_goal.store(over, Ordering::Relaxed);
