@@ -1,9 +1,7 @@
 //! The state of a compaction, or of the removal of a class, that a caller asked for. `maintain/manual.rs` does it.
 
-use crate::engine::shared::Engine;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::types::error::{KvError, Result};
 use crate::types::ids::KvsId;
 
 /// State of a manual compaction: the one under way, or else the last one.
@@ -28,15 +26,5 @@ impl ManualCompaction {
 
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
-    }
-}
-
-impl Engine {
-    /// Refuses to go on with a step that nobody wants any more.
-    pub(crate) fn check_wanted(&self, asked: bool) -> Result<()> {
-        if asked && self.manual.cancelled.load(Ordering::Acquire) {
-            return Err(KvError::Cancelled);
-        }
-        self.check_open()
     }
 }

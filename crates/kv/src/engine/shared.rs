@@ -206,6 +206,14 @@ impl Engine {
         if self.closing.load(Ordering::Acquire) { Err(KvError::Closed) } else { Ok(()) }
     }
 
+    /// Refuses to go on with a step that nobody wants any more.
+    pub(crate) fn check_wanted(&self, asked: bool) -> Result<()> {
+        if asked && self.manual.cancelled.load(Ordering::Acquire) {
+            return Err(KvError::Cancelled);
+        }
+        self.check_open()
+    }
+
     /// Passes the result of a read through; when the KVDB has closed meanwhile, that is why it failed.
     pub(crate) fn if_open<T>(&self, result: Result<T>) -> Result<T> {
         result.or_else(|error| self.check_open().and(Err(error)))

@@ -240,7 +240,7 @@ impl Picker<'_> {
         self.spill_most.is_none_or(|most| gathered_bytes(kvsets) <= most)
     }
 
-    /// The step that brings something home which lies where it must not, if there is room now.
+    /// The step that moves data back to its class which lies where it must not, if there is room now.
     fn strays(&self, tree: &Tree) -> Option<Job> {
         let mut strict = tree.options.policy.strict();
         let class = strict.find(|&c| self.room.taking(c).is_some() && tree.has_strays(c))?;
@@ -248,9 +248,9 @@ impl Picker<'_> {
             return Some(Job::Spill { kvs: tree.kvs });
         }
         let policy = &tree.options.policy;
-        // Data that merely prefers to lie elsewhere does not come home by this step, and would be moved for ever.
-        let home = Place::only(class);
-        let (keys, values) = (policy.old_keys == home, policy.old_values == home);
+        // Data that merely prefers this class is not moved by this step, and would be picked for ever.
+        let place = Place::only(class);
+        let (keys, values) = (policy.old_keys == place, policy.old_values == place);
         let moves = |leaf: &&Leaf| {
             keys && self.keys_move(leaf, policy)
                 || values && !self.misplaced(leaf, policy).is_empty()
