@@ -10,7 +10,7 @@ use crate::compaction::window::Windows;
 use crate::compaction::writer::OutputWriter;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
-use crate::maintain::giving_way::GivingWay;
+use crate::maintain::limiter::IoLimiter;
 use crate::media::writes::Writes;
 use crate::sync::MutexGuard;
 use crate::tree::kvset::Kvset;
@@ -44,10 +44,10 @@ impl<'a> CompactionRun<'a> {
         // A sort can wait: scans have borne the waste so far and can bear it a little longer. Other steps pause
         // only while staging can hold the data that does not spill: else a spill is in the way for four times as
         // long, and reads wait no less for it (docs/compare.md).
-        let mut way = GivingWay::new(engine, plan.sorts() && !plan.asked);
+        let mut limiter = IoLimiter::new(engine, plan.sorts() && !plan.asked);
         let mut written = 0;
         let context = || engine.gather_context();
-        while let Some(window) = reader.next_window(context(), windows, &mut || way.share())? {
+        while let Some(window) = reader.next_window(context(), windows, &mut || limiter.share())? {
             engine.check_wanted(plan.asked)?;
             // While the last window is written, the first one of the next spill is gathered.
             if reader.is_at_end() {
@@ -55,7 +55,7 @@ impl<'a> CompactionRun<'a> {
             }
             let mut behind = if reader.is_at_end() { ahead.as_mut() } else { Some(&mut reader) };
             writer.write(&window, &mut || {
-                let share = way.share();
+                let share = limiter.share();
                 writes.set_at_a_time(share.commands);
                 behind.as_mut().map_or(Ok(()), |reader| reader.read_on(context(), share))
             })?;
