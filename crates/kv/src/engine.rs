@@ -6,9 +6,9 @@
 //!
 //! Sees `compaction`, `tree`, `log`, `manifest` and the rooms below them.
 
+pub(crate) mod backlog;
 pub(crate) mod claims;
 pub(crate) mod counters;
-pub(crate) mod debt;
 pub(crate) mod drain;
 pub(crate) mod flush;
 pub(crate) mod futile;

@@ -47,7 +47,7 @@ impl<'a> IoLimiter<'a> {
     pub(crate) fn share(&mut self) -> DeviceShare {
         self.pause();
         let is_limited = self.has_readers || self.absorbs_burst;
-        let is_short = is_limited && self.engine.bears_debt();
+        let is_short = is_limited && self.engine.bears_backlog();
         DeviceShare { commands: if is_limited { 1 } else { READS }, is_short }
     }
 
@@ -80,7 +80,7 @@ impl<'a> IoLimiter<'a> {
             () if self.has_readers && self.can_wait => {
                 pauses(engine.view.load().root_bytes(), engine.spill_bytes())
             }
-            () if self.has_readers && engine.bears_debt() => 3,
+            () if self.has_readers && engine.bears_backlog() => 3,
             () if self.absorbs_burst => 1,
             () => 0,
         };

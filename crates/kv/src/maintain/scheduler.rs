@@ -189,7 +189,7 @@ impl Engine {
 
     /// Runs a step. The lane of the worker is the caller's.
     fn run(&self, worker: Worker, step: Step<'_>) -> Result<()> {
-        self.count_debt();
+        self.note_backlog();
         let Step { jobs, is_small, _claimed } = step;
         let writes = Writes::new(is_small);
         let (mut done, mut ran) = (Vec::new(), Vec::new());
@@ -209,7 +209,7 @@ impl Engine {
         self.counters.step_bytes.add(written);
         writes.write_out()?;
         self.install(done)?;
-        self.count_debt();
+        self.note_backlog();
         release_unused();
         let now = self.options.clock.now();
         self.workspaces[worker as usize].worked_ns.store(now.0, Ordering::Relaxed);
@@ -221,7 +221,7 @@ impl Engine {
     }
 
     /// Whether spills have work from now on: else time that passes says nothing of how fast they are.
-    fn count_debt(&self) {
+    fn note_backlog(&self) {
         if self.view.load().root_bytes() < self.spill_bytes() {
             self.pace.spills.rests();
         } else {

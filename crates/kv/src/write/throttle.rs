@@ -43,7 +43,7 @@ impl Engine {
     /// How many nanoseconds each 1,000 bytes are to take now, and for which reason; `None` when nothing is behind.
     fn pace_ns(&self, unflushed: u64) -> Option<(u64, PacedBy)> {
         let view = self.view.load();
-        let (from, full) = self.debt_bounds();
+        let (from, full) = self.backlog_limits();
         let spills =
             pace(view.root_bytes(), from, full, self.pace.spills.ns().unwrap_or(UNKNOWN_NS));
         let limit = self.options.durability_limit();
