@@ -18,7 +18,8 @@ impl Engine {
     /// room, or less while the media hold more garbage than the goal for space allows.
     pub(crate) fn backlog_limits(&self) -> (u64, u64) {
         let spill_bytes = self.spill_bytes();
-        let left = OVER_GOAL.saturating_sub(self.pace.over_goal.load(Ordering::Relaxed));
+        let left =
+            OVER_GOAL.saturating_sub(self.write_controller.over_goal.load(Ordering::Relaxed));
         let room = self.classes.staging_room() / OVER_GOAL * left;
         ((2 * spill_bytes).max(room / 2), (3 * spill_bytes).max(room / 4 * 3))
     }
@@ -30,6 +31,7 @@ impl Engine {
 
     /// Whether writers wait for the log, and staging can hold the data that does not spill meanwhile.
     pub(crate) fn absorbs_burst(&self) -> bool {
-        self.is_much_of_log(self.pace.unflushed.load(Ordering::Relaxed)) && self.bears_backlog()
+        self.is_much_of_log(self.write_controller.unflushed.load(Ordering::Relaxed))
+            && self.bears_backlog()
     }
 }

@@ -33,11 +33,11 @@ impl Engine {
         // How long a small one takes says nothing of how fast the log is.
         let (clock, is_large) = (&self.options.clock, self.is_much_of_log(flight.bytes()));
         if is_large {
-            self.pace.log.begins(clock.now());
+            self.write_controller.log_rate.begins(clock.now());
         }
         let flown = self.stop_at_any(flight.fly());
-        self.pace.log.drained(clock.now(), flight.bytes());
-        self.pace.log.rests();
+        self.write_controller.log_rate.drained(clock.now(), flight.bytes());
+        self.write_controller.log_rate.rests();
         *leader = flown.as_ref().err().cloned().map(Arc::new);
         let buffers = flown?;
         self.durable.store(flight.through);
@@ -45,7 +45,7 @@ impl Engine {
         let begins = {
             let mut writer = self.lock_in_turn();
             writer.landed(&flight, buffers);
-            self.pace.unflushed.store(writer.unflushed_bytes(), Ordering::Relaxed);
+            self.write_controller.unflushed.store(writer.unflushed_bytes(), Ordering::Relaxed);
             self.stopped().is_none() && writer.begin_opening()
         };
         drop(leader);

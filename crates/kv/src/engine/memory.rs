@@ -53,7 +53,7 @@ impl Engine {
         let view = self.view.load();
         let Pinned { filters, indexes, structures } = view.pinned();
         // While there is much to ingest, the next memtable fills up meanwhile.
-        let is_quiet = self.pace.is_quiet(self.options.clock.now());
+        let is_quiet = self.write_controller.is_quiet(self.options.clock.now());
         let expected = tuning.memtable_bytes * if is_quiet { 1 } else { 2 };
         let memtables = view.memtable_bytes().max(expected);
         let cursors = self.values.windows.held_bytes() + self.values.windows.rows_bytes();

@@ -14,9 +14,9 @@ use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
 use crate::engine::futile::Futile;
 use crate::engine::manual::ManualCompaction;
-use crate::engine::pace::Pace;
 use crate::engine::transactions::Transactions;
 use crate::engine::workers::{Trial, Worker};
+use crate::engine::write_controller::WriteController;
 use crate::log::tail::LogTail;
 use crate::manifest::writer::Manifest;
 use crate::media::classes::Classes;
@@ -87,7 +87,7 @@ pub(crate) struct Engine {
     pub(crate) miss_rate: MissRate,
     pub(crate) transactions: Transactions,
     pub(crate) manual: ManualCompaction,
-    pub(crate) pace: Pace,
+    pub(crate) write_controller: WriteController,
     stopped: OnceLock<Arc<KvError>>,
     pub(crate) closing: AtomicBool,
     pub(crate) work: Work,
@@ -159,7 +159,7 @@ impl Engine {
             miss_rate: MissRate::default(),
             transactions: Transactions::default(),
             manual: ManualCompaction::default(),
-            pace: Pace::default(),
+            write_controller: WriteController::default(),
             stopped: OnceLock::new(),
             closing: AtomicBool::new(false),
             work: Work::default(),

@@ -62,14 +62,14 @@ impl<'a> CompactionRun<'a> {
             if plan.is_spill() {
                 let bytes = window.bytes() as u64;
                 written += bytes;
-                engine.pace.spills.wrote(engine.options.clock.now(), bytes);
+                engine.write_controller.spill_rate.wrote(engine.options.clock.now(), bytes);
             }
             engine.balance_memory();
             windows.give_back(window);
         }
         if written > 0 {
             let drained = plan.inputs.iter().map(|kvset| kvset.bytes()).sum();
-            engine.pace.spills.learn(drained, written);
+            engine.write_controller.spill_rate.learn(drained, written);
         }
         let done = writer.finish()?;
         engine.end_spill(worker, &mut scratch);

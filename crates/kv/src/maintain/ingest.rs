@@ -258,9 +258,9 @@ impl Engine {
         };
         // Before the next memtable has grown.
         self.balance_memory();
-        self.pace.ingest_begins(self.options.clock.now());
+        self.write_controller.ingest_begins(self.options.clock.now());
         self.note_space(self.ingest(&frozen))?;
-        self.pace.ingest_ends(self.options.clock.now(), frozen.table.bytes());
+        self.write_controller.ingest_ends(self.options.clock.now(), frozen.table.bytes());
         // Under the lock, so that a writer about to wait does not miss it.
         let writer = self.writer.lock();
         self.room.notify_all();

@@ -72,7 +72,7 @@ impl<'a> IoLimiter<'a> {
         let engine = self.engine;
         let is_awaited = engine.closing.load(Ordering::Acquire)
             || engine.manual.is_active()
-            || engine.pace.without_space.load(Ordering::Relaxed) > 0;
+            || engine.write_controller.without_space.load(Ordering::Relaxed) > 0;
         if is_awaited {
             return Duration::ZERO;
         }
@@ -118,7 +118,7 @@ mod tests {
             limiter.pause_after(took)
         };
         assert_eq!((pause(true), pause(false)), (3 * took, Duration::ZERO));
-        assert_eq!(db.engine.pace.for_space(|| pause(true)), Duration::ZERO);
+        assert_eq!(db.engine.write_controller.for_space(|| pause(true)), Duration::ZERO);
         assert_eq!(
             IoLimiter::new(&db.engine, true).pause_after(took),
             Duration::ZERO,

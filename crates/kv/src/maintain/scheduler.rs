@@ -54,7 +54,7 @@ impl Engine {
             let is_worth = passed * PASSED_BYTES >= view.active.bytes() / KEYS_PART;
             passed >= PASSED_LEAST && is_worth && view.frozen.is_empty() && !view.active.is_empty()
         };
-        if !self.pace.is_quiet(self.options.clock.now()) || !is_due(&self.view.load()) {
+        if !self.write_controller.is_quiet(self.options.clock.now()) || !is_due(&self.view.load()) {
             return false;
         }
         let mut log = self.writer.lock();
@@ -223,9 +223,9 @@ impl Engine {
     /// Whether spills have work from now on: else time that passes says nothing of how fast they are.
     fn note_backlog(&self) {
         if self.view.load().root_bytes() < self.spill_bytes() {
-            self.pace.spills.rests();
+            self.write_controller.spill_rate.rests();
         } else {
-            self.pace.spills.begins(self.options.clock.now());
+            self.write_controller.spill_rate.begins(self.options.clock.now());
         }
     }
 

@@ -19,7 +19,7 @@ impl<'v> Picker<'v> {
             replay_from: engine.replay_from.lock().id,
             now_ms: engine.wall_clock.now_ms(),
             space_percent: engine.options.space_percent(),
-            is_quiet: engine.pace.is_quiet(engine.options.clock.now()),
+            is_quiet: engine.write_controller.is_quiet(engine.options.clock.now()),
             spill_most: if is_much { spill_of_one_window(engine, view) } else { None },
             emptying: *engine.manual.emptying.lock(),
         }
@@ -49,7 +49,7 @@ pub(crate) fn pick(engine: &Engine, view: &View) -> Vec<Job> {
         let is_asked = engine.manual.is_active() && asked > 0;
         let goal = if is_asked { asked.min(picker.space_percent) } else { picker.space_percent };
         let over = picker.space().percent().saturating_sub(goal);
-        engine.pace.over_goal.store(over, Ordering::Relaxed);
+        engine.write_controller.over_goal.store(over, Ordering::Relaxed);
     }
     picker.pick()
 }
