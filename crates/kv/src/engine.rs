@@ -7,10 +7,10 @@
 //! Sees `compaction`, `tree`, `log`, `manifest` and the rooms below them.
 
 pub(crate) mod backlog;
+pub(crate) mod backoff;
 pub(crate) mod claims;
 pub(crate) mod counters;
 pub(crate) mod flush;
-pub(crate) mod futile;
 pub(crate) mod job;
 pub(crate) mod manual;
 pub(crate) mod memory;

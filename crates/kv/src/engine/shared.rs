@@ -10,9 +10,9 @@ use esker_base::units::to_usize;
 
 use crate::compaction::miss_rate::MissRate;
 use crate::compaction::scratch::Workspace;
+use crate::engine::backoff::Backoff;
 use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
-use crate::engine::futile::Futile;
 use crate::engine::manual::ManualCompaction;
 use crate::engine::transactions::Transactions;
 use crate::engine::workers::{Trial, Worker};
@@ -82,7 +82,7 @@ pub(crate) struct Engine {
     /// When the first worker last found nothing to do, in nanoseconds of the clock.
     pub(crate) paused_ns: AtomicU64,
     /// Steps of that lane that need not be tried now.
-    pub(crate) futile: Mutex<Futile>,
+    pub(crate) backoff: Mutex<Backoff>,
     pub(crate) publishing: Mutex<()>,
     pub(crate) miss_rate: MissRate,
     pub(crate) transactions: Transactions,
@@ -154,7 +154,7 @@ impl Engine {
             workspaces: Default::default(),
             trial: Trial::default(),
             paused_ns: AtomicU64::new(0),
-            futile: Mutex::default(),
+            backoff: Mutex::default(),
             publishing: Mutex::new(()),
             miss_rate: MissRate::default(),
             transactions: Transactions::default(),

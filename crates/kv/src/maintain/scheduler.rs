@@ -9,8 +9,8 @@ use esker_base::memory::release_unused;
 
 use crate::compaction::plan::{Compacted, Compaction, Rewrite};
 use crate::compaction::reader::InputReader;
+use crate::engine::backoff::Conditions;
 use crate::engine::claims::{Claimed, Claims};
-use crate::engine::futile::Chance;
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
@@ -101,7 +101,7 @@ impl Engine {
         asked: bool,
     ) -> Result<bool> {
         let mut outcome = Ok(false);
-        let mut before = self.chance();
+        let mut before = self.conditions();
         let mut tried: Vec<Job> = Vec::new();
         loop {
             let step = match self.claim_first(&choose, &tried, (&before, asked)) {
@@ -120,8 +120,8 @@ impl Engine {
             if !full.lacks_space() {
                 break;
             }
-            let after = self.chance();
-            self.futile.lock().add(job.clone(), &before, &after, full);
+            let after = self.conditions();
+            self.backoff.lock().add(job.clone(), &before, &after, full);
             tried.push(job);
             before = after;
         }
@@ -134,7 +134,7 @@ impl Engine {
         &self,
         choose: &impl Fn(&View) -> J,
         tried: &[Job],
-        (before, asked): (&Chance, bool),
+        (before, asked): (&Conditions, bool),
     ) -> Result<Option<Step<'_>>> {
         let claims = self.claims.lock();
         // All of it holds for one view: changes that others publish now are on nodes that are theirs until the lock
@@ -143,7 +143,7 @@ impl Engine {
         let mut none = Ok(None);
         let mut jobs = choose(view).into_iter().filter(|job| !tried.contains(job));
         while let Some(job) = jobs.next() {
-            if !asked && let Some(full) = self.futile.lock().why(&job, before) {
+            if !asked && let Some(full) = self.backoff.lock().reason_to_wait(&job, before) {
                 none = Err(full);
                 continue;
             }
@@ -369,9 +369,9 @@ impl Engine {
 
 impl Engine {
     /// The conditions for a step, now.
-    pub(crate) fn chance(&self) -> Chance {
+    fn conditions(&self) -> Conditions {
         let free = |class| self.classes.taking(class).map_or(0, |media| media.free_bytes_now());
-        Chance {
+        Conditions {
             steps: self.counters.steps.get(),
             free: MediaClass::ALL.map(free),
             now: self.options.clock.now(),
