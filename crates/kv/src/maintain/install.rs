@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::compaction::plan::{Compacted, Compaction, Rewrite};
 use crate::engine::shared::Engine;
-use crate::maintain::picker::CRUMBS;
+use crate::maintain::picker::MANY_SMALL_BLOCKS;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
 use crate::tree::view::{Leaf, Tree};
@@ -44,7 +44,7 @@ pub(crate) fn replace(
     }
     forget_scans(tree, compaction);
     forget_passed(tree, compaction);
-    count_crumbs(tree, compaction, block_bytes);
+    count_small_blocks(tree, compaction, block_bytes);
 }
 
 /// Resets the count of bytes that scans of a leaf read in vain when the leaf's values have been put in order, and
@@ -69,14 +69,15 @@ fn forget_passed(tree: &mut Tree, compaction: &Compaction) {
 
 /// Counts the small blocks that are left where many blocks were rewritten, and those of them that later steps
 /// leave.
-pub(crate) fn count_crumbs(tree: &mut Tree, compaction: &Compaction, block_bytes: u64) {
-    let many = matches!(&compaction.rewrite, Rewrite::In(blocks) if blocks.len() >= CRUMBS);
+pub(crate) fn count_small_blocks(tree: &mut Tree, compaction: &Compaction, block_bytes: u64) {
+    let many =
+        matches!(&compaction.rewrite, Rewrite::In(blocks) if blocks.len() >= MANY_SMALL_BLOCKS);
     for target in &compaction.targets {
         let at = tree.leaf_of(&target.lower);
         let leaf = &mut tree.leaves[at];
-        let most = if many { usize::MAX } else { leaf.crumbs_left };
+        let most = if many { usize::MAX } else { leaf.small_blocks_left };
         if most > 0 {
-            leaf.crumbs_left = leaf.crumbs(block_bytes).len().min(most);
+            leaf.small_blocks_left = leaf.small_blocks(block_bytes).len().min(most);
         }
     }
 }

@@ -61,7 +61,7 @@ const LEAST_GAIN: u64 = 20;
 const PARTS: u64 = 32;
 
 /// So many small blocks of a leaf are rewritten as a few.
-pub(crate) const CRUMBS: usize = 128;
+pub(crate) const MANY_SMALL_BLOCKS: usize = 128;
 
 /// To pass over a key that is deleted takes a walk about as long as it takes to rewrite so many bytes.
 pub(crate) const PASSED_BYTES: u64 = 128;
@@ -275,8 +275,8 @@ impl Picker<'_> {
             let urgency = leaf.kvsets.len() * 100 / most;
             return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
         }
-        if let Some(blocks) = self.crumbs_in(leaf, &tree.options.policy) {
-            let urgency = blocks.len() * 100 / CRUMBS;
+        if let Some(blocks) = self.small_blocks_in(leaf, &tree.options.policy) {
+            let urgency = blocks.len() * 100 / MANY_SMALL_BLOCKS;
             return Some((urgency, Job::Collect { kvs, leaf: leaf.id, blocks }));
         }
         let pages = leaf.kvsets.iter().map(|kvset| kvset.edit.pages).max().unwrap_or(0);
@@ -312,16 +312,16 @@ impl Picker<'_> {
     /// The small blocks of a leaf, when they are so many that rewriting them as a few is worth it: each is known to
     /// manifest and kvset, whatever its size, and each spill adds one. Blocks that rewriting has left small wait
     /// for as many more.
-    fn crumbs_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<BlockId>> {
+    fn small_blocks_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<BlockId>> {
         let all: usize = leaf.kvsets.iter().map(|kvset| kvset.blocks.len()).sum();
-        let least = CRUMBS.max(2 * leaf.crumbs_left);
+        let least = MANY_SMALL_BLOCKS.max(2 * leaf.small_blocks_left);
         if all < least {
             return None;
         }
-        let crumbs = leaf.crumbs(self.tuning.block_bytes);
-        let bytes: u64 = crumbs.values().map(|block| block.allocation.bytes()).sum();
+        let small = leaf.small_blocks(self.tuning.block_bytes);
+        let bytes: u64 = small.values().map(|block| block.allocation.bytes()).sum();
         let fits = bytes <= self.free_bytes_at(policy.old_values) / 2;
-        (crumbs.len() >= least && fits).then(|| crumbs.into_keys().collect())
+        (small.len() >= least && fits).then(|| small.into_keys().collect())
     }
 
     /// Whether merging the keys of a leaf, which has two kvsets at least, saves some space: garbage, and the ends

@@ -113,7 +113,11 @@ fn many_small_blocks_of_a_leaf_become_few() {
         db.settle().unwrap();
         most = most.max(blocks());
     }
-    assert!((CRUMBS - 1..=CRUMBS).contains(&most) && blocks() < 100, "{most} and {}", blocks());
+    assert!(
+        (MANY_SMALL_BLOCKS - 1..=MANY_SMALL_BLOCKS).contains(&most) && blocks() < 100,
+        "{most} and {}",
+        blocks()
+    );
     (0..200u64).for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().unwrap(), [7; 3900]));
 }
 
@@ -133,7 +137,7 @@ fn small_blocks_that_become_as_small_are_not_rewritten_again_and_again() {
         is_kept
     });
     capacity.reclaim().unwrap();
-    let many = CRUMBS as u64;
+    let many = MANY_SMALL_BLOCKS as u64;
     for n in 0..2 * many + 10 {
         (6 * n..6 * n + 6).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 5000]).unwrap());
         db.ingest().unwrap();
