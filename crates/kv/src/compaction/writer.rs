@@ -10,7 +10,7 @@ use crate::compaction::window::{Window, WindowKind};
 use crate::media::space::Purpose;
 use crate::omf::frame::{StoredRecord, record_size};
 use crate::omf::packed::Codec;
-use crate::tree::kvset::builder::{KvsetBuilder, NewEntry, Shop};
+use crate::tree::kvset::builder::{BuilderContext, KvsetBuilder, NewEntry};
 use crate::types::error::Result;
 use crate::types::ids::{BlockId, Ids, LeafId, RecordAddress, Seqno};
 use crate::types::prefixes::Prefixes;
@@ -25,7 +25,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Writer of merged entries to the targets' kvsets.
 pub(crate) struct OutputWriter<'a> {
     compaction: &'a Compaction,
-    kvsets: Shop<'a>,
+    context: BuilderContext<'a>,
     ids: &'a Ids,
     target: usize,
     builder: Option<KvsetBuilder<'a>>,
@@ -43,7 +43,7 @@ pub(crate) struct OutputWriter<'a> {
 impl<'a> OutputWriter<'a> {
     pub(crate) fn new(
         compaction: &'a Compaction,
-        kvsets: Shop<'a>,
+        context: BuilderContext<'a>,
         ids: &'a Ids,
         (packer, packed): (&'a mut Packer, &'a mut Vec<u8>),
     ) -> OutputWriter<'a> {
@@ -59,16 +59,16 @@ impl<'a> OutputWriter<'a> {
         let moved_bytes = moved.map(|(_, bytes)| bytes).sum();
         OutputWriter {
             compaction,
-            kvsets,
+            context,
             ids,
             target: 0,
             builder: None,
             values: BlockWriter::new(
-                kvsets.classes,
+                context.classes,
                 (place, Stream::OldValues),
                 purpose,
-                (kvsets.tuning, moved_bytes),
-                kvsets.writes,
+                (context.tuning, moved_bytes),
+                context.writes,
             ),
             packer,
             packed,
@@ -153,13 +153,13 @@ impl<'a> OutputWriter<'a> {
     }
 
     fn builder(&mut self) -> &mut KvsetBuilder<'a> {
-        let (kvsets, ids, compaction) = (self.kvsets, self.ids, self.compaction);
+        let (context, ids, compaction) = (self.context, self.ids, self.compaction);
         let leaf = compaction.targets[self.target].leaf;
         let age = self.age;
         self.builder.get_or_insert_with(|| {
             let policy = &compaction.policy;
             let place = if leaf == LeafId::ROOT { policy.young_keys } else { policy.old_keys };
-            KvsetBuilder::new(kvsets, ids.next(), compaction.kvs, leaf, age, place)
+            KvsetBuilder::new(context, ids.next(), compaction.kvs, leaf, age, place)
         })
     }
 

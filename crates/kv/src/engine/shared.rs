@@ -25,7 +25,7 @@ use crate::omf::manifest::Edit;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::tree::dead_ranges::DeadRanges;
-use crate::tree::kvset::builder::Shop;
+use crate::tree::kvset::builder::BuilderContext;
 use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Table, View};
 use crate::types::error::{KvError, Result};
@@ -171,8 +171,8 @@ impl Engine {
         engine
     }
 
-    pub(crate) fn shop<'a>(&'a self, writes: &'a Writes) -> Shop<'a> {
-        Shop { classes: &self.classes, cache: &self.pages, tuning: &self.tuning, writes }
+    pub(crate) fn builder_context<'a>(&'a self, writes: &'a Writes) -> BuilderContext<'a> {
+        BuilderContext { classes: &self.classes, cache: &self.pages, tuning: &self.tuning, writes }
     }
 
     // ---- stopping ----------------------------------------------------------------------------

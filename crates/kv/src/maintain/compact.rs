@@ -39,8 +39,8 @@ impl<'a> CompactionRun<'a> {
         let (mut scratch, mut reader) = self.begin(spilled)?;
         let Scratch { windows, packer, packed, ahead } = &mut *scratch;
         packer.begin(plan.compression);
-        let kvsets = engine.shop(writes);
-        let mut writer = OutputWriter::new(plan, kvsets, &engine.ids, (packer, packed));
+        let parts = engine.builder_context(writes);
+        let mut writer = OutputWriter::new(plan, parts, &engine.ids, (packer, packed));
         // A sort can wait: scans have borne the waste so far and can bear it a little longer. Other steps pause
         // only while staging can hold the data that does not spill: else a spill is in the way for four times as
         // long, and reads wait no less for it (docs/compare.md).

@@ -136,8 +136,14 @@ impl<'a> RootBuilder<'a> {
             Placement::Shared { .. } => YoungValues::Shared(shared.addresses_of(tree.kvs)),
         };
         let id = engine.ids.next();
-        let mut keys =
-            KvsetBuilder::new(engine.shop(writes), id, tree.kvs, LeafId::ROOT, age, keys_at);
+        let mut keys = KvsetBuilder::new(
+            engine.builder_context(writes),
+            id,
+            tree.kvs,
+            LeafId::ROOT,
+            age,
+            keys_at,
+        );
         keys.hide(hides);
         let now_ms = engine.wall_clock.now_ms();
         let (kvs, record) = (tree.kvs, Vec::new());

@@ -12,7 +12,7 @@ use crate::media::classes::Classes;
 use crate::media::writes::Writes;
 use crate::testing::device;
 use crate::tree::kvset::Kvset;
-use crate::tree::kvset::builder::{KvsetBuilder, NewEntry, Shop};
+use crate::tree::kvset::builder::{BuilderContext, KvsetBuilder, NewEntry};
 use crate::tree::memtable::Memtable;
 use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Tree, View};
@@ -46,14 +46,14 @@ impl Bench {
     fn kvset(&mut self, node: LeafId, first: u8, entries: u64) -> Arc<Kvset> {
         self.last_id += 1;
         let (id, writes) = (self.last_id, Writes::new(false));
-        let shop = Shop {
+        let context = BuilderContext {
             classes: &self.classes,
             cache: &self.pages,
             tuning: &self.tuning,
             writes: &writes,
         };
         let place = Place::prefer(MediaClass::Capacity);
-        let mut kvset = KvsetBuilder::new(shop, KvsetId(id), KVS, node, Seqno(id), place);
+        let mut kvset = KvsetBuilder::new(context, KvsetId(id), KVS, node, Seqno(id), place);
         for n in 0..entries {
             let key = [&[first; 1][..], &n.to_be_bytes().repeat(10)].concat();
             kvset.add(&key, NewEntry::Inline(&[7; 16], Expiry::NEVER)).unwrap();
