@@ -29,22 +29,22 @@ impl Engine {
         if let Some(cause) = &*leader {
             return Err(KvError::Stopped { cause: cause.clone() });
         }
-        let mut flight = self.lock_in_turn().take_flight(durable);
+        let mut flush = self.lock_in_turn().take_unflushed(durable);
         // How long a small one takes says nothing of how fast the log is.
-        let (clock, is_large) = (&self.options.clock, self.is_much_of_log(flight.bytes()));
+        let (clock, is_large) = (&self.options.clock, self.is_much_of_log(flush.bytes()));
         if is_large {
             self.write_controller.log_rate.begins(clock.now());
         }
-        let flown = self.stop_at_any(flight.fly());
-        self.write_controller.log_rate.drained(clock.now(), flight.bytes());
+        let flushed = self.stop_at_any(flush.write_and_flush());
+        self.write_controller.log_rate.drained(clock.now(), flush.bytes());
         self.write_controller.log_rate.rests();
-        *leader = flown.as_ref().err().cloned().map(Arc::new);
-        let buffers = flown?;
-        self.durable.store(flight.through);
+        *leader = flushed.as_ref().err().cloned().map(Arc::new);
+        let buffers = flushed?;
+        self.durable.store(flush.through);
         self.counters.log_flushes.add(1);
         let begins = {
             let mut writer = self.lock_in_turn();
-            writer.landed(&flight, buffers);
+            writer.note_flushed(&flush, buffers);
             self.write_controller.unflushed.store(writer.unflushed_bytes(), Ordering::Relaxed);
             self.stopped().is_none() && writer.begin_opening()
         };
