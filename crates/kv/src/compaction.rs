@@ -4,8 +4,8 @@
 //! order, a key compaction and a split rewrite none, a collection those in blocks that are mostly
 //! garbage.
 //!
-//! [`plan`] says of what and to where, [`reader`] merges inputs and gathers values, a [`window`] at a time, [`writer`]
-//! writes kvsets and blocks. [`scratch`] is the memory for that.
+//! [`plan`] names inputs and targets, [`reader`] merges the inputs and gathers values, a [`window`] at a time, and
+//! [`writer`] writes kvsets and blocks. [`scratch`] is the memory for that; [`miss_rate`] tells how much of it pays.
 //!
 //! Sees `tree` and the rooms below it. It knows no engine: `maintain` chooses compactions, runs and installs them.
 

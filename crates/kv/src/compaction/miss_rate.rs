@@ -1,4 +1,4 @@
-//! The miss rate of the record cache where compactions ask it: it tells how much of a spill has to be read from the log.
+//! The miss rate of the record cache where compactions ask it: so much of a spill has to be read from the log.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ const MUCH: u64 = 60;
 /// When it lacks more of a thousand, it has lost most: what it holds of them is worth less than the memory for it.
 const MOST: u64 = 400;
 
-/// Records that the record cache lacked lately, of a thousand to be gathered.
+/// Miss rate of the record cache: of a thousand records to be gathered lately, how many it lacked.
 #[derive(Default)]
 pub(crate) struct MissRate(AtomicU64);
 

@@ -58,7 +58,7 @@ pub(crate) struct Compaction {
     /// A leaf that ends with this: its keys are in the only target's range then.
     pub(crate) gone: Option<LeafId>,
     pub(crate) rewrite: Rewrite,
-    /// Whether somebody asked for it, and may call it off.
+    /// Whether a caller asked for it, and may cancel it.
     pub(crate) asked: bool,
 }
 

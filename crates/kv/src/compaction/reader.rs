@@ -111,7 +111,7 @@ impl InputReader {
         }
     }
 
-    /// Whether an reader of `inputs` leaves memory for another window.
+    /// Whether a reader of `inputs` leaves memory for another window.
     pub(crate) fn may_overlap(
         context: GatherContext<'_>,
         inputs: &[Arc<Kvset>],

@@ -22,9 +22,9 @@ pub(crate) struct CompactionRun<'a> {
     pub(crate) plan: &'a Compaction,
     pub(crate) worker: Worker,
     pub(crate) writes: &'a Writes,
-    /// Inputs of the spill after this one; empty when none is due then. No part of the plan, because the root takes in
-    /// memtables while this spill runs: it is asked when the last window is about to be written, since a reader that
-    /// begins with other inputs than the next spill has is of no use to it.
+    /// Inputs of the spill after this one; empty when none is due then. The plan cannot name them: the root takes in
+    /// memtables while this spill runs. So they are asked for just before the last window is written. A reader that
+    /// began with other inputs than the next spill has would be of no use to it.
     pub(crate) next_spill: &'a dyn Fn() -> Vec<Arc<Kvset>>,
 }
 

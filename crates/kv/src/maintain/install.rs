@@ -1,5 +1,5 @@
-//! The installation of compactions: edits of the manifest that replace their inputs by their outputs, and the same done to
-//! a tree. Nothing here does I/O.
+//! The installation of compactions: the edits of the manifest that replace inputs by outputs, and the same change of a
+//! tree. Nothing here does I/O.
 
 use std::sync::Arc;
 

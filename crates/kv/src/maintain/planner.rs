@@ -61,7 +61,7 @@ fn merged_leaf<'t>(tree: &'t Tree, inputs: &[Arc<Kvset>], small_bytes: u64) -> O
     (is_small && inputs.len() == tree.root.len()).then_some(leaf)
 }
 
-/// The plan of a step, which somebody `asked` for or not. It keeps no view, because a view keeps memtables.
+/// The plan of a step, which a caller `asked` for or not. It keeps no view, because a view keeps memtables.
 pub(crate) fn plan(picker: &Picker<'_>, job: &Job, ids: &Ids, asked: bool) -> Compaction {
     let kvs = job.kvs();
     let tree = picker.view.tree(kvs).expect("a job names a KVS that exists");

@@ -29,6 +29,7 @@ use crate::types::error::Result;
 
 /// The part of a memtable that ingest writes, at most: its keys.
 const KEYS_PART: u64 = 4;
+
 /// A step that was claimed: the first job, and those grouped with it, each of another KVS.
 struct Step<'c> {
     jobs: Vec<(Job, Compaction)>,
