@@ -53,7 +53,9 @@ impl Engine {
         if begins {
             match self.options.maintenance {
                 // That may wait for discards and for the manifest, and writes acknowledged meanwhile for a flush.
-                Maintenance::Threads => drop(self.opening.notify_one()),
+                Maintenance::Threads => {
+                    self.opening.notify_one();
+                }
                 Maintenance::Manual => self.open_ahead(&mut self.writer.lock()),
             }
         }
