@@ -214,9 +214,23 @@ const ROOMS: [(&str, &str); 5] = [
 ];
 
 /// The rooms of the engine.
-const KV_ROOMS: [&str; 15] = [
-    "sync", "types", "omf", "media", "values", "manifest", "log", "tree", "engine", "maintain",
-    "write", "read", "recover", "api", "copies",
+const KV_ROOMS: [&str; 16] = [
+    "sync",
+    "types",
+    "omf",
+    "media",
+    "values",
+    "manifest",
+    "log",
+    "tree",
+    "compaction",
+    "engine",
+    "maintain",
+    "write",
+    "read",
+    "recover",
+    "api",
+    "copies",
 ];
 
 /// The sources of a crate, by their paths below `src`.

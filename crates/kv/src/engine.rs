@@ -1,24 +1,22 @@
 //! The state that handles and threads of an open KVDB share, and the moves that every room above makes with it: publish a
 //! view, flush the log, open a segment, divide the memory budget.
 //!
-//! [`shared`] is the state, with its locks in order. Of jobs, compaction windows, requests, the writers' pace and open
+//! [`shared`] is the state, with its locks in order. Of jobs, manual compactions, the write controller and open
 //! transactions only the state lies here; the rooms above decide and act.
 //!
-//! Sees `tree`, `log`, `manifest` and the rooms below them.
+//! Sees `compaction`, `tree`, `log`, `manifest` and the rooms below them.
 
+pub(crate) mod backlog;
+pub(crate) mod backoff;
 pub(crate) mod claims;
 pub(crate) mod counters;
-pub(crate) mod debt;
-pub(crate) mod drain;
 pub(crate) mod flush;
-pub(crate) mod futile;
-pub(crate) mod intake;
 pub(crate) mod job;
+pub(crate) mod manual;
 pub(crate) mod memory;
-pub(crate) mod pace;
 pub(crate) mod publish;
-pub(crate) mod request;
+pub(crate) mod rate;
 pub(crate) mod shared;
 pub(crate) mod transactions;
-pub(crate) mod window;
 pub(crate) mod workers;
+pub(crate) mod write_controller;

@@ -1,18 +1,19 @@
 //! Maintenance: which step is due, and doing it. Ingest, merge, spill, split, join, collect, sort.
 //!
-//! [`due`] chooses, in a [`situation`], [`plan`] names a step's inputs and outputs, [`compact`] merges, [`steps`]
-//! runs and installs, [`ingest`] empties memtables, [`manual`] does a caller's requests, [`threads`] are the two
-//! lanes and the log's.
+//! [`scheduler`] takes a step from the choice to the new view: [`picker`] chooses it, [`planner`] names its inputs and
+//! targets, [`group`] adds small ones, [`compact`] runs it, while the [`limiter`] leaves readers most of the device,
+//! and [`install`] replaces its inputs by its outputs. [`ingest`] empties memtables, [`manual`] does a caller's requests,
+//! [`threads`] are the two lanes and the log's.
 //!
 //! Sees `engine` and the rooms below it; it knows no writer and no reader.
 
-pub(crate) mod beside;
 pub(crate) mod compact;
-pub(crate) mod due;
-pub(crate) mod giving_way;
+pub(crate) mod group;
 pub(crate) mod ingest;
+pub(crate) mod install;
+pub(crate) mod limiter;
 pub(crate) mod manual;
-pub(crate) mod plan;
-pub(crate) mod situation;
-pub(crate) mod steps;
+pub(crate) mod picker;
+pub(crate) mod planner;
+pub(crate) mod scheduler;
 pub(crate) mod threads;

@@ -1,4 +1,4 @@
-//! The write path: admission, write stalls, the log and the memtable ([`put`]), and the pace of writers ([`throttle`]).
+//! The write path: admission, write stalls, the log and the memtable ([`put`]), and how writers are slowed down ([`throttle`]).
 //!
 //! Sees `maintain`, because a writer without room runs its steps, and the rooms below it.
 

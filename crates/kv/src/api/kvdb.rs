@@ -446,7 +446,7 @@ impl Kvdb {
 
     /// Calls off the compaction, or the removal of a class, that is under way. It ends soon; its work so far stays.
     pub fn cancel_compact(&self) {
-        self.engine.cancel();
+        self.engine.manual.cancel();
     }
 
     /// Remarks for the user about how the devices were opened.

@@ -75,7 +75,7 @@ impl Kvs {
         change(&mut options);
         engine.commit(vec![Edit::Kvs { id: self.id, name: self.name.to_string(), options }])?;
         engine.publish_tree(self.id, |tree| tree.set_options(options));
-        engine.futile.lock().clear();
+        engine.backoff.lock().clear();
         engine.work.notify();
         Ok(())
     }

@@ -29,23 +29,23 @@ impl Engine {
         if let Some(cause) = &*leader {
             return Err(KvError::Stopped { cause: cause.clone() });
         }
-        let mut flight = self.lock_in_turn().take_flight(durable);
+        let mut flush = self.lock_in_turn().take_unflushed(durable);
         // How long a small one takes says nothing of how fast the log is.
-        let (clock, is_large) = (&self.options.clock, self.is_much_of_log(flight.bytes()));
+        let (clock, is_large) = (&self.options.clock, self.is_much_of_log(flush.bytes()));
         if is_large {
-            self.pace.log.begins(clock.now());
+            self.write_controller.log_rate.begins(clock.now());
         }
-        let flown = self.stop_at_any(flight.fly());
-        self.pace.log.drained(clock.now(), flight.bytes());
-        self.pace.log.rests();
-        *leader = flown.as_ref().err().cloned().map(Arc::new);
-        let buffers = flown?;
-        self.durable.store(flight.through);
+        let flushed = self.stop_at_any(flush.write_and_flush());
+        self.write_controller.log_rate.drained(clock.now(), flush.bytes());
+        self.write_controller.log_rate.rests();
+        *leader = flushed.as_ref().err().cloned().map(Arc::new);
+        let buffers = flushed?;
+        self.durable.store(flush.through);
         self.counters.log_flushes.add(1);
         let begins = {
             let mut writer = self.lock_in_turn();
-            writer.landed(&flight, buffers);
-            self.pace.unflushed.store(writer.unflushed_bytes(), Ordering::Relaxed);
+            writer.note_flushed(&flush, buffers);
+            self.write_controller.unflushed.store(writer.unflushed_bytes(), Ordering::Relaxed);
             self.stopped().is_none() && writer.begin_opening()
         };
         drop(leader);
@@ -53,7 +53,9 @@ impl Engine {
         if begins {
             match self.options.maintenance {
                 // That may wait for discards and for the manifest, and writes acknowledged meanwhile for a flush.
-                Maintenance::Threads => drop(self.opening.notify_one()),
+                Maintenance::Threads => {
+                    self.opening.notify_one();
+                }
                 Maintenance::Manual => self.open_ahead(&mut self.writer.lock()),
             }
         }

@@ -7,9 +7,10 @@ use esker_base::Nanos;
 use esker_base::memory::release_unused;
 use esker_base::units::to_usize;
 
-use crate::engine::intake::{Scratch, Workspace};
+use crate::compaction::reader::GatherContext;
+use crate::compaction::scratch::{Scratch, Workspace};
+use crate::compaction::window::{READS, Windows};
 use crate::engine::shared::Engine;
-use crate::engine::window::{READS, Windows};
 use crate::engine::workers::Worker;
 use crate::media::writes::BEHIND;
 use crate::sync::MutexGuard;
@@ -28,10 +29,20 @@ const HELPER_PART: u64 = 4;
 
 impl Engine {
     /// The size of the reads that gather values, in bytes; [`READS`] are in flight at a time.
-    pub(crate) fn gather_read_size(&self) -> usize {
+    fn gather_read_size(&self) -> usize {
         let sizes = self.classes.all().into_iter().map(|media| media.transfer_size);
         let largest = sizes.min().expect("a KVDB has a capacity class");
         largest.min(to_usize(self.tuning.gather_bytes / 8).max(64 << 10))
+    }
+
+    /// The parts of the engine that a compaction gathers records with.
+    pub(crate) fn gather_context(&self) -> GatherContext<'_> {
+        GatherContext {
+            cache: &self.values.cache,
+            miss_rate: &self.miss_rate,
+            wall_clock: &self.wall_clock,
+            read_size: self.gather_read_size(),
+        }
     }
 
     /// DRAM that is not caches: memtables at their largest, log buffers, the window of maintenance unless
@@ -42,7 +53,7 @@ impl Engine {
         let view = self.view.load();
         let Pinned { filters, indexes, structures } = view.pinned();
         // While there is much to ingest, the next memtable fills up meanwhile.
-        let is_quiet = self.pace.is_quiet(self.options.clock.now());
+        let is_quiet = self.write_controller.is_quiet(self.options.clock.now());
         let expected = tuning.memtable_bytes * if is_quiet { 1 } else { 2 };
         let memtables = view.memtable_bytes().max(expected);
         let cursors = self.values.windows.held_bytes() + self.values.windows.rows_bytes();
@@ -75,7 +86,7 @@ impl Engine {
     /// worth more.
     pub(crate) fn spill_windows(&self) -> u64 {
         let Tuning { gather_bytes, spill_bytes, .. } = self.tuning;
-        if self.missed.is_most() { gather_bytes.max(spill_bytes) } else { gather_bytes }
+        if self.miss_rate.is_most() { gather_bytes.max(spill_bytes) } else { gather_bytes }
     }
 
     /// The memory of compactions, for one that begins and that gathers `spilled` bytes if it is a spill: counted before

@@ -8,14 +8,15 @@ use std::sync::{Arc, OnceLock};
 use esker_base::Nanos;
 use esker_base::units::to_usize;
 
+use crate::compaction::miss_rate::MissRate;
+use crate::compaction::scratch::Workspace;
+use crate::engine::backoff::Backoff;
 use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
-use crate::engine::futile::Futile;
-use crate::engine::intake::{Missed, Workspace};
-use crate::engine::pace::Pace;
-use crate::engine::request::Manual;
+use crate::engine::manual::ManualCompaction;
 use crate::engine::transactions::Transactions;
 use crate::engine::workers::{Trial, Worker};
+use crate::engine::write_controller::WriteController;
 use crate::log::tail::LogTail;
 use crate::manifest::writer::Manifest;
 use crate::media::classes::Classes;
@@ -24,7 +25,7 @@ use crate::omf::manifest::Edit;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::tree::dead_ranges::DeadRanges;
-use crate::tree::kvset::builder::Shop;
+use crate::tree::kvset::builder::BuilderContext;
 use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Table, View};
 use crate::types::error::{KvError, Result};
@@ -81,12 +82,12 @@ pub(crate) struct Engine {
     /// When the first worker last found nothing to do, in nanoseconds of the clock.
     pub(crate) paused_ns: AtomicU64,
     /// Steps of that lane that need not be tried now.
-    pub(crate) futile: Mutex<Futile>,
+    pub(crate) backoff: Mutex<Backoff>,
     pub(crate) publishing: Mutex<()>,
-    pub(crate) missed: Missed,
+    pub(crate) miss_rate: MissRate,
     pub(crate) transactions: Transactions,
-    pub(crate) manual: Manual,
-    pub(crate) pace: Pace,
+    pub(crate) manual: ManualCompaction,
+    pub(crate) write_controller: WriteController,
     stopped: OnceLock<Arc<KvError>>,
     pub(crate) closing: AtomicBool,
     pub(crate) work: Work,
@@ -153,12 +154,12 @@ impl Engine {
             workspaces: Default::default(),
             trial: Trial::default(),
             paused_ns: AtomicU64::new(0),
-            futile: Mutex::default(),
+            backoff: Mutex::default(),
             publishing: Mutex::new(()),
-            missed: Missed::default(),
+            miss_rate: MissRate::default(),
             transactions: Transactions::default(),
-            manual: Manual::default(),
-            pace: Pace::default(),
+            manual: ManualCompaction::default(),
+            write_controller: WriteController::default(),
             stopped: OnceLock::new(),
             closing: AtomicBool::new(false),
             work: Work::default(),
@@ -170,8 +171,8 @@ impl Engine {
         engine
     }
 
-    pub(crate) fn shop<'a>(&'a self, writes: &'a Writes) -> Shop<'a> {
-        Shop { classes: &self.classes, cache: &self.pages, tuning: &self.tuning, writes }
+    pub(crate) fn builder_context<'a>(&'a self, writes: &'a Writes) -> BuilderContext<'a> {
+        BuilderContext { classes: &self.classes, cache: &self.pages, tuning: &self.tuning, writes }
     }
 
     // ---- stopping ----------------------------------------------------------------------------
@@ -203,6 +204,14 @@ impl Engine {
     /// Refuses whatever needs the devices when the KVDB is closed.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closing.load(Ordering::Acquire) { Err(KvError::Closed) } else { Ok(()) }
+    }
+
+    /// Refuses to go on with a step that nobody wants any more.
+    pub(crate) fn check_wanted(&self, asked: bool) -> Result<()> {
+        if asked && self.manual.cancelled.load(Ordering::Acquire) {
+            return Err(KvError::Cancelled);
+        }
+        self.check_open()
     }
 
     /// Passes the result of a read through; when the KVDB has closed meanwhile, that is why it failed.

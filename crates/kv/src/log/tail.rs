@@ -60,7 +60,7 @@ struct SealedFrame {
 }
 
 /// Frames that one flush makes durable.
-pub(crate) struct Flight {
+pub(crate) struct LogFlush {
     frames: Vec<SealedFrame>,
     /// The last seqno in it.
     pub(crate) through: Seqno,
@@ -238,16 +238,16 @@ impl LogTail {
     }
 
     /// Everything appended so far, to be written and flushed. Records up to `durable` are durable.
-    pub(crate) fn take_flight(&mut self, durable: Seqno) -> Flight {
+    pub(crate) fn take_unflushed(&mut self, durable: Seqno) -> LogFlush {
         self.seal();
         self.pending_since = None;
         let frames = std::mem::take(&mut self.sealed);
-        Flight { frames, through: self.last_seqno, durable, bytes: self.unflushed_bytes }
+        LogFlush { frames, through: self.last_seqno, durable, bytes: self.unflushed_bytes }
     }
 
-    /// Notes that a flight has become durable, and takes its buffers back.
-    pub(crate) fn landed(&mut self, flight: &Flight, buffers: Vec<AlignedBuf>) {
-        self.unflushed_bytes -= flight.bytes;
+    /// Notes that a flush has become durable, and takes its buffers back.
+    pub(crate) fn note_flushed(&mut self, flush: &LogFlush, buffers: Vec<AlignedBuf>) {
+        self.unflushed_bytes -= flush.bytes;
         let fitting = to_usize(self.tuning.frame_bytes) + HEADER_SIZE;
         let fits = |buf: &AlignedBuf| buf.capacity() <= fitting.next_multiple_of(4096);
         self.buffers.extend(buffers.into_iter().filter(fits));
@@ -255,14 +255,14 @@ impl LogTail {
     }
 }
 
-impl Flight {
+impl LogFlush {
     /// How much it writes, in bytes of records.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Writes the frames, several at a time, and flushes; returns their buffers. One is encoded while others are written.
-    pub(crate) fn fly(&mut self) -> Result<Vec<AlignedBuf>> {
+    pub(crate) fn write_and_flush(&mut self) -> Result<Vec<AlignedBuf>> {
         let mut buffers = Vec::with_capacity(self.frames.len());
         let mut writes: Vec<InFlight> = Vec::new();
         for SealedFrame { frame, segment, offset, first_seqno } in self.frames.drain(..) {

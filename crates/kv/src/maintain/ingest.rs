@@ -3,17 +3,16 @@
 //!
 //! Values stay in the segments of the log, where they are already. They are written to blocks, from DRAM and in
 //! key order, when the policy of the KVS wants young values on capacity and the log is on staging; and when they
-//! lie so thinly among those of other KVSs that a spill would read much more than them ([`home`]). Many are
+//! lie so thinly among those of other KVSs that a spill would read much more than them ([`placement`]). Many are
 //! written to a block of their KVS, few to one that several KVSs share: a KVS that is written to seldom holds none of
 //! the log. Where their class has no room for them they stay.
 
-pub(crate) mod home;
+pub(crate) mod placement;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::shared::Engine;
-use crate::media::classes::Classes;
 use crate::media::writes::Writes;
 use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
@@ -22,15 +21,14 @@ use crate::tree::kvset::Kvset;
 use crate::tree::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::tree::view::{Frozen, Table, Tree};
 use crate::tree::young::{Newest, Young, YoungValue};
-use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::ids::{BlockId, KvsId, LeafId, RecordAddress, Seqno};
-use crate::types::policy::{Place, Policy};
+use crate::types::policy::Place;
 use crate::types::prefixes::Prefixes;
 use crate::values::block::ValueBlock;
 use crate::values::cache::record::{Origin, RecordKey, Version};
 use crate::values::writer::BlockWriter;
-use home::{Home, Homes, Places, SharedValues};
+use placement::{Addresses, Placement, Placements, SharedValues};
 
 /// Output of an ingest, not yet flushed.
 #[derive(Default)]
@@ -38,11 +36,6 @@ pub(crate) struct Ingested {
     pub(crate) kvsets: Vec<Arc<Kvset>>,
     /// Blocks of values that did not stay in the log.
     pub(crate) values: Vec<Arc<ValueBlock>>,
-}
-
-/// Whether a policy has young values leave the log for the class where they belong.
-pub(crate) fn leave_log(policy: &Policy, classes: &Classes) -> bool {
-    policy.young_values.class == MediaClass::Capacity && classes.staging().is_some()
 }
 
 impl Engine {
@@ -53,14 +46,21 @@ impl Engine {
         let mut blocks: BTreeMap<BlockId, Arc<ValueBlock>> =
             young.blocks().into_iter().map(|block| (block.id, block)).collect();
         let mut prefixes = young.prefixes();
-        let homes = Homes::find(self, young, &trees);
+        let placements = Placements::find(self, young, &trees);
         let writes = Writes::new(young.may_be_thin());
-        let mut shared = SharedValues::write(self, &writes, young, &homes, &blocks)?;
+        let mut shared = SharedValues::write(self, &writes, young, &placements, &blocks)?;
         let mut done = Ingested { kvsets: Vec::new(), values: shared.blocks.clone() };
         self.counters.young_blocks.add(shared.blocks.len() as u64);
         blocks.extend(shared.blocks.iter().map(|block| (block.id, block.clone())));
         let mut begin = |tree: &Tree, hides| {
-            RootBuilder::new((self, &writes), tree, young, hides, homes.of(tree.kvs), &mut shared)
+            RootBuilder::new(
+                (self, &writes),
+                tree,
+                young,
+                hides,
+                placements.of(tree.kvs),
+                &mut shared,
+            )
         };
         let mut current: Option<RootBuilder<'_>> = None;
         young.each_newest(|kvs, key, newest| {
@@ -95,7 +95,7 @@ struct RootBuilder<'a> {
     age: Seqno,
     engine: &'a Engine,
     keys: KvsetBuilder<'a>,
-    home: Home,
+    placement: Placement,
     values: YoungValues<'a>,
     /// Whether there was no room for one: then the others stay, and nobody looks again.
     is_full: bool,
@@ -110,38 +110,55 @@ enum YoungValues<'a> {
     Stay,
     Own(BlockWriter<'a>),
     /// They are there already.
-    Shared(Places),
+    Shared(Addresses),
 }
 
 impl<'a> RootBuilder<'a> {
     /// A kvset of the root for the records of a KVS in `young`; it hides prefixes in older ones, and its values go
-    /// to `home`.
+    /// to `placement`.
     fn new(
         (engine, writes): (&'a Engine, &'a Writes),
         tree: &Tree,
         young: &impl Young,
         hides: Prefixes,
-        home: Home,
+        placement: Placement,
         shared: &mut SharedValues,
     ) -> RootBuilder<'a> {
         let (age, caches) = (young.last_seqno(), young.serves_readers());
         let policy = &tree.options.policy;
         // Accepted writes find a place even where their own is full: new writes are refused then.
         let keys_at = Place::prefer(policy.young_keys.class);
-        let values = match home {
-            Home::Log => YoungValues::Stay,
-            Home::Own { class, bytes, .. } => {
-                YoungValues::Own(home::writer(engine, writes, class, bytes))
+        let values = match placement {
+            Placement::Log => YoungValues::Stay,
+            Placement::Own { class, bytes, .. } => {
+                YoungValues::Own(placement::writer(engine, writes, class, bytes))
             }
-            Home::Shared { .. } => YoungValues::Shared(shared.places_of(tree.kvs)),
+            Placement::Shared { .. } => YoungValues::Shared(shared.addresses_of(tree.kvs)),
         };
         let id = engine.ids.next();
-        let mut keys =
-            KvsetBuilder::new(engine.shop(writes), id, tree.kvs, LeafId::ROOT, age, keys_at);
+        let mut keys = KvsetBuilder::new(
+            engine.builder_context(writes),
+            id,
+            tree.kvs,
+            LeafId::ROOT,
+            age,
+            keys_at,
+        );
         keys.hide(hides);
         let now_ms = engine.wall_clock.now_ms();
         let (kvs, record) = (tree.kvs, Vec::new());
-        RootBuilder { kvs, age, engine, keys, home, values, is_full: false, caches, record, now_ms }
+        RootBuilder {
+            kvs,
+            age,
+            engine,
+            keys,
+            placement,
+            values,
+            is_full: false,
+            caches,
+            record,
+            now_ms,
+        }
     }
 
     /// Adds a key and its value; keys ascend. `blocks` are the log's, and those that are shared.
@@ -156,7 +173,7 @@ impl<'a> RootBuilder<'a> {
             YoungValue::Deleted => NewEntry::Tombstone,
             YoungValue::Here(value) if value.len() > INLINE_MAX => {
                 let shared = match &mut self.values {
-                    YoungValues::Shared(places) => places.next(),
+                    YoungValues::Shared(addresses) => addresses.next(),
                     _ => None,
                 };
                 // It must go on hiding older versions.
@@ -164,7 +181,7 @@ impl<'a> RootBuilder<'a> {
                     return self.keys.add(key, NewEntry::Tombstone);
                 }
                 let address = match shared {
-                    Some(place) => place.unwrap_or(stays),
+                    Some(address) => address.unwrap_or(stays),
                     None => self.place(key, value, stays, blocks)?,
                 };
                 if self.caches {
@@ -195,7 +212,7 @@ impl<'a> RootBuilder<'a> {
         let YoungValues::Own(values) = &mut self.values else {
             return Ok(stays);
         };
-        if self.is_full || !self.home.takes(&blocks[&stays.block]) {
+        if self.is_full || !self.placement.takes(&blocks[&stays.block]) {
             return Ok(stays);
         }
         let record = Record { kvs: self.kvs, key, change: Change::Put(value) };
@@ -247,9 +264,9 @@ impl Engine {
         };
         // Before the next memtable has grown.
         self.balance_memory();
-        self.pace.ingest_begins(self.options.clock.now());
+        self.write_controller.ingest_begins(self.options.clock.now());
         self.note_space(self.ingest(&frozen))?;
-        self.pace.ingest_ends(self.options.clock.now(), frozen.table.bytes());
+        self.write_controller.ingest_ends(self.options.clock.now(), frozen.table.bytes());
         // Under the lock, so that a writer about to wait does not miss it.
         let writer = self.writer.lock();
         self.room.notify_all();
@@ -259,33 +276,6 @@ impl Engine {
         drop(frozen);
         free_unread(&mut ingested);
         Ok(true)
-    }
-
-    /// Turns the content of the memtables into kvsets now, full or not; false when they are empty.
-    pub(crate) fn ingest_all(&self) -> Result<bool> {
-        let mut worked = false;
-        while self.ingest_with_room()? {
-            worked = true;
-        }
-        {
-            let mut log = self.writer.lock();
-            let view = self.view.load();
-            // Another thread may have frozen one meanwhile; then that one goes next.
-            if view.frozen.is_empty() && !view.active.is_empty() {
-                self.rotate(&mut log);
-            }
-        }
-        Ok(self.ingest_with_room()? || worked)
-    }
-
-    /// Ingests the oldest memtable, after as many steps as make room for it.
-    pub(crate) fn ingest_with_room(&self) -> Result<bool> {
-        loop {
-            match self.ingest_oldest() {
-                Err(full) if full.lacks_space() && self.make_room()? => {}
-                result => return result,
-            }
-        }
     }
 
     pub(crate) fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
@@ -343,6 +333,7 @@ mod tests {
     use crate::media::space::Purpose;
     use crate::recover::devices::Devices;
     use crate::testing::{device, kvdb_on, small_blocks};
+    use crate::types::policy::Policy;
     use crate::types::stream::Stream;
     use esker_device::{Device, DeviceError, DeviceStats, Geometry, QueuePair};
     use std::sync::atomic::{AtomicU64, Ordering};

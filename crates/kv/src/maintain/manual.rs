@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
-use crate::maintain::situation::Situation;
+use crate::maintain::picker::Picker;
 use crate::media::class::Media;
 use crate::media::space::Purpose;
 use crate::omf::manifest::Edit;
@@ -105,14 +105,6 @@ const PASSES: usize = 4;
 const OPENING: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// Refuses to go on with a step that nobody wants any more.
-    pub(crate) fn check_wanted(&self, asked: bool) -> Result<()> {
-        if asked && self.manual.cancelled.load(Ordering::Acquire) {
-            return Err(KvError::Cancelled);
-        }
-        self.check_open()
-    }
-
     fn begin(&self) -> Result<Turn<'_>> {
         self.check_running()?;
         let manual = &self.manual;
@@ -127,24 +119,15 @@ impl Engine {
         Ok(Turn(self))
     }
 
-    /// Whether something that was asked for is under way, and takes the lane step by step.
-    pub(crate) fn compact_is_active(&self) -> bool {
-        self.manual.active.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn cancel(&self) {
-        self.manual.cancelled.store(true, Ordering::Release);
-    }
-
     #[allow(clippy::cast_precision_loss)] // ratios for people
     pub(crate) fn compact_status(&self) -> CompactStatus {
         let manual = &self.manual;
-        let space = self.situation(&self.view.load()).space();
+        let space = Picker::new(self, &self.view.load()).space();
         let goal = manual.goal.load(Ordering::Relaxed);
         let before = manual.written_before.load(Ordering::Relaxed);
         let leaves = manual.leaves.load(Ordering::Relaxed);
         CompactStatus {
-            active: self.compact_is_active(),
+            active: manual.is_active(),
             cancelled: manual.cancelled.load(Ordering::Acquire),
             goal: (goal > 0).then_some(goal as f64 / 100.0),
             space_amplification: space.used as f64 / space.live.max(1) as f64,
@@ -185,7 +168,7 @@ impl Engine {
     fn save_space(&self, goal: u64) -> Result<()> {
         let before = Before { seqno: self.visible.load(), id: BlockId(self.ids.last()) };
         while self.step_asked(|view| {
-            let savings = self.situation(view).savings(goal).into_iter().map(|(_, job)| job);
+            let savings = Picker::new(self, view).savings(goal).into_iter().map(|(_, job)| job);
             savings.filter(|job| before.concerns(view, job)).collect::<Vec<Job>>()
         })? {}
         Ok(())
@@ -239,7 +222,7 @@ impl Engine {
                 let again = self.step_asked(|view| {
                     let tree = view.tree(kvs)?;
                     let leaf = &tree.leaves[tree.leaf_of(&from)];
-                    sweep_leaf(&self.situation(view), tree, leaf, sweep)
+                    sweep_leaf(&Picker::new(self, view), tree, leaf, sweep)
                 })?;
                 if !again {
                     break;
@@ -358,7 +341,7 @@ impl Engine {
 }
 
 /// The job that would make a leaf better.
-fn sweep_leaf(now: &Situation<'_>, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Option<Job> {
+fn sweep_leaf(picker: &Picker<'_>, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Option<Job> {
     let job = |blocks| Some(Job::Collect { kvs: tree.kvs, leaf: leaf.id, blocks });
     let policy = &tree.options.policy;
     if let Sweep::Leaving(class) = sweep {
@@ -372,14 +355,14 @@ fn sweep_leaf(now: &Situation<'_>, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Op
         return job(BTreeSet::new());
     }
     if let [only] = &leaf.kvsets[..]
-        && now.can_sort(leaf, policy)
+        && picker.can_sort(leaf, policy)
         && only.is_scattered().unwrap_or(false)
     {
         return Some(Job::Sort { kvs: tree.kvs, leaf: leaf.id });
     }
-    let mut moves = now.garbage_in(leaf);
-    moves.extend(now.misplaced(leaf, policy));
-    if now.keys_move(leaf, policy) || !moves.is_empty() { job(moves) } else { None }
+    let mut moves = picker.garbage_in(leaf);
+    moves.extend(picker.misplaced(leaf, policy));
+    if picker.keys_move(leaf, policy) || !moves.is_empty() { job(moves) } else { None }
 }
 
 #[cfg(test)]
@@ -418,7 +401,7 @@ mod tests {
             Job::Spill { kvs } | Job::Collect { kvs, .. } => kvs,
             job => panic!("{job:?}"),
         };
-        let savings = || db.engine.situation(&db.engine.view.load()).savings(102).into_iter();
+        let savings = || Picker::new(&db.engine, &db.engine.view.load()).savings(102).into_iter();
         let kvss = || savings().map(|(_, job)| kvs_of(job)).collect::<Vec<KvsId>>();
         assert_eq!(kvss(), [worst.id, other.id]);
         let full = db.compact(CompactRequest::SpaceAmplification(1.02)).unwrap_err();

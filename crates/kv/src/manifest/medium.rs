@@ -14,7 +14,7 @@ use crate::types::error::{KvError, Result};
 use crate::types::stream::Stream;
 
 /// The largest region: room for a snapshot with a million references to blocks, which are of 2 MiB at least in
-/// the long run, as `maintain/due.rs` puts smaller ones together.
+/// the long run, as `maintain/picker.rs` puts smaller ones together.
 pub(crate) const REGION_MAX: u64 = 64 << 20;
 
 /// The manifest device and how it is divided.

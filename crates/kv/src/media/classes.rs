@@ -122,7 +122,7 @@ impl Classes {
 
     /// Like [`Classes::allocate`] for something that may be cut in pieces: less than `bytes`, but
     /// not less than `least`, when there is no piece of that size. A class is not left because its free space lies
-    /// in pieces, unless these are crumbs.
+    /// in pieces, unless these are tiny.
     pub(crate) fn allocate_about(
         &self,
         place: Place,

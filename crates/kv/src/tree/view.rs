@@ -39,14 +39,14 @@ pub(crate) struct Leaf {
     pub(crate) passed: Arc<AtomicU64>,
     /// So many small blocks were left when they were last rewritten as a few, or are left of them: where space lies
     /// in pieces that gives small ones again.
-    pub(crate) crumbs_left: usize,
+    pub(crate) small_blocks_left: usize,
 }
 
 impl Leaf {
     pub(crate) fn new(id: LeafId, lower: Arc<[u8]>) -> Leaf {
         let (kvsets, hidden) = (Vec::new(), Hidden::default());
         let (in_vain, passed) = (Arc::default(), Arc::default());
-        Leaf { id, lower, kvsets, hidden, in_vain, passed, crumbs_left: 0 }
+        Leaf { id, lower, kvsets, hidden, in_vain, passed, small_blocks_left: 0 }
     }
 
     /// Bytes of the values it refers to.
@@ -69,10 +69,10 @@ impl Leaf {
     }
 
     /// Those of them that are small, when blocks of `block_bytes` are wanted.
-    pub(crate) fn crumbs(&self, block_bytes: u64) -> BTreeMap<BlockId, &Arc<ValueBlock>> {
-        let mut crumbs = self.blocks();
-        crumbs.retain(|_, block| block.allocation.bytes() < block_bytes / 16);
-        crumbs
+    pub(crate) fn small_blocks(&self, block_bytes: u64) -> BTreeMap<BlockId, &Arc<ValueBlock>> {
+        let mut small = self.blocks();
+        small.retain(|_, block| block.allocation.bytes() < block_bytes / 16);
+        small
     }
 }
 

@@ -105,13 +105,13 @@ impl Engine {
         let seqno = log.last_seqno();
         self.visible.store(seqno);
         let unflushed = log.unflushed_bytes();
-        self.pace.unflushed.store(unflushed, Ordering::Relaxed);
+        self.write_controller.unflushed.store(unflushed, Ordering::Relaxed);
         self.unlock_writer(log);
         // A waiter with a view keeps all that it refers to.
         drop(view);
         self.counters.user_bytes.add(user_bytes as u64);
         self.await_durability(seqno, unflushed)?;
-        self.pace(size, unflushed);
+        self.throttle(size, unflushed);
         Ok(seqno)
     }
 
@@ -282,7 +282,7 @@ impl Engine {
         };
         let now = self.options.clock.now();
         let patient = now.since(*wait.began.get_or_insert(now)) < PATIENCE;
-        let worked = MutexGuard::unlocked(&mut log, || self.pace.for_space(work))?;
+        let worked = MutexGuard::unlocked(&mut log, || self.write_controller.for_space(work))?;
         self.check_running()?;
         let moves = worked || self.counters.steps.get() != wait.steps;
         if patient && moves { Ok(log) } else { Err(full) }

@@ -1,15 +1,18 @@
-use super::*;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use esker_device::{
     Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
 };
 
+use super::*;
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
+use crate::compaction::plan::Target;
+use crate::compaction::window::Window;
 use crate::engine::job::Job;
-use crate::engine::workers::Worker;
+use crate::media::space::Purpose;
 use crate::recover::devices::Devices;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::testing::{device, kvdb, kvdb_on, small_blocks};
@@ -75,7 +78,14 @@ fn compaction_without_room_holds_on_to_no_block() {
         rewrite: Rewrite::All,
         asked: false,
     };
-    let error = compaction.run(engine, Worker::First, &Writes::new(false)).err().unwrap();
+    let run = CompactionRun {
+        engine,
+        plan: &compaction,
+        worker: Worker::First,
+        writes: &Writes::new(false),
+        next_spill: &Vec::new,
+    };
+    let error = run.run().err().unwrap();
     assert!(error.lacks_space(), "{error}");
     assert!(engine.scratch(Worker::First, 0).windows.take().entries.is_empty());
 }
@@ -202,7 +212,7 @@ fn reads_of_one_window_are_under_way_with_writes_of_another() {
     }
     // Of a leaf, because a spill that reads its values has one window.
     seen_beside.iter().for_each(|it| it.store(false, Ordering::Relaxed));
-    (0..10).for_each(|_| db.engine.missed.note(1, 0));
+    (0..10).for_each(|_| db.engine.miss_rate.note(1, 0));
     let leaf = db.engine.view.load().tree(kvs.id).unwrap().leaves[0].id;
     assert!(db.engine.run_job(Job::Sort { kvs: kvs.id, leaf }).unwrap());
     assert_eq!(beside(), [true, true]);
@@ -242,10 +252,10 @@ fn spills_of_what_the_cache_has_lost_read_the_log_once() {
     let Tuning { gather_bytes, spill_bytes, .. } = engine.tuning;
     let of_spills = || engine.scratch(Worker::First, spill_bytes).windows.bytes;
     assert!(gather_bytes < spill_bytes && of_spills() == spill_bytes);
-    (0..4).for_each(|_| engine.missed.note(10, 1));
-    assert!(engine.missed.is_much() && of_spills() == gather_bytes);
+    (0..4).for_each(|_| engine.miss_rate.note(10, 1));
+    assert!(engine.miss_rate.is_much() && of_spills() == gather_bytes);
     assert!(engine.scratch(Worker::Helper, 0).windows.bytes < gather_bytes);
-    (0..4).for_each(|_| engine.missed.note(1, 1));
+    (0..4).for_each(|_| engine.miss_rate.note(1, 1));
     engine.values.cache.set_capacity(0);
     assert!(spill());
     assert_eq!(engine.workspaces[Worker::First as usize].window_bytes(), gather_bytes);

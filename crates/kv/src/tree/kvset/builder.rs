@@ -42,8 +42,9 @@ pub(crate) enum NewEntry<'a> {
     Stored { address: RecordAddress, value_size: u32, expiry: Expiry },
 }
 
-/// Parts that stay the same for all kvsets of a KVDB.
-pub(crate) struct Shop<'a> {
+/// Parts of a KVDB that kvsets are built with.
+#[derive(Clone, Copy)]
+pub(crate) struct BuilderContext<'a> {
     pub(crate) classes: &'a Classes,
     pub(crate) cache: &'a Arc<PageCache>,
     pub(crate) tuning: &'a Tuning,
@@ -52,7 +53,7 @@ pub(crate) struct Shop<'a> {
 
 /// A kvset under construction. Dropped unfinished, it frees its space.
 pub(crate) struct KvsetBuilder<'a> {
-    shop: Shop<'a>,
+    context: BuilderContext<'a>,
     place: Place,
     edit: KvsetEdit,
     keys: KeyExtents,
@@ -75,16 +76,16 @@ pub(crate) struct KvsetBuilder<'a> {
 impl<'a> KvsetBuilder<'a> {
     /// A kvset of `kvs` for the node `leaf`, with its keys at `place`.
     pub(crate) fn new(
-        shop: Shop<'a>,
+        context: BuilderContext<'a>,
         id: KvsetId,
         kvs: KvsId,
         leaf: LeafId,
         age: Seqno,
         place: Place,
     ) -> KvsetBuilder<'a> {
-        let held = shop.cache.hold();
+        let held = context.cache.hold();
         KvsetBuilder {
-            shop,
+            context,
             place,
             edit: KvsetEdit {
                 id,
@@ -118,7 +119,7 @@ impl<'a> KvsetBuilder<'a> {
     pub(crate) fn add(&mut self, key: &[u8], entry: NewEntry<'_>) -> Result<()> {
         if self.edit.entries > 0 && key <= &self.last_key[..] {
             let detail = format!("keys that do not ascend were read for kvset {}", self.edit.id);
-            return Err(self.shop.classes.capacity.corrupt("kvset", Lba(0), detail));
+            return Err(self.context.classes.capacity.corrupt("kvset", Lba(0), detail));
         }
         let entry = match entry {
             NewEntry::Tombstone => Entry::Tombstone,
@@ -165,7 +166,7 @@ impl<'a> KvsetBuilder<'a> {
         let page = self.page.finish(self.edit.id, index);
         self.append(page.raw())?;
         // Pages stay in DRAM while all of them fit: a kvset is resident from its beginning on.
-        if self.resident.len() == index as usize && self.shop.cache.has_room(1) {
+        if self.resident.len() == index as usize && self.context.cache.has_room(1) {
             let hashes = &self.hashes[self.hashes.len() - page.count()..];
             let page = SharedPage::with_hashes(&page, hashes.iter().copied());
             self.held.add(&page);
@@ -179,7 +180,7 @@ impl<'a> KvsetBuilder<'a> {
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             // Bytes gathered at a time go to one extent. The first bytes wait for one: perhaps they are all.
-            let wanted = self.shop.tuning.key_extent_bytes;
+            let wanted = self.context.tuning.key_extent_bytes;
             let room = match self.keys.extents.is_empty() {
                 true => to_usize(round_up(wanted, PAGE_SIZE as u64)),
                 false => self.extent_room(wanted)?,
@@ -199,7 +200,7 @@ impl<'a> KvsetBuilder<'a> {
     /// The bytes that the last extent has room for; of a new one of up to `wanted` bytes when it is full.
     fn extent_room(&mut self, wanted: u64) -> Result<usize> {
         if self.keys.extents.last().is_none_or(|last| self.extent_used == last.bytes()) {
-            let Shop { classes, tuning, .. } = self.shop;
+            let BuilderContext { classes, tuning, .. } = self.context;
             let (stream, purpose) = (Stream::of_keys(self.edit.leaf), Purpose::Maintenance);
             let least = tuning.allocation_bytes.min(wanted);
             let extent = classes.allocate_about(self.place, stream, wanted, least, purpose)?;
@@ -230,7 +231,7 @@ impl<'a> KvsetBuilder<'a> {
         let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
         buf[self.filled..padded].fill(0);
         buf.set_len(padded);
-        self.buf = self.shop.writes.add(extent, self.extent_used, buf)?;
+        self.buf = self.context.writes.add(extent, self.extent_used, buf)?;
         self.buf.set_len(WRITE_BYTES);
         self.extent_used += padded as u64;
         self.filled = 0;
@@ -271,7 +272,7 @@ impl<'a> KvsetBuilder<'a> {
         self.keys.extents.last_mut().expect("written above").truncate(self.extent_used);
         self.edit.extents = self.keys.extents.iter().map(|a| a.extent).collect();
         let blocks = self.block_ids().map(block).collect();
-        let pages = PageTable::new(self.shop.cache, self.edit.pages, self.edit.pages);
+        let pages = PageTable::new(self.context.cache, self.edit.pages, self.edit.pages);
         drop(self.held);
         for (page, index) in self.resident.iter().zip(0..) {
             pages.admit(index, page, false);

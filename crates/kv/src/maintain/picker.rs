@@ -1,4 +1,7 @@
-//! The choice of the next step of maintenance: which is worth doing now, and how urgent it is. `steps.rs` does it.
+//! The picker of the next step of maintenance: which is worth doing now, and how urgent it is. `scheduler.rs` runs it.
+//!
+//! It picks by facts that were gathered before ([`inputs`]), and asks no device, no clock and no lock: a test can make
+//! them up.
 //!
 //! Three things make a step due. One is a threshold that keeps searches short: kvsets of a root, kvsets
 //! and keys of a leaf. The other is space: when the media hold more than the goal allows for the live bytes, the
@@ -13,27 +16,30 @@
 //! evenly.
 
 pub(crate) mod garbage;
+pub(crate) mod inputs;
+pub(crate) mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
-use crate::engine::intake::gathered_bytes;
+use crate::compaction::reader::gathered_bytes;
 use crate::engine::job::Job;
-use crate::maintain::situation::{ClassRoom, Situation};
+use crate::maintain::group::small_bytes;
 use crate::omf::frame::HEADER_SIZE;
 use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
-use crate::tree::view::{Leaf, Tree};
+use crate::tree::view::{Leaf, Tree, View};
 use crate::types::class::MediaClass;
-use crate::types::ids::BlockId;
+use crate::types::ids::{BlockId, KvsId};
 use crate::types::options::Tuning;
 use crate::types::policy::{Place, Policy};
 use crate::values::block::ValueBlock;
 use garbage::{Blocks, Freed, SpaceUse};
+use room::{ClassRoom, Room};
 
-/// When a step becomes due. The fuller a class, the more a freed byte is worth.
+/// Thresholds at which a step is due. The fuller a class, the more a freed byte is worth.
 pub(crate) struct Thresholds {
     spill_bytes: u64,
     root_kvsets: usize,
@@ -55,7 +61,7 @@ const LEAST_GAIN: u64 = 20;
 const PARTS: u64 = 32;
 
 /// So many small blocks of a leaf are rewritten as a few.
-pub(crate) const CRUMBS: usize = 128;
+pub(crate) const MANY_SMALL_BLOCKS: usize = 128;
 
 /// To pass over a key that is deleted takes a walk about as long as it takes to rewrite so many bytes.
 pub(crate) const PASSED_BYTES: u64 = 128;
@@ -77,7 +83,37 @@ impl Saving {
     }
 }
 
-impl Situation<'_> {
+/// Picker of the next step: the facts on which the choice depends, at one moment.
+pub(crate) struct Picker<'v> {
+    pub(crate) view: &'v View,
+    pub(crate) tuning: &'v Tuning,
+    pub(crate) room: Room,
+    /// The log segment in which replay begins: it stays, whatever refers to it.
+    pub(crate) replay_from: BlockId,
+    /// The wall clock.
+    pub(crate) now_ms: u64,
+    /// Bytes that the media may hold for each 100 bytes that are live.
+    pub(crate) space_percent: u64,
+    /// Whether writers write little or nothing.
+    pub(crate) is_quiet: bool,
+    /// The most that a spill takes in where the record cache has lost much of it, in bytes: one window, so that the log is
+    /// read once.
+    pub(crate) spill_most: Option<u64>,
+    /// The KVS whose root a compaction of all is emptying.
+    pub(crate) emptying: Option<KvsId>,
+}
+
+impl Picker<'_> {
+    /// Bytes in the roots at which the fullest one spills.
+    pub(crate) fn spill_bytes(&self) -> u64 {
+        self.tuning.spill_bytes_on(self.room.log_capacity_bytes)
+    }
+
+    /// The most that is small, in bytes.
+    pub(crate) fn small_bytes(&self) -> u64 {
+        small_bytes(self.spill_bytes())
+    }
+
     fn thresholds(&self) -> Thresholds {
         let full = |class: &ClassRoom| class.used_bytes * 100 / class.capacity_bytes.max(1);
         // Staging may be full, unless somebody must not leave it.
@@ -133,10 +169,10 @@ impl Situation<'_> {
     }
 
     /// The steps that are worth doing now: first those that exceed their threshold by most.
-    pub(crate) fn due(&self) -> Vec<Job> {
+    pub(crate) fn pick(&self) -> Vec<Job> {
         let view = self.view;
         let at = self.thresholds();
-        let mut due: Vec<(usize, Job)> = Vec::new();
+        let mut picked: Vec<(usize, Job)> = Vec::new();
         let root_bytes = view.root_bytes();
         // One that leaves no room for others comes last.
         let spill = |tree: &Tree, urgency: usize| {
@@ -154,9 +190,9 @@ impl Situation<'_> {
             let small = trees.iter().filter(|tree| is_small(tree));
             let many = small.map(|tree| tree.root_bytes).sum::<u64>() >= self.spill_bytes() / 2;
             trees.sort_by_key(|tree| std::cmp::Reverse((many && is_small(tree), tree.root_bytes)));
-            due.extend(trees.iter().map(|tree| spill(tree, urgency)));
+            picked.extend(trees.iter().map(|tree| spill(tree, urgency)));
         }
-        due.extend(self.holds_log().map(|(tree, urgency)| spill(tree, urgency)));
+        picked.extend(self.holds_log().map(|(tree, urgency)| spill(tree, urgency)));
         for tree in view.trees.values() {
             let entries: Vec<u64> = tree.root.iter().map(|kvset| merged_entries(kvset)).collect();
             let keys = |newest: usize| tree.root[..newest].iter().map(|kvset| kvset.key_bytes());
@@ -166,19 +202,19 @@ impl Situation<'_> {
                 && self.spills_at_once(&tree.root[..newest])
             {
                 let urgency = newest * 100 / at.root_kvsets;
-                due.push((urgency, Job::Merge { kvs: tree.kvs, newest }));
+                picked.push((urgency, Job::Merge { kvs: tree.kvs, newest }));
             }
-            due.extend(self.strays(tree).map(|job| (100, job)));
-            due.extend(self.worth_passing(tree).map(|(urgency, job)| match job {
+            picked.extend(self.strays(tree).map(|job| (100, job)));
+            picked.extend(self.worth_passing(tree).map(|(urgency, job)| match job {
                 Job::Spill { .. } => spill(tree, urgency),
                 job => (urgency, job),
             }));
             let shaped = |n| self.shape(tree, n, &at);
-            due.extend((0..tree.leaves.len()).filter_map(shaped));
+            picked.extend((0..tree.leaves.len()).filter_map(shaped));
         }
-        due.extend(self.savings(at.space_percent));
-        due.sort_by_key(|(urgency, _)| std::cmp::Reverse(*urgency));
-        due.into_iter().map(|(_, job)| job).collect()
+        picked.extend(self.savings(at.space_percent));
+        picked.sort_by_key(|(urgency, _)| std::cmp::Reverse(*urgency));
+        picked.into_iter().map(|(_, job)| job).collect()
     }
 
     /// The tree whose root refers to the oldest log segment that any root does, with the urgency of its spill.
@@ -204,7 +240,7 @@ impl Situation<'_> {
         self.spill_most.is_none_or(|most| gathered_bytes(kvsets) <= most)
     }
 
-    /// The step that brings something home which lies where it must not, if there is room now.
+    /// The step that moves data back to its class which lies where it must not, if there is room now.
     fn strays(&self, tree: &Tree) -> Option<Job> {
         let mut strict = tree.options.policy.strict();
         let class = strict.find(|&c| self.room.taking(c).is_some() && tree.has_strays(c))?;
@@ -212,9 +248,9 @@ impl Situation<'_> {
             return Some(Job::Spill { kvs: tree.kvs });
         }
         let policy = &tree.options.policy;
-        // Data that merely prefers to lie elsewhere does not come home by this step, and would be moved for ever.
-        let home = Place::only(class);
-        let (keys, values) = (policy.old_keys == home, policy.old_values == home);
+        // Data that merely prefers this class is not moved by this step, and would be picked for ever.
+        let place = Place::only(class);
+        let (keys, values) = (policy.old_keys == place, policy.old_values == place);
         let moves = |leaf: &&Leaf| {
             keys && self.keys_move(leaf, policy)
                 || values && !self.misplaced(leaf, policy).is_empty()
@@ -239,8 +275,8 @@ impl Situation<'_> {
             let urgency = leaf.kvsets.len() * 100 / most;
             return Some((urgency, Job::Compact { kvs, leaf: leaf.id, newest }));
         }
-        if let Some(blocks) = self.crumbs_in(leaf, &tree.options.policy) {
-            let urgency = blocks.len() * 100 / CRUMBS;
+        if let Some(blocks) = self.small_blocks_in(leaf, &tree.options.policy) {
+            let urgency = blocks.len() * 100 / MANY_SMALL_BLOCKS;
             return Some((urgency, Job::Collect { kvs, leaf: leaf.id, blocks }));
         }
         let pages = leaf.kvsets.iter().map(|kvset| kvset.edit.pages).max().unwrap_or(0);
@@ -276,16 +312,16 @@ impl Situation<'_> {
     /// The small blocks of a leaf, when they are so many that rewriting them as a few is worth it: each is known to
     /// manifest and kvset, whatever its size, and each spill adds one. Blocks that rewriting has left small wait
     /// for as many more.
-    fn crumbs_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<BlockId>> {
+    fn small_blocks_in(&self, leaf: &Leaf, policy: &Policy) -> Option<BTreeSet<BlockId>> {
         let all: usize = leaf.kvsets.iter().map(|kvset| kvset.blocks.len()).sum();
-        let least = CRUMBS.max(2 * leaf.crumbs_left);
+        let least = MANY_SMALL_BLOCKS.max(2 * leaf.small_blocks_left);
         if all < least {
             return None;
         }
-        let crumbs = leaf.crumbs(self.tuning.block_bytes);
-        let bytes: u64 = crumbs.values().map(|block| block.allocation.bytes()).sum();
+        let small = leaf.small_blocks(self.tuning.block_bytes);
+        let bytes: u64 = small.values().map(|block| block.allocation.bytes()).sum();
         let fits = bytes <= self.free_bytes_at(policy.old_values) / 2;
-        (crumbs.len() >= least && fits).then(|| crumbs.into_keys().collect())
+        (small.len() >= least && fits).then(|| small.into_keys().collect())
     }
 
     /// Whether merging the keys of a leaf, which has two kvsets at least, saves some space: garbage, and the ends

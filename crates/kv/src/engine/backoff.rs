@@ -1,6 +1,6 @@
-//! Steps of maintenance that found no room. A step finds that out when it has written most of its output, so it
+//! The backoff of steps of maintenance that found no room. A step finds that out when it has written most of its output, so it
 //! is not tried again at once: only when another step has ended well, ingests included, when more is free than was,
-//! or when some time has passed, twice as much after each try. `maintain/steps.rs` asks and tells.
+//! or when some time has passed, twice as much after each try. `maintain/scheduler.rs` asks and tells.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::types::error::KvError;
 
 /// Conditions for a step that may find no room.
 #[derive(Clone, Copy)]
-pub(crate) struct Chance {
+pub(crate) struct Conditions {
     /// Steps that have ended well.
     pub(crate) steps: u64,
     /// Bytes that are free, in each class.
@@ -21,7 +21,7 @@ pub(crate) struct Chance {
 }
 
 /// A step that found no room.
-struct Try {
+struct FailedStep {
     job: Job,
     full: KvError,
     /// Before it, or after it where that is less: others may have had some meanwhile.
@@ -30,11 +30,11 @@ struct Try {
     wait: Duration,
 }
 
-/// Those since a step ended well.
+/// Backoff of the steps that found no room since one ended well.
 #[derive(Default)]
-pub(crate) struct Futile {
+pub(crate) struct Backoff {
     steps: u64,
-    tries: Vec<Try>,
+    failed: Vec<FailedStep>,
 }
 
 /// How long the first wait is, for changes that cannot be seen: space that others held for a moment, values that
@@ -43,33 +43,39 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// And how long any wait is at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
 
-impl Futile {
-    /// Why a step need not be tried.
-    pub(crate) fn why(&self, job: &Job, chance: &Chance) -> Option<KvError> {
-        let same = |one: &&Try| self.steps == chance.steps && one.job == *job;
-        let one = self.tries.iter().find(same)?;
-        let more = chance.free.iter().zip(one.free).any(|(&free, then)| free > then);
-        let soon = chance.now.since(one.ended) < one.wait;
+impl Backoff {
+    /// The error of a step that need not be tried now.
+    pub(crate) fn reason_to_wait(&self, job: &Job, now: &Conditions) -> Option<KvError> {
+        let same = |one: &&FailedStep| self.steps == now.steps && one.job == *job;
+        let one = self.failed.iter().find(same)?;
+        let more = now.free.iter().zip(one.free).any(|(&free, then)| free > then);
+        let soon = now.now.since(one.ended) < one.wait;
         (soon && !more).then(|| one.full.clone())
     }
 
     /// Notes that a step found no room.
-    pub(crate) fn add(&mut self, job: Job, before: &Chance, after: &Chance, full: &KvError) {
+    pub(crate) fn add(
+        &mut self,
+        job: Job,
+        before: &Conditions,
+        after: &Conditions,
+        full: &KvError,
+    ) {
         if self.steps != before.steps {
             self.clear();
             self.steps = before.steps;
         }
-        let again = self.tries.iter().position(|one| one.job == job);
-        let waited = again.map(|at| self.tries.swap_remove(at).wait);
+        let again = self.failed.iter().position(|one| one.job == job);
+        let waited = again.map(|at| self.failed.swap_remove(at).wait);
         let wait = waited.map_or(FIRST_WAIT, |wait| (2 * wait).min(LONGEST_WAIT));
         let mut free = before.free;
         free.iter_mut().zip(after.free).for_each(|(free, after)| *free = after.min(*free));
-        self.tries.push(Try { job, full: full.clone(), free, ended: after.now, wait });
+        self.failed.push(FailedStep { job, full: full.clone(), free, ended: after.now, wait });
     }
 
     /// Forgets all: the work of steps has changed.
     pub(crate) fn clear(&mut self) {
-        self.tries.clear();
+        self.failed.clear();
     }
 }
 
@@ -78,6 +84,7 @@ mod tests {
     use esker_base::Rng;
 
     use super::*;
+    use crate::maintain::picker::inputs::pick;
     use crate::media::space::Purpose;
     use crate::recover::devices::Devices;
     use crate::testing::{device, kvdb_on, small_blocks};
@@ -104,7 +111,7 @@ mod tests {
             taken.push(capacity.allocate(Stream::Log, 16 << 10, Purpose::Maintenance).unwrap());
         }
         assert!(matches!(
-            db.engine.due(&db.engine.view.load())[..],
+            pick(&db.engine, &db.engine.view.load())[..],
             [Job::Compact { newest: 2, .. }]
         ));
         let written = || capacity.traffic(Stream::OldKeys).2;

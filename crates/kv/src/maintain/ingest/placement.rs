@@ -1,13 +1,13 @@
-//! Where the values of young records go: they stay in the log, or go to a block of their KVS or to one that
+//! The placement of young values: they stay in the log, or go to a block of their KVS or to one that
 //! several KVSs share.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::leave_log;
-use crate::engine::intake::GAP;
+use crate::compaction::reader::GAP;
 use crate::engine::shared::Engine;
+use crate::media::classes::Classes;
 use crate::media::space::Purpose;
 use crate::media::writes::Writes;
 use crate::omf::frame::{Change, Record, record_size};
@@ -17,14 +17,14 @@ use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::ids::{BlockId, KvsId, RecordAddress};
-use crate::types::policy::Place;
+use crate::types::policy::{Place, Policy};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 use crate::values::writer::BlockWriter;
 
-/// Where the values of a KVS go.
+/// Placement of the values of a KVS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Home {
+pub(crate) enum Placement {
     Log,
     /// So many bytes go to blocks of their own.
     Own {
@@ -40,17 +40,22 @@ pub(crate) enum Home {
     },
 }
 
-impl Home {
+impl Placement {
     /// Whether a value that the log has in `block` goes there: on the class that it `stays` on, if any, it is where
     /// it belongs.
     pub(crate) fn takes(self, block: &ValueBlock) -> bool {
         match self {
-            Home::Log => false,
-            Home::Own { stays, .. } | Home::Shared { stays, .. } => {
+            Placement::Log => false,
+            Placement::Own { stays, .. } | Placement::Shared { stays, .. } => {
                 stays != Some(block.media().class)
             }
         }
     }
+}
+
+/// Whether a policy has young values leave the log for the class where they belong.
+pub(crate) fn leave_log(policy: &Policy, classes: &Classes) -> bool {
+    policy.young_values.class == MediaClass::Capacity && classes.staging().is_some()
 }
 
 /// A writer of about so many bytes of young values to a class.
@@ -109,11 +114,11 @@ impl Shares {
 
     /// Where the values of a KVS go, whose class is `class` and which are to `leave` the log or not, when space is
     /// taken in `unit`s of bytes.
-    fn home(&self, kvs: KvsId, class: MediaClass, leave: bool, unit: u64) -> Home {
+    fn placement(&self, kvs: KvsId, class: MediaClass, leave: bool, unit: u64) -> Placement {
         let Some(&Share { records, bytes }) = self.kvss.get(&kvs) else {
             // Nobody has counted them, or there are none.
-            let own = Home::Own { class, stays: Some(class), bytes: u64::MAX };
-            return if leave { own } else { Home::Log };
+            let own = Placement::Own { class, stays: Some(class), bytes: u64::MAX };
+            return if leave { own } else { Placement::Log };
         };
         let between = self.bytes - bytes;
         // A spill reads the bytes between two records that are near each other, and else each alone.
@@ -121,67 +126,68 @@ impl Shares {
         let thin = in_vain >= READ_IN_VAIN * bytes;
         let stays = (!thin).then_some(class);
         match thin || leave {
-            false => Home::Log,
-            true if bytes < unit => Home::Shared { class, stays, bytes },
-            true => Home::Own { class, stays, bytes },
+            false => Placement::Log,
+            true if bytes < unit => Placement::Shared { class, stays, bytes },
+            true => Placement::Own { class, stays, bytes },
         }
     }
 }
 
-/// Where the values of each KVS go that do not stay in the log.
+/// Placements of the KVSs whose values do not stay in the log.
 #[derive(Default)]
-pub(crate) struct Homes(BTreeMap<KvsId, Home>);
+pub(crate) struct Placements(BTreeMap<KvsId, Placement>);
 
-impl Homes {
+impl Placements {
     pub(crate) fn find(
         engine: &Engine,
         young: &impl Young,
         trees: &BTreeMap<KvsId, Arc<Tree>>,
-    ) -> Homes {
+    ) -> Placements {
         let shares = Shares::of(young);
         let unit = engine.tuning.allocation_bytes;
-        let homes = trees.values().map(|tree| {
+        let placements = trees.values().map(|tree| {
             let policy = &tree.options.policy;
             let leave = leave_log(policy, &engine.classes);
-            (tree.kvs, shares.home(tree.kvs, policy.young_values.class, leave, unit))
+            (tree.kvs, shares.placement(tree.kvs, policy.young_values.class, leave, unit))
         });
-        Homes::worth_it(homes, unit)
+        Placements::worth_it(placements, unit)
     }
 
-    /// Of these homes, those that are worth a block: few values are not, that could stay in the log.
-    fn worth_it(homes: impl Iterator<Item = (KvsId, Home)>, unit: u64) -> Homes {
-        let mut homes = Homes(homes.filter(|(_, home)| *home != Home::Log).collect());
+    /// Of these placements, those that are worth a block: few values are not, that could stay in the log.
+    fn worth_it(placements: impl Iterator<Item = (KvsId, Placement)>, unit: u64) -> Placements {
+        let mut placements =
+            Placements(placements.filter(|(_, placement)| *placement != Placement::Log).collect());
         for of in MediaClass::ALL {
-            if homes.shared_bytes(of) < unit / 4 {
-                homes.0.retain(|_, home| {
-                    !matches!(home, Home::Shared { class, stays: None, .. } if *class == of)
+            if placements.shared_bytes(of) < unit / 4 {
+                placements.0.retain(|_, placement| {
+                    !matches!(placement, Placement::Shared { class, stays: None, .. } if *class == of)
                 });
             }
         }
-        homes
+        placements
     }
 
-    pub(crate) fn of(&self, kvs: KvsId) -> Home {
-        self.0.get(&kvs).copied().unwrap_or(Home::Log)
+    pub(crate) fn of(&self, kvs: KvsId) -> Placement {
+        self.0.get(&kvs).copied().unwrap_or(Placement::Log)
     }
 
     /// How many bytes go to shared blocks of a class.
     fn shared_bytes(&self, of: MediaClass) -> u64 {
-        let sizes = self.0.values().map(|home| match *home {
-            Home::Shared { class, bytes, .. } if class == of => bytes,
+        let sizes = self.0.values().map(|placement| match *placement {
+            Placement::Shared { class, bytes, .. } if class == of => bytes,
             _ => 0,
         });
         sizes.sum()
     }
 }
 
-/// Where the values of a KVS are, in the order of its keys; nothing for one that stays in the log.
-pub(crate) type Places = std::vec::IntoIter<Option<RecordAddress>>;
+/// Addresses of the values of a KVS, in the order of its keys; nothing for one that stays in the log.
+pub(crate) type Addresses = std::vec::IntoIter<Option<RecordAddress>>;
 
 /// Values of several KVSs, written to blocks that they share.
 #[derive(Default)]
 pub(crate) struct SharedValues {
-    places: BTreeMap<KvsId, Vec<Option<RecordAddress>>>,
+    addresses: BTreeMap<KvsId, Vec<Option<RecordAddress>>>,
     pub(crate) blocks: Vec<Arc<ValueBlock>>,
 }
 
@@ -191,15 +197,15 @@ impl SharedValues {
         engine: &Engine,
         writes: &Writes,
         young: &impl Young,
-        homes: &Homes,
+        placements: &Placements,
         log: &BTreeMap<BlockId, Arc<ValueBlock>>,
     ) -> Result<SharedValues> {
         let mut shared = SharedValues::default();
         for class in MediaClass::ALL {
-            let bytes = homes.shared_bytes(class);
+            let bytes = placements.shared_bytes(class);
             if bytes > 0 {
                 let mut values = writer(engine, writes, class, bytes);
-                shared.write_to(class, engine, young, homes, log, &mut values)?;
+                shared.write_to(class, engine, young, placements, log, &mut values)?;
                 shared.blocks.extend(values.finish()?);
             }
         }
@@ -211,37 +217,37 @@ impl SharedValues {
         of: MediaClass,
         engine: &Engine,
         young: &impl Young,
-        homes: &Homes,
+        placements: &Placements,
         log: &BTreeMap<BlockId, Arc<ValueBlock>>,
         values: &mut BlockWriter<'_>,
     ) -> Result<()> {
         let (mut bytes, mut is_full) = (Vec::new(), false);
         young.each_newest(|kvs, key, newest| {
             let YoungValue::Here(value) = newest.value else { return Ok(()) };
-            let home = homes.of(kvs);
-            let is_shared = matches!(home, Home::Shared { class, .. } if class == of);
+            let placement = placements.of(kvs);
+            let is_shared = matches!(placement, Placement::Shared { class, .. } if class == of);
             if value.len() <= INLINE_MAX || !is_shared {
                 return Ok(());
             }
-            let mut place = None;
-            if !is_full && home.takes(&log[&newest.address.block]) {
+            let mut address = None;
+            if !is_full && placement.takes(&log[&newest.address.block]) {
                 let record = Record { kvs, key, change: Change::Put(value) };
                 bytes.resize(record.size(), 0);
                 record.encode_to(&mut bytes);
                 match values.push(&bytes, &engine.ids) {
                     // Nobody looks again.
                     Err(KvError::NoSpace { .. }) => is_full = true,
-                    placed => place = Some(placed?),
+                    placed => address = Some(placed?),
                 }
             }
-            self.places.entry(kvs).or_default().push(place);
+            self.addresses.entry(kvs).or_default().push(address);
             Ok(())
         })
     }
 
-    /// Where the values of a KVS are, for once.
-    pub(crate) fn places_of(&mut self, kvs: KvsId) -> Places {
-        self.places.remove(&kvs).unwrap_or_default().into_iter()
+    /// The addresses of a KVS's values; they can be taken once.
+    pub(crate) fn addresses_of(&mut self, kvs: KvsId) -> Addresses {
+        self.addresses.remove(&kvs).unwrap_or_default().into_iter()
     }
 }
 
@@ -269,16 +275,18 @@ mod tests {
         Shares::of(&table)
     }
 
-    fn homes(kvss: &[(u64, usize)]) -> Homes {
+    fn placements(kvss: &[(u64, usize)]) -> Placements {
         let (shares, class) = (shares(kvss), MediaClass::Capacity);
-        let homes =
-            (1..).map(KvsId).zip(kvss).map(|(kvs, _)| (kvs, shares.home(kvs, class, false, 4096)));
-        Homes::worth_it(homes, 4096)
+        let placements = (1..)
+            .map(KvsId)
+            .zip(kvss)
+            .map(|(kvs, _)| (kvs, shares.placement(kvs, class, false, 4096)));
+        Placements::worth_it(placements, 4096)
     }
 
     fn thin(kvss: &[(u64, usize)]) -> Vec<bool> {
-        let homes = homes(kvss);
-        (1..).map(KvsId).zip(kvss).map(|(kvs, _)| homes.of(kvs) != Home::Log).collect()
+        let placements = placements(kvss);
+        (1..).map(KvsId).zip(kvss).map(|(kvs, _)| placements.of(kvs) != Placement::Log).collect()
     }
 
     #[test]
@@ -301,8 +309,8 @@ mod tests {
     fn few_values_are_not_worth_a_unit_of_space() {
         assert_eq!(thin(&[(20, 100), (1, 100)]), [false, false]);
         let shared =
-            homes(&[(10_000, 100)].iter().chain(&[(5, 100); 9]).copied().collect::<Vec<_>>());
-        let is_shared = |kvs| matches!(shared.of(kvs), Home::Shared { .. });
+            placements(&[(10_000, 100)].iter().chain(&[(5, 100); 9]).copied().collect::<Vec<_>>());
+        let is_shared = |kvs| matches!(shared.of(kvs), Placement::Shared { .. });
         assert!(!is_shared(KvsId(1)) && (2..11).map(KvsId).all(is_shared));
     }
 }

@@ -1,4 +1,4 @@
-//! The second lane of maintenance: one step at a time of each worker, from the choice to the new view.
+//! The scheduler of the second lane of maintenance: it picks, plans, runs and installs, one step at a time of each worker.
 //!
 //! A step writes its output, flushes it, commits to the manifest and publishes. Until the commit it has changed nothing, so
 //! it may fail or be forgotten at any point. Ingest, which writers may wait for, is a lane of its own (`ingest.rs`).
@@ -7,15 +7,19 @@ use std::sync::Arc;
 
 use esker_base::memory::release_unused;
 
+use crate::compaction::plan::{Compacted, Compaction, Rewrite};
+use crate::compaction::reader::InputReader;
+use crate::engine::backoff::Conditions;
 use crate::engine::claims::{Claimed, Claims};
-use crate::engine::futile::Chance;
-use crate::engine::intake::{Intake, Rewrite};
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
-use crate::maintain::compact::{Compacted, Compaction};
-use crate::maintain::due::{PASSED_BYTES, PASSED_LEAST};
-use crate::maintain::plan::{claim, edits, replace};
+use crate::maintain::compact::CompactionRun;
+use crate::maintain::group::{grouped_with, is_small};
+use crate::maintain::install::{edits, replace};
+use crate::maintain::picker::inputs::pick;
+use crate::maintain::picker::{PASSED_BYTES, PASSED_LEAST, Picker};
+use crate::maintain::planner::{claim, plan, spilled_after};
 use crate::media::writes::Writes;
 use crate::omf::manifest::Edit;
 use crate::sync::atomic::Ordering;
@@ -25,7 +29,8 @@ use crate::types::error::Result;
 
 /// The part of a memtable that ingest writes, at most: its keys.
 const KEYS_PART: u64 = 4;
-/// A step that was claimed: the first job, and those that run beside it, each of another KVS.
+
+/// A step that was claimed: the first job, and those grouped with it, each of another KVS.
 struct Step<'c> {
     jobs: Vec<(Job, Compaction)>,
     is_small: bool,
@@ -38,7 +43,8 @@ impl Engine {
         let _lane = self.compacting.lock();
         self.check_wanted(false)?;
         self.reclaim(Worker::First)?;
-        Ok(self.run_first(Worker::First, |view| self.due(view), false)? || self.freeze_for_walks())
+        Ok(self.run_first(Worker::First, |view| pick(self, view), false)?
+            || self.freeze_for_walks())
     }
 
     /// Freezes the memtable when walks have passed over so much in it that it is worth a kvset, while writers fill
@@ -49,7 +55,7 @@ impl Engine {
             let is_worth = passed * PASSED_BYTES >= view.active.bytes() / KEYS_PART;
             passed >= PASSED_LEAST && is_worth && view.frozen.is_empty() && !view.active.is_empty()
         };
-        if !self.pace.is_quiet(self.options.clock.now()) || !is_due(&self.view.load()) {
+        if !self.write_controller.is_quiet(self.options.clock.now()) || !is_due(&self.view.load()) {
             return false;
         }
         let mut log = self.writer.lock();
@@ -67,20 +73,20 @@ impl Engine {
         let _lane = self.helping.lock();
         self.check_wanted(false)?;
         // A compaction that somebody asked for has both lanes.
-        if self.compact_is_active() {
+        if self.manual.is_active() {
             return Ok(false);
         }
         self.reclaim(Worker::Helper)?;
-        let of_leaves = |view: &View| self.due(view).into_iter().filter(Job::is_of_leaf);
+        let of_leaves = |view: &View| pick(self, view).into_iter().filter(Job::is_of_leaf);
         self.run_first(Worker::Helper, of_leaves, false)
     }
 
-    /// Lets go of the intake of a spill that does not come: it holds on to blocks.
+    /// Lets go of the reader of a spill that does not come: it holds on to blocks.
     fn forget_ahead(&self) {
         let view = self.view.load();
         let ahead = &mut self.workspaces[Worker::First as usize].scratch.lock().ahead;
-        let comes = |intake: &mut Intake| {
-            let (kvs, inputs) = intake.inputs();
+        let comes = |reader: &mut InputReader| {
+            let (kvs, inputs) = reader.inputs();
             let root = view.tree(kvs).map_or(&[][..], |tree| &tree.root);
             inputs.iter().all(|input| root.iter().any(|kvset| Arc::ptr_eq(kvset, input)))
         };
@@ -96,7 +102,7 @@ impl Engine {
         asked: bool,
     ) -> Result<bool> {
         let mut outcome = Ok(false);
-        let mut before = self.chance();
+        let mut before = self.conditions();
         let mut tried: Vec<Job> = Vec::new();
         loop {
             let step = match self.claim_first(&choose, &tried, (&before, asked)) {
@@ -115,21 +121,21 @@ impl Engine {
             if !full.lacks_space() {
                 break;
             }
-            let after = self.chance();
-            self.futile.lock().add(job.clone(), &before, &after, full);
+            let after = self.conditions();
+            self.backoff.lock().add(job.clone(), &before, &after, full);
             tried.push(job);
             before = after;
         }
         self.fail_stop(outcome)
     }
 
-    /// Claims the first of the steps that `choose` names, with those that run beside it. The error of one that is known to
+    /// Claims the first of the steps that `choose` names, with those grouped with it. The error of one that is known to
     /// find no room, where there is no other.
     fn claim_first<J: IntoIterator<Item = Job>>(
         &self,
         choose: &impl Fn(&View) -> J,
         tried: &[Job],
-        (before, asked): (&Chance, bool),
+        (before, asked): (&Conditions, bool),
     ) -> Result<Option<Step<'_>>> {
         let claims = self.claims.lock();
         // All of it holds for one view: changes that others publish now are on nodes that are theirs until the lock
@@ -138,28 +144,29 @@ impl Engine {
         let mut none = Ok(None);
         let mut jobs = choose(view).into_iter().filter(|job| !tried.contains(job));
         while let Some(job) = jobs.next() {
-            if !asked && let Some(full) = self.futile.lock().why(&job, before) {
+            if !asked && let Some(full) = self.backoff.lock().reason_to_wait(&job, before) {
                 none = Err(full);
                 continue;
             }
-            let plan = |job: &Job| {
-                let compaction = Compaction { asked, ..self.plan(view, job) };
+            let planned = |job: &Job| {
+                let compaction = plan(&Picker::new(self, view), job, &self.ids, asked);
                 let tree = view.tree(job.kvs()).expect("a job names a KVS that exists");
                 let claim = claim(tree, &compaction);
                 claims.allow(&claim).then_some((compaction, claim))
             };
-            let Some((compaction, claim)) = plan(&job) else { continue };
-            let is_small = self.is_small(view, &job);
-            let beside = self.beside(view, &job, &mut jobs);
-            let (mut planned, mut of) = (vec![(job, compaction)], vec![claim]);
-            for job in beside {
-                if let Some((compaction, claim)) = plan(&job) {
-                    planned.push((job, compaction));
+            let Some((compaction, claim)) = planned(&job) else { continue };
+            let spill_bytes = self.spill_bytes();
+            let is_small = is_small(view, &job, spill_bytes);
+            let others = grouped_with(&job, &mut jobs, view, spill_bytes);
+            let (mut group, mut of) = (vec![(job, compaction)], vec![claim]);
+            for job in others {
+                if let Some((compaction, claim)) = planned(&job) {
+                    group.push((job, compaction));
                     of.push(claim);
                 }
             }
             let claimed = Claims::add(claims, &self.claims, of);
-            return Ok(Some(Step { jobs: planned, is_small, _claimed: claimed }));
+            return Ok(Some(Step { jobs: group, is_small, _claimed: claimed }));
         }
         none
     }
@@ -183,7 +190,7 @@ impl Engine {
 
     /// Runs a step. The lane of the worker is the caller's.
     fn run(&self, worker: Worker, step: Step<'_>) -> Result<()> {
-        self.count_debt();
+        self.note_backlog();
         let Step { jobs, is_small, _claimed } = step;
         let writes = Writes::new(is_small);
         let (mut done, mut ran) = (Vec::new(), Vec::new());
@@ -203,7 +210,7 @@ impl Engine {
         self.counters.step_bytes.add(written);
         writes.write_out()?;
         self.install(done)?;
-        self.count_debt();
+        self.note_backlog();
         release_unused();
         let now = self.options.clock.now();
         self.workspaces[worker as usize].worked_ns.store(now.0, Ordering::Relaxed);
@@ -215,11 +222,11 @@ impl Engine {
     }
 
     /// Whether spills have work from now on: else time that passes says nothing of how fast they are.
-    fn count_debt(&self) {
+    fn note_backlog(&self) {
         if self.view.load().root_bytes() < self.spill_bytes() {
-            self.pace.spills.rests();
+            self.write_controller.spill_rate.rests();
         } else {
-            self.pace.spills.begins(self.options.clock.now());
+            self.write_controller.spill_rate.begins(self.options.clock.now());
         }
     }
 
@@ -246,7 +253,14 @@ impl Engine {
         writes: &Writes,
     ) -> Result<(Compaction, Compacted)> {
         let before = writes.count();
-        let compacted = match compaction.run(self, worker, writes) {
+        let run = |plan: &Compaction| {
+            let next_spill = &|| {
+                let view = self.view.load();
+                spilled_after(&Picker::new(self, &view), plan.kvs, &plan.inputs)
+            };
+            CompactionRun { engine: self, plan, worker, writes, next_spill }.run()
+        };
+        let compacted = match run(&compaction) {
             // No room for the values: their keys alone go to the leaves. That takes less, if there are
             // values, and frees the values that they hide there.
             Err(error)
@@ -256,7 +270,7 @@ impl Engine {
             {
                 writes.forget(before);
                 compaction.rewrite = Rewrite::None;
-                compaction.run(self, worker, writes)?
+                run(&compaction)?
             }
             result => result?,
         };
@@ -317,6 +331,33 @@ impl Engine {
         }
     }
 
+    /// Turns the content of the memtables into kvsets now, full or not; false when they are empty.
+    pub(crate) fn ingest_all(&self) -> Result<bool> {
+        let mut worked = false;
+        while self.ingest_with_room()? {
+            worked = true;
+        }
+        {
+            let mut log = self.writer.lock();
+            let view = self.view.load();
+            // Another thread may have frozen one meanwhile; then that one goes next.
+            if view.frozen.is_empty() && !view.active.is_empty() {
+                self.rotate(&mut log);
+            }
+        }
+        Ok(self.ingest_with_room()? || worked)
+    }
+
+    /// Ingests the oldest memtable, after as many steps as make room for it.
+    pub(crate) fn ingest_with_room(&self) -> Result<bool> {
+        loop {
+            match self.ingest_oldest() {
+                Err(full) if full.lacks_space() && self.make_room()? => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Runs a step; whether there is room now shows when it is asked for again.
     pub(crate) fn make_room(&self) -> Result<bool> {
         let worked = self.maintain()?;
@@ -329,9 +370,9 @@ impl Engine {
 
 impl Engine {
     /// The conditions for a step, now.
-    pub(crate) fn chance(&self) -> Chance {
+    fn conditions(&self) -> Conditions {
         let free = |class| self.classes.taking(class).map_or(0, |media| media.free_bytes_now());
-        Chance {
+        Conditions {
             steps: self.counters.steps.get(),
             free: MediaClass::ALL.map(free),
             now: self.options.clock.now(),

@@ -1,4 +1,5 @@
-//! How a step of maintenance gives way, so that readers have most of the device: it pauses between two pieces of work.
+//! The limiter of maintenance's I/O, so that readers have most of the device: a step pauses between two pieces of work,
+//! and has fewer commands under way.
 //!
 //! Compaction (`compact.rs`) asks after each piece of about a megabyte.
 
@@ -6,14 +7,14 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 
-use crate::engine::intake::DeviceShare;
+use crate::compaction::reader::DeviceShare;
+use crate::compaction::window::READS;
 use crate::engine::shared::Engine;
-use crate::engine::window::READS;
 use crate::sync::atomic::Ordering;
 use crate::types::options::Maintenance;
 
-/// A step, and how it gives way to readers.
-pub(crate) struct GivingWay<'a> {
+/// Limiter of the I/O of a step.
+pub(crate) struct IoLimiter<'a> {
     engine: &'a Engine,
     /// Whether the step can wait.
     can_wait: bool,
@@ -33,21 +34,21 @@ pub(crate) const PIECE_LEAST: Duration = Duration::from_millis(1);
 /// No pause is longer.
 pub(crate) const PAUSE_MOST: Duration = Duration::from_millis(100);
 
-impl<'a> GivingWay<'a> {
+impl<'a> IoLimiter<'a> {
     /// For a step that begins now, and that can wait or not.
-    pub(crate) fn new(engine: &'a Engine, can_wait: bool) -> GivingWay<'a> {
+    pub(crate) fn new(engine: &'a Engine, can_wait: bool) -> IoLimiter<'a> {
         let (began, reads) = (engine.options.clock.now(), engine.counters.reads());
         let (has_readers, absorbs_burst) = (false, false);
-        GivingWay { engine, can_wait, began, reads, has_readers, absorbs_burst }
+        IoLimiter { engine, can_wait, began, reads, has_readers, absorbs_burst }
     }
 
     /// Between two pieces of work: the share of the devices that the step has. It is one command at a time while others
     /// use them, and reads are short if it is in no hurry.
     pub(crate) fn share(&mut self) -> DeviceShare {
         self.pause();
-        let gives_way = self.has_readers || self.absorbs_burst;
-        let is_short = gives_way && self.engine.bears_debt();
-        DeviceShare { commands: if gives_way { 1 } else { READS }, is_short }
+        let is_limited = self.has_readers || self.absorbs_burst;
+        let is_short = is_limited && self.engine.bears_backlog();
+        DeviceShare { commands: if is_limited { 1 } else { READS }, is_short }
     }
 
     /// Between two pieces of work: sees whether somebody reads, and pauses then if that is right.
@@ -70,8 +71,8 @@ impl<'a> GivingWay<'a> {
     pub(crate) fn pause_after(&self, took: Duration) -> Duration {
         let engine = self.engine;
         let is_awaited = engine.closing.load(Ordering::Acquire)
-            || engine.compact_is_active()
-            || engine.pace.without_space.load(Ordering::Relaxed) > 0;
+            || engine.manual.is_active()
+            || engine.write_controller.without_space.load(Ordering::Relaxed) > 0;
         if is_awaited {
             return Duration::ZERO;
         }
@@ -79,7 +80,7 @@ impl<'a> GivingWay<'a> {
             () if self.has_readers && self.can_wait => {
                 pauses(engine.view.load().root_bytes(), engine.spill_bytes())
             }
-            () if self.has_readers && engine.bears_debt() => 3,
+            () if self.has_readers && engine.bears_backlog() => 3,
             () if self.absorbs_burst => 1,
             () => 0,
         };
@@ -113,13 +114,13 @@ mod tests {
         let (db, ..) = crate::testing::kvdb();
         let took = Duration::from_millis(2);
         let pause = |can_wait| {
-            let step = GivingWay { has_readers: true, ..GivingWay::new(&db.engine, can_wait) };
-            step.pause_after(took)
+            let limiter = IoLimiter { has_readers: true, ..IoLimiter::new(&db.engine, can_wait) };
+            limiter.pause_after(took)
         };
         assert_eq!((pause(true), pause(false)), (3 * took, Duration::ZERO));
-        assert_eq!(db.engine.pace.for_space(|| pause(true)), Duration::ZERO);
+        assert_eq!(db.engine.write_controller.for_space(|| pause(true)), Duration::ZERO);
         assert_eq!(
-            GivingWay::new(&db.engine, true).pause_after(took),
+            IoLimiter::new(&db.engine, true).pause_after(took),
             Duration::ZERO,
             "nobody reads"
         );

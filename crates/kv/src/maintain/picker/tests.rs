@@ -5,6 +5,7 @@ use std::time::Duration;
 use esker_base::Rng;
 use esker_device::{Device, MemoryDevice};
 
+use super::inputs::pick;
 use super::*;
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
@@ -27,7 +28,7 @@ fn all_roots_together_make_a_spill_due_and_the_fullest_goes_first() {
     let (db, small, _) = kvdb();
     let large = db.create_kvs("b", Policy::default()).unwrap();
     let spills = || {
-        let due = db.engine.due(&db.engine.view.load());
+        let due = pick(&db.engine, &db.engine.view.load());
         let spills = due.into_iter().filter_map(|job| match job {
             Job::Spill { kvs } => Some(kvs),
             _ => None,
@@ -85,11 +86,11 @@ fn sort_for_scans_is_due_after_spill_for_writers() {
     let leaf = db.engine.view.load().tree(kvs.id).unwrap().leaves[0].clone();
     leaf.in_vain.store(100 << 20, Ordering::Relaxed);
     let sort = Job::Sort { kvs: kvs.id, leaf: leaf.id };
-    assert_eq!(db.engine.due(&db.engine.view.load()), std::slice::from_ref(&sort));
+    assert_eq!(pick(&db.engine, &db.engine.view.load()), std::slice::from_ref(&sort));
     while db.engine.view.load().root_bytes() < db.engine.spill_bytes() {
         ingest(&db, &kvs, 200);
     }
-    let due = db.engine.due(&db.engine.view.load());
+    let due = pick(&db.engine, &db.engine.view.load());
     assert!(due.contains(&Job::Spill { kvs: kvs.id }), "{due:?}");
     assert_eq!(due.last(), Some(&sort));
 }
@@ -112,7 +113,11 @@ fn many_small_blocks_of_a_leaf_become_few() {
         db.settle().unwrap();
         most = most.max(blocks());
     }
-    assert!((CRUMBS - 1..=CRUMBS).contains(&most) && blocks() < 100, "{most} and {}", blocks());
+    assert!(
+        (MANY_SMALL_BLOCKS - 1..=MANY_SMALL_BLOCKS).contains(&most) && blocks() < 100,
+        "{most} and {}",
+        blocks()
+    );
     (0..200u64).for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().unwrap(), [7; 3900]));
 }
 
@@ -132,7 +137,7 @@ fn small_blocks_that_become_as_small_are_not_rewritten_again_and_again() {
         is_kept
     });
     capacity.reclaim().unwrap();
-    let many = CRUMBS as u64;
+    let many = MANY_SMALL_BLOCKS as u64;
     for n in 0..2 * many + 10 {
         (6 * n..6 * n + 6).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 5000]).unwrap());
         db.ingest().unwrap();
@@ -167,7 +172,7 @@ fn the_poorest_blocks_are_collected_alone_and_before_little_is_spilled() {
     put(100);
     let best = || {
         let view = db.engine.view.load_full();
-        let Job::Collect { blocks, .. } = db.engine.situation(&view).savings(102).remove(0).1
+        let Job::Collect { blocks, .. } = Picker::new(&db.engine, &view).savings(102).remove(0).1
         else {
             return None;
         };
@@ -181,7 +186,7 @@ fn the_poorest_blocks_are_collected_alone_and_before_little_is_spilled() {
         .expect("of what was spilled second, four fifths are garbage, of the rest at most half");
     assert!((64..1200).contains(&first), "{first} KiB");
     assert!(std::iter::from_fn(best).count() > 0);
-    let left = db.engine.situation(&db.engine.view.load()).savings(102);
+    let left = Picker::new(&db.engine, &db.engine.view.load()).savings(102);
     assert_eq!(left, [(left[0].0, Job::Spill { kvs: kvs.id })]);
 }
 
@@ -214,7 +219,9 @@ fn where_space_is_short_leaves_are_merged_early_that_save_some() {
     }
     let due = || {
         assert!((70..85).contains(&percent()), "{}", percent());
-        db.engine.due(&db.engine.view.load()).iter().any(|job| matches!(job, Job::Compact { .. }))
+        pick(&db.engine, &db.engine.view.load())
+            .iter()
+            .any(|job| matches!(job, Job::Compact { .. }))
     };
     let spill = |range| {
         put(range);
@@ -234,11 +241,13 @@ fn idle_root_spills_at_a_quarter() {
     }
     clock.advance(Duration::from_millis(4999));
     assert!(
-        !db.engine.due(&db.engine.view.load()).iter().any(|job| matches!(job, Job::Spill { .. }))
+        !pick(&db.engine, &db.engine.view.load())
+            .iter()
+            .any(|job| matches!(job, Job::Spill { .. }))
     );
     clock.advance(Duration::from_millis(1));
     assert!(
-        db.engine.due(&db.engine.view.load()).iter().any(|job| matches!(job, Job::Spill { .. }))
+        pick(&db.engine, &db.engine.view.load()).iter().any(|job| matches!(job, Job::Spill { .. }))
     );
 }
 

@@ -1,17 +1,18 @@
-//! The choice of the next step in situations that are made up: kvsets on a device in memory, and no KVDB.
+//! The choice of the next step by facts that are made up: kvsets on a device in memory, and no KVDB.
 
 use std::sync::Arc;
 
 use esker_base::Clock;
 
 use crate::engine::job::Job;
-use crate::maintain::situation::{ClassRoom, Room, Situation};
+use crate::maintain::picker::Picker;
+use crate::maintain::picker::room::{ClassRoom, Room};
 use crate::media::class::Media;
 use crate::media::classes::Classes;
 use crate::media::writes::Writes;
 use crate::testing::device;
 use crate::tree::kvset::Kvset;
-use crate::tree::kvset::builder::{KvsetBuilder, NewEntry, Shop};
+use crate::tree::kvset::builder::{BuilderContext, KvsetBuilder, NewEntry};
 use crate::tree::memtable::Memtable;
 use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Tree, View};
@@ -45,14 +46,14 @@ impl Bench {
     fn kvset(&mut self, node: LeafId, first: u8, entries: u64) -> Arc<Kvset> {
         self.last_id += 1;
         let (id, writes) = (self.last_id, Writes::new(false));
-        let shop = Shop {
+        let context = BuilderContext {
             classes: &self.classes,
             cache: &self.pages,
             tuning: &self.tuning,
             writes: &writes,
         };
         let place = Place::prefer(MediaClass::Capacity);
-        let mut kvset = KvsetBuilder::new(shop, KvsetId(id), KVS, node, Seqno(id), place);
+        let mut kvset = KvsetBuilder::new(context, KvsetId(id), KVS, node, Seqno(id), place);
         for n in 0..entries {
             let key = [&[first; 1][..], &n.to_be_bytes().repeat(10)].concat();
             kvset.add(&key, NewEntry::Inline(&[7; 16], Expiry::NEVER)).unwrap();
@@ -68,8 +69,8 @@ fn view(kvsets: Vec<Arc<Kvset>>) -> View {
     View::new(Arc::new(Memtable::new(1 << 20)), vec![tree])
 }
 
-/// A situation on one medium of 64 MiB of which so many percent are used.
-fn situation<'v>(bench: &'v Bench, view: &'v View, used_percent: u64) -> Situation<'v> {
+/// A picker on one medium of 64 MiB, of which so many percent are used.
+fn picker_on<'v>(bench: &'v Bench, view: &'v View, used_percent: u64) -> Picker<'v> {
     let capacity_bytes = 64 << 20;
     let used_bytes = (capacity_bytes * used_percent).div_ceil(100);
     let capacity = ClassRoom {
@@ -87,7 +88,7 @@ fn situation<'v>(bench: &'v Bench, view: &'v View, used_percent: u64) -> Situati
         log_capacity_bytes: capacity_bytes,
         largest_lba: 512,
     };
-    Situation {
+    Picker {
         view,
         tuning: &bench.tuning,
         room,
@@ -105,21 +106,23 @@ fn situation<'v>(bench: &'v Bench, view: &'v View, used_percent: u64) -> Situati
 fn full_roots_make_a_spill_due_and_quiet_writers_a_quarter_of_them() {
     let mut bench = Bench::new();
     let small = view(vec![bench.kvset(LeafId::ROOT, b'a', 4000)]);
-    let now = situation(&bench, &small, 10);
-    assert!(small.root_bytes() > now.spill_bytes() / 4 && small.root_bytes() < now.spill_bytes());
-    assert_eq!(now.due(), []);
-    assert_eq!(Situation { is_quiet: true, ..now }.due(), [Job::Spill { kvs: KVS }]);
+    let picker = picker_on(&bench, &small, 10);
+    assert!(
+        small.root_bytes() > picker.spill_bytes() / 4 && small.root_bytes() < picker.spill_bytes()
+    );
+    assert_eq!(picker.pick(), []);
+    assert_eq!(Picker { is_quiet: true, ..picker }.pick(), [Job::Spill { kvs: KVS }]);
     let large = view(vec![bench.kvset(LeafId::ROOT, b'a', 20_000)]);
-    assert_eq!(situation(&bench, &large, 10).due(), [Job::Spill { kvs: KVS }]);
+    assert_eq!(picker_on(&bench, &large, 10).pick(), [Job::Spill { kvs: KVS }]);
 }
 
 #[test]
 fn kvsets_of_a_root_are_merged_unless_it_is_being_emptied() {
     let mut bench = Bench::new();
     let four = view((b'a'..=b'd').map(|first| bench.kvset(LeafId::ROOT, first, 500)).collect());
-    let now = situation(&bench, &four, 10);
-    assert_eq!(now.due(), [Job::Merge { kvs: KVS, newest: 4 }]);
-    assert_eq!(Situation { emptying: Some(KVS), ..now }.due(), []);
+    let picker = picker_on(&bench, &four, 10);
+    assert_eq!(picker.pick(), [Job::Merge { kvs: KVS, newest: 4 }]);
+    assert_eq!(Picker { emptying: Some(KVS), ..picker }.pick(), []);
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn kvsets_of_a_leaf_are_merged_the_sooner_the_fuller_its_medium_is() {
     let mut kvsets: Vec<Arc<Kvset>> = Vec::new();
     let due = |bench: &Bench, kvsets: &[Arc<Kvset>], used| {
         let view = view(kvsets.to_vec());
-        let due = situation(bench, &view, used).due();
+        let due = picker_on(bench, &view, used).pick();
         due.iter().any(|job| matches!(job, Job::Compact { leaf: LEAF, .. }))
     };
     // They hold the same keys: newer values hide older ones.
@@ -148,8 +151,16 @@ fn a_spill_that_leaves_no_room_comes_after_all_other_steps() {
     let mut kvsets = vec![bench.kvset(LeafId::ROOT, b'a', 20_000)];
     kvsets.extend((0..bench.tuning.compact_kvsets).map(|_| bench.kvset(LEAF, b'a', 500)));
     let view = view(kvsets);
-    let mut now = situation(&bench, &view, 10);
-    assert!(matches!(now.due()[..], [Job::Spill { .. }, Job::Compact { .. }]), "{:?}", now.due());
-    now.room.capacity.free_bytes = 1 << 20;
-    assert!(matches!(now.due()[..], [Job::Compact { .. }, Job::Spill { .. }]), "{:?}", now.due());
+    let mut picker = picker_on(&bench, &view, 10);
+    assert!(
+        matches!(picker.pick()[..], [Job::Spill { .. }, Job::Compact { .. }]),
+        "{:?}",
+        picker.pick()
+    );
+    picker.room.capacity.free_bytes = 1 << 20;
+    assert!(
+        matches!(picker.pick()[..], [Job::Compact { .. }, Job::Spill { .. }]),
+        "{:?}",
+        picker.pick()
+    );
 }

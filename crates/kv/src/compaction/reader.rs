@@ -1,32 +1,32 @@
-//! The intake of a compaction: its inputs merged, a window of entries at a time, and the records that move gathered
+//! The reader of a compaction: its inputs merged, a window of entries at a time, and the records that move gathered
 //! from the record cache or from where they lie.
 //!
-//! The records of the next window are read while those of the last one are written ([`Intake::go_on`]): a step neither
-//! lets the drive that it reads nor the one that it writes wait. The spill that comes next begins like that, too.
+//! The records of the next window are read while those of the last one are written ([`InputReader::read_on`]): a step
+//! neither lets the drive that it reads nor the one that it writes wait. The spill that comes next begins like that, too.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use esker_base::units::{round_down, round_up, to_usize};
 use esker_device::Tag;
 
-use crate::engine::shared::Engine;
-use crate::engine::window::{READS, Window, WindowEntry, WindowKind, Windows};
+use crate::compaction::miss_rate::MissRate;
+use crate::compaction::plan::Rewrite;
+use crate::compaction::window::{READS, Window, WindowEntry, WindowKind, Windows};
 use crate::media::in_flight::InFlight;
 use crate::omf::frame::{Change, Record, record_size};
 use crate::omf::page::Stored;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::tree::item::Item;
 use crate::tree::kvset::Kvset;
 use crate::tree::kvset::cursor::KvsetCursor;
 use crate::tree::source::{Merge, Source, merge_kvsets};
 use crate::types::error::Result;
-use crate::types::ids::{BlockId, KvsId, LeafId, RecordAddress, Seqno};
+use crate::types::expiry::WallClock;
+use crate::types::ids::{KvsId, LeafId, RecordAddress, Seqno};
 use crate::values::block::ValueBlock;
+use crate::values::cache::RecordCache;
 use crate::values::cache::record::{RecordKey, Sought};
-use crate::values::compression::Packer;
 
 /// The DRAM of an inline value.
 const INLINE_DRAM: usize = 32;
@@ -50,33 +50,18 @@ const SHORT: u64 = 128 << 10;
 /// Records that are asked for together in the record cache.
 const LOOKED_UP: usize = 32;
 
-/// Which values are written anew.
-#[derive(Clone)]
-pub(crate) enum Rewrite {
-    None,
-    All,
-    /// Those in these blocks.
-    In(BTreeSet<BlockId>),
+/// Parts of a KVDB that readers gather records with.
+#[derive(Clone, Copy)]
+pub(crate) struct GatherContext<'e> {
+    pub(crate) cache: &'e RecordCache,
+    pub(crate) miss_rate: &'e MissRate,
+    pub(crate) wall_clock: &'e WallClock,
+    /// The size of a read, in bytes; [`READS`] are in flight at a time.
+    pub(crate) read_size: usize,
 }
 
-impl Rewrite {
-    /// Whether the values in a block are written anew.
-    pub(crate) fn moves(&self, block: BlockId) -> bool {
-        match self {
-            Rewrite::None => false,
-            Rewrite::All => true,
-            Rewrite::In(blocks) => blocks.contains(&block),
-        }
-    }
-
-    /// The rewriting of a merge of a whole leaf.
-    pub(crate) fn of(blocks: BTreeSet<BlockId>) -> Rewrite {
-        if blocks.is_empty() { Rewrite::None } else { Rewrite::In(blocks) }
-    }
-}
-
-/// Merged inputs, a window at a time.
-pub(crate) struct Intake {
+/// Reader of merged inputs, a window at a time.
+pub(crate) struct InputReader {
     kvs: KvsId,
     inputs: Vec<Arc<Kvset>>,
     rewrite: Rewrite,
@@ -90,44 +75,52 @@ pub(crate) struct Intake {
     reads: Vec<InFlight>,
 }
 
-impl Intake {
+impl InputReader {
     /// Merges `inputs`, newest first, and begins to gather the first window.
     pub(crate) fn begin(
-        engine: &Engine,
+        context: GatherContext<'_>,
         kvs: KvsId,
         inputs: &[Arc<Kvset>],
         rewrite: &Rewrite,
         windows: &mut Windows,
-    ) -> Result<Intake> {
+    ) -> Result<InputReader> {
         let mut merge = merge_kvsets(inputs);
         merge.seek(Bound::Unbounded)?;
-        let (limit, overlaps) = Intake::windows_for(engine, inputs, windows);
+        let (limit, overlaps) = InputReader::windows_for(context, inputs, windows);
         let (inputs, rewrite, reads) = (inputs.to_vec(), rewrite.clone(), Vec::new());
-        let mut intake =
-            Intake { kvs, inputs, rewrite, merge, limit, overlaps, gathering: None, reads };
-        intake.begin_window(engine, windows)?;
-        Ok(intake)
+        let mut reader =
+            InputReader { kvs, inputs, rewrite, merge, limit, overlaps, gathering: None, reads };
+        reader.begin_window(context, windows)?;
+        Ok(reader)
     }
 
     /// The bytes of each window of `inputs`, and whether two of them overlap. Each is a pass over the data that its
     /// records lie among. A little more than a window is not worth another one; and where much is to be read, one
     /// window that takes all memory is worth more than two that overlap.
-    fn windows_for(engine: &Engine, inputs: &[Arc<Kvset>], windows: &Windows) -> (u64, bool) {
+    fn windows_for(
+        context: GatherContext<'_>,
+        inputs: &[Arc<Kvset>],
+        windows: &Windows,
+    ) -> (u64, bool) {
         let all = gathered_bytes(inputs);
         let (of_two, alone) = Windows::most(windows.bytes);
         match () {
             () if all <= of_two => (of_two, true),
-            () if engine.missed.is_much() => (alone, false),
+            () if context.miss_rate.is_much() => (alone, false),
             () => (windows.bytes / 2, true),
         }
     }
 
-    /// Whether an intake of `inputs` leaves memory for another window.
-    pub(crate) fn may_overlap(engine: &Engine, inputs: &[Arc<Kvset>], windows: &Windows) -> bool {
-        Intake::windows_for(engine, inputs, windows).1
+    /// Whether a reader of `inputs` leaves memory for another window.
+    pub(crate) fn may_overlap(
+        context: GatherContext<'_>,
+        inputs: &[Arc<Kvset>],
+        windows: &Windows,
+    ) -> bool {
+        InputReader::windows_for(context, inputs, windows).1
     }
 
-    /// Whether it is the intake of a compaction of these inputs.
+    /// Whether it is the reader of a compaction of these inputs.
     pub(crate) fn is_of(&self, kvs: KvsId, inputs: &[Arc<Kvset>]) -> bool {
         self.kvs == kvs
             && self.inputs.len() == inputs.len()
@@ -139,7 +132,7 @@ impl Intake {
         (self.kvs, &self.inputs)
     }
 
-    /// Whether no window comes any more, and there is memory for one of another intake.
+    /// Whether no window comes any more, and there is memory for one of another reader.
     pub(crate) fn is_at_end(&self) -> bool {
         self.overlaps && self.gathering.is_none()
     }
@@ -148,31 +141,31 @@ impl Intake {
     /// be under way.
     pub(crate) fn next_window(
         &mut self,
-        engine: &Engine,
+        context: GatherContext<'_>,
         windows: &mut Windows,
         share: &mut dyn FnMut() -> DeviceShare,
     ) -> Result<Option<Window>> {
         if self.gathering.is_none() {
-            self.begin_window(engine, windows)?;
+            self.begin_window(context, windows)?;
         }
         let Some(mut gathering) = self.gathering.take() else {
             return Ok(None);
         };
-        gathering.finish(engine, &mut self.reads, share)?;
+        gathering.finish(context, &mut self.reads, share)?;
         if self.overlaps {
-            self.begin_window(engine, windows)?;
+            self.begin_window(context, windows)?;
         }
         Ok(Some(gathering.window))
     }
 
-    fn begin_window(&mut self, engine: &Engine, windows: &mut Windows) -> Result<()> {
+    fn begin_window(&mut self, context: GatherContext<'_>, windows: &mut Windows) -> Result<()> {
         if self.merge.key().is_some() {
             let mut window = if self.overlaps { windows.take() } else { windows.take_alone() };
-            self.fill(&mut window, engine.wall_clock.now_ms())?;
-            let gathering = Gathering::begin(engine, self.kvs, window);
+            self.fill(&mut window, context.wall_clock.now_ms())?;
+            let gathering = Gathering::begin(context, self.kvs, window);
             // Values of leaves are old: that the cache lacks them says nothing of spills.
             if self.inputs.iter().any(|kvset| kvset.edit.leaf == LeafId::ROOT) {
-                engine.missed.note(gathering.window.cached.len(), gathering.missing.len());
+                context.miss_rate.note(gathering.window.cached.len(), gathering.missing.len());
             }
             self.gathering = Some(gathering);
         }
@@ -180,9 +173,9 @@ impl Intake {
     }
 
     /// Reads on for the next window, without waiting for it.
-    pub(crate) fn go_on(&mut self, engine: &Engine, share: DeviceShare) -> Result<()> {
+    pub(crate) fn read_on(&mut self, context: GatherContext<'_>, share: DeviceShare) -> Result<()> {
         match &mut self.gathering {
-            Some(gathering) => gathering.go_on(engine, &mut self.reads, share, false),
+            Some(gathering) => gathering.read_on(context, &mut self.reads, share, false),
             None => Ok(()),
         }
     }
@@ -233,34 +226,6 @@ impl Intake {
 pub(crate) fn gathered_bytes(kvsets: &[Arc<Kvset>]) -> u64 {
     let beside = (size_of::<WindowEntry>() + record_size(0, 0)) as u64;
     kvsets.iter().map(|kvset| kvset.bytes() + kvset.edit.entries * beside).sum()
-}
-
-/// Memory that compactions use one after the other, and the intake of the next spill, as far as that is here.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    pub(crate) windows: Windows,
-    pub(crate) packer: Packer,
-    /// A record whose value was compressed.
-    pub(crate) packed: Vec<u8>,
-    pub(crate) ahead: Option<Intake>,
-}
-
-/// The memory of a worker.
-#[derive(Default)]
-pub(crate) struct Workspace {
-    /// The memory of the compaction under way.
-    pub(crate) scratch: Mutex<Scratch>,
-    /// The bytes for its windows; 0 while they are the caches'.
-    pub(crate) window_bytes: AtomicU64,
-    /// When the last step ended, in nanoseconds of the clock.
-    pub(crate) worked_ns: AtomicU64,
-}
-
-impl Workspace {
-    /// The bytes for its windows.
-    pub(crate) fn window_bytes(&self) -> u64 {
-        self.window_bytes.load(Ordering::Relaxed)
-    }
 }
 
 /// A window whose records are on their way.
@@ -327,7 +292,7 @@ fn block_of(entries: &[WindowEntry], entry: usize) -> &Arc<ValueBlock> {
 impl Gathering {
     /// Copies the records that move from the record cache, which has most records written lately. The others are to
     /// be read in the order in which they lie on the medium, near ones together.
-    fn begin(engine: &Engine, kvs: KvsId, mut window: Window) -> Gathering {
+    fn begin(context: GatherContext<'_>, kvs: KvsId, mut window: Window) -> Gathering {
         let Window { keys, entries, records, cached } = &mut window;
         cached.clear();
         let (mut wanted, mut key_start): (Vec<Moving>, usize) = (Vec::new(), 0);
@@ -352,7 +317,7 @@ impl Gathering {
                 })
                 .collect();
             let mut copied = [None; LOOKED_UP];
-            engine.values.cache.peek_many(&sought, |n, value| {
+            context.cache.peek_many(&sought, |n, value| {
                 copied[n] = Some(some[n].encode(kvs, key(&some[n]), value, records));
             });
             cached.extend(sought.iter().zip(copied).map(|(it, copied)| copied.map(|_| it.hash)));
@@ -360,7 +325,7 @@ impl Gathering {
             missing.extend(not_copied.map(|(w, _)| w.clone()));
         }
         missing.sort_unstable_by_key(|w| (block_of(&window.entries, w.entry).id, w.offset));
-        let read_size = engine.gather_read_size();
+        let read_size = context.read_size;
         let (mut runs, mut to_come) = (Vec::new(), VecDeque::new());
         for records in runs_of(&window, &missing, read_size) {
             let pieces = pieces(&window, &missing[records.clone()], read_size);
@@ -374,25 +339,25 @@ impl Gathering {
     /// Reads the missing records to the end.
     fn finish(
         &mut self,
-        engine: &Engine,
+        context: GatherContext<'_>,
         reads: &mut Vec<InFlight>,
         share: &mut dyn FnMut() -> DeviceShare,
     ) -> Result<()> {
         while !self.to_come.is_empty() || !self.under_way.is_empty() {
-            self.go_on(engine, reads, share(), true)?;
+            self.read_on(context, reads, share(), true)?;
         }
         Ok(())
     }
 
     /// Takes the reads that have come, after waiting for some if the caller `waits`, and asks for more.
-    fn go_on(
+    fn read_on(
         &mut self,
-        engine: &Engine,
+        context: GatherContext<'_>,
         reads: &mut Vec<InFlight>,
         share: DeviceShare,
         waits: bool,
     ) -> Result<()> {
-        let spare = (READS * engine.gather_read_size()) as u64;
+        let spare = (READS * context.read_size) as u64;
         self.ask(reads, share, spare)?;
         let mut waits = waits;
         for (tag, read) in std::mem::take(&mut self.under_way) {
@@ -501,33 +466,4 @@ fn pieces(
     let start = round_down(run[0].offset.into(), lba_size);
     let end = round_up(run[run.len() - 1].end(), lba_size);
     (start..end).step_by(to_usize(step)).map(move |from| from..end.min(from + step))
-}
-
-/// When the record cache lacks more of a thousand records, it has lost much.
-const MUCH: u64 = 60;
-/// When it lacks more of a thousand, it has lost most: what it holds of them is worth less than the memory for it.
-const MOST: u64 = 400;
-
-/// Of a thousand records to be gathered lately, how many were not in the record cache.
-#[derive(Default)]
-pub(crate) struct Missed(AtomicU64);
-
-impl Missed {
-    /// Notes that of so many records so many were missing.
-    pub(crate) fn note(&self, wanted: usize, missing: usize) {
-        if let Some(now) = (missing as u64 * 1000).checked_div(wanted as u64) {
-            let before = self.0.load(Ordering::Relaxed);
-            self.0.store((before + now) / 2, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether it was so much that passes over the log are to be few.
-    pub(crate) fn is_much(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > MUCH
-    }
-
-    /// Whether it was so much that windows have more of the memory than the cache would use as well.
-    pub(crate) fn is_most(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > MOST
-    }
 }

@@ -1,16 +1,16 @@
-//! The state of the writers' pace: how long ingests take lately, and when the next byte may be written.
-//! `write/throttle.rs` slows them.
+//! The write controller's state: the rates at which ingest, spills and log drain, and when the next byte may be written.
+//! `write/throttle.rs` slows writers by it.
 
 use std::time::Duration;
 
 use esker_base::Nanos;
 
-use crate::engine::drain::Drain;
+use crate::engine::rate::RateEstimator;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The pace of a KVDB's writers.
+/// Controller of a KVDB's writes.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub(crate) struct WriteController {
     /// When the next byte may be written, in nanoseconds.
     pub(crate) next_ns: AtomicU64,
     /// How long ingests take lately: nanoseconds for 1,024 bytes of a memtable.
@@ -20,9 +20,9 @@ pub(crate) struct Pace {
     /// When the last one ended, in nanoseconds.
     ended_ns: AtomicU64,
     /// How fast spills empty the roots.
-    pub(crate) spills: Drain,
+    pub(crate) spill_rate: RateEstimator,
     /// How fast the log is written.
-    pub(crate) log: Drain,
+    pub(crate) log_rate: RateEstimator,
     /// Bytes of the log that are not durable.
     pub(crate) unflushed: AtomicU64,
     /// By how much the media hold more than the goal for space, in percent of the live bytes.
@@ -31,7 +31,7 @@ pub(crate) struct Pace {
     pub(crate) without_space: AtomicU64,
 }
 
-impl Pace {
+impl WriteController {
     /// Notes that an ingest begins.
     pub(crate) fn ingest_begins(&self, now: Nanos) {
         self.began_ns.store(now.0.max(1), Ordering::Relaxed);
@@ -90,11 +90,11 @@ mod tests {
 
     #[test]
     fn the_first_ingest_tells_how_long_they_take_and_others_change_that_slowly() {
-        let pace = Pace::default();
-        let lately = || pace.ingest_ns.load(Ordering::Relaxed);
+        let controller = WriteController::default();
+        let lately = || controller.ingest_ns.load(Ordering::Relaxed);
         let ingest = |ms: u64| {
-            pace.ingest_begins(Nanos(7));
-            pace.ingest_ends(Nanos(7 + ms * 1_000_000), 10 << 20);
+            controller.ingest_begins(Nanos(7));
+            controller.ingest_ends(Nanos(7 + ms * 1_000_000), 10 << 20);
         };
         ingest(400);
         assert_eq!(lately(), 39_062);
@@ -104,10 +104,10 @@ mod tests {
 
     #[test]
     fn an_ingest_that_takes_longer_than_others_did_slows_writers_before_it_ends() {
-        let pace = Pace::default();
-        assert_eq!(pace.ingest_ns(Nanos(1 << 40), 10 << 20), INGEST_NS);
-        pace.ingest_begins(Nanos(7));
-        assert_eq!(pace.ingest_ns(Nanos(8), 10 << 20), INGEST_NS);
-        assert_eq!(pace.ingest_ns(Nanos(400_000_007), 10 << 20), 39_062);
+        let controller = WriteController::default();
+        assert_eq!(controller.ingest_ns(Nanos(1 << 40), 10 << 20), INGEST_NS);
+        controller.ingest_begins(Nanos(7));
+        assert_eq!(controller.ingest_ns(Nanos(8), 10 << 20), INGEST_NS);
+        assert_eq!(controller.ingest_ns(Nanos(400_000_007), 10 << 20), 39_062);
     }
 }

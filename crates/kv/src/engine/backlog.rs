@@ -1,4 +1,4 @@
-//! Debt: data in the roots that is to be spilled. How much of it makes a spill due, and how much memory and staging
+//! The backlog: data in the roots that is to be spilled. How much of it makes a spill due, and how much memory and staging
 //! bear before writers are slowed down.
 
 use crate::engine::shared::Engine;
@@ -13,23 +13,25 @@ impl Engine {
         self.tuning.spill_bytes_on(self.classes.log_capacity_bytes())
     }
 
-    /// The debt from which on writers are slowed, and the debt that is too much, in bytes: some more than they
-    /// spill at; and where there is staging, half and three quarters of its room, or less while the media
-    /// hold more garbage than the goal for space allows.
-    pub(crate) fn debt_bounds(&self) -> (u64, u64) {
+    /// The soft and the hard limit of the backlog, in bytes: writers are slowed from the first one on, and the second one
+    /// is too much. They are some more than roots spill at; and where there is staging, half and three quarters of its
+    /// room, or less while the media hold more garbage than the goal for space allows.
+    pub(crate) fn backlog_limits(&self) -> (u64, u64) {
         let spill_bytes = self.spill_bytes();
-        let left = OVER_GOAL.saturating_sub(self.pace.over_goal.load(Ordering::Relaxed));
+        let left =
+            OVER_GOAL.saturating_sub(self.write_controller.over_goal.load(Ordering::Relaxed));
         let room = self.classes.staging_room() / OVER_GOAL * left;
         ((2 * spill_bytes).max(room / 2), (3 * spill_bytes).max(room / 4 * 3))
     }
 
     /// Whether staging bears more than the roots hold, so that spills are in no hurry.
-    pub(crate) fn bears_debt(&self) -> bool {
-        self.classes.staging_room() > 0 && self.view.load().root_bytes() < self.debt_bounds().0
+    pub(crate) fn bears_backlog(&self) -> bool {
+        self.classes.staging_room() > 0 && self.view.load().root_bytes() < self.backlog_limits().0
     }
 
     /// Whether writers wait for the log, and staging can hold the data that does not spill meanwhile.
     pub(crate) fn absorbs_burst(&self) -> bool {
-        self.is_much_of_log(self.pace.unflushed.load(Ordering::Relaxed)) && self.bears_debt()
+        self.is_much_of_log(self.write_controller.unflushed.load(Ordering::Relaxed))
+            && self.bears_backlog()
     }
 }
