@@ -3,10 +3,14 @@
 //! Each rule is a function from its subject to findings, one line each; the workspace has to
 //! yield none, and a small counterexample one. `cargo metadata` describes the workspace.
 
+#[path = "ladder/callers.rs"]
+mod callers;
 #[path = "ladder/circles.rs"]
 mod circles;
 #[path = "ladder/crates.rs"]
 mod crates;
+#[path = "ladder/house.rs"]
+mod house;
 #[path = "ladder/imports.rs"]
 mod imports;
 #[path = "ladder/life.rs"]
@@ -20,7 +24,9 @@ mod source;
 
 use std::path::{Path, PathBuf};
 
+use callers::Words;
 use crates::{Crate, Dependency, Kind};
+use house::Rule;
 use imports::Sources;
 use rooms::Rooms;
 
@@ -194,48 +200,45 @@ fn a_long_file_is_found() {
 
 // ---- rooms inside crates -------------------------------------------------------------------------
 
-/// The crates that have rooms beside the engine, each with their order from the ground up.
-const ROOMS: [(&str, &str); 5] = [
-    (
-        "attach",
-        "error wire mount_table sys loop_device mount engine server holders attachment detach",
-    ),
-    (
-        "cache",
-        "options omf pairing error mapping sets admit layout medium journal store origin stats state \
-         counts shared commit writeback clean queue cache replay resize",
-    ),
-    ("flash", "emulate error disk timing ftl drive profile ssd theory"),
-    (
-        "lab",
-        "error erase steps text spread outcome store compare device_load fdp flash_cache host_ssd hse pooled plan",
-    ),
-    ("nvmf", "wire socket conn error auth tls stream target initiator"),
-];
+/// The rooms of the engine, which see the ones below by the names that these themselves give on.
+fn kv_rooms() -> Vec<&'static str> {
+    house::rooms("kv").unwrap()
+}
 
-/// The rooms of the engine.
-const KV_ROOMS: [&str; 16] = [
-    "sync",
-    "types",
-    "omf",
-    "media",
-    "values",
-    "manifest",
-    "log",
-    "tree",
-    "compaction",
-    "engine",
-    "maintain",
-    "write",
-    "read",
-    "recover",
-    "api",
-    "copies",
-];
+/// The workspace's crates by their folders: those in `crates`, and the bindings.
+fn folders() -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for parent in ["crates", "bindings"] {
+        let Ok(entries) = std::fs::read_dir(root().join(parent)) else { continue };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.join("Cargo.toml").exists() {
+                found.push((path.file_name().unwrap().to_string_lossy().into_owned(), path));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What a rule finds in each crate, where it is more than is known.
+fn in_all(rule: Rule, find: impl Fn(&str, &Rooms) -> Vec<String>) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (name, _) in folders() {
+        let found = find(&name, &rooms_of(&sources(&name)));
+        let count = match rule {
+            Rule::Circles | Rule::Methods => circles::count(&found),
+            Rule::Upward | Rule::Names | Rule::Uncalled => found.len(),
+        };
+        findings.extend(house::beyond_known(rule, &name, count, &found));
+    }
+    findings
+}
 
 /// The sources of a crate, by their paths below `src`.
 fn sources(name: &str) -> Vec<(String, String)> {
-    let src = root().join("crates").join(name).join("src");
+    let folder = folders().into_iter().find(|(known, _)| known == name).unwrap().1;
+    let src = folder.join("src");
     let below = |path: &Path| path.strip_prefix(&src).unwrap().display().to_string();
     source::files(&src).into_iter().map(|(path, text)| (below(&path), text)).collect()
 }
@@ -245,18 +248,35 @@ fn rooms_of(files: &[(String, String)]) -> Rooms {
 }
 
 #[test]
+fn every_crate_has_an_order_of_rooms() {
+    let known: Vec<&str> = house::ROOMS.iter().map(|(name, _)| *name).collect();
+    let all = folders();
+    let all: Vec<&str> = all.iter().map(|(name, _)| &name[..]).collect();
+    assert_eq!(known, all, "ladder/house.rs names the crates and their rooms");
+}
+
+#[test]
 fn imports_run_downward_through_the_rooms_of_a_crate() {
-    assert_none(&rooms_of(&sources("kv")).upward(&KV_ROOMS));
-    for (name, order) in ROOMS {
-        let order: Vec<&str> = order.split_whitespace().collect();
-        let found = rooms_of(&sources(name)).upward_by_definition(&order);
-        assert_none(&found.iter().map(|line| format!("{name}: {line}")).collect::<Vec<_>>());
-    }
+    assert_none(&rooms_of(&sources("kv")).upward(&kv_rooms()));
+    let upward = |name: &str, rooms: &Rooms| {
+        rooms.upward_by_definition(&house::rooms(name).unwrap_or_default())
+    };
+    assert_none(&in_all(Rule::Upward, upward));
+}
+
+#[test]
+fn count_of_what_is_known_may_only_fall() {
+    let found = ["a".to_owned(), "b".to_owned()];
+    let judge = |known: usize| house::judge(known, Rule::Names, "lab", 2, &found);
+    assert_none(&judge(2));
+    assert_one(&judge(3), "fell to 2");
+    assert_eq!(judge(0), ["lab: a", "lab: b"]);
+    assert_eq!(judge(1).last().unwrap(), "lab: Names is 2, 1 are known");
 }
 
 #[test]
 fn methods_of_the_engine_call_none_of_a_higher_room() {
-    assert_none(&rooms_of(&sources("kv")).calls_upward(&KV_ROOMS, "Engine"));
+    assert_none(&rooms_of(&sources("kv")).calls_upward(&kv_rooms(), "Engine"));
 }
 
 #[test]
@@ -266,6 +286,62 @@ fn a_name_of_a_type_is_defined_once_in_a_crate() {
     assert_one(&Rooms::of(two).names_defined_twice(), "Place is defined in a/x.rs and b.rs");
     let tests = ("c.rs", "enum Other {}\n#[cfg(test)]\nmod tests {\nstruct Place;\n}");
     assert_none(&Rooms::of([two[0], tests]).names_defined_twice());
+}
+
+#[test]
+fn a_public_name_of_a_type_is_defined_once_in_a_crate() {
+    assert_none(&in_all(Rule::Names, |_, rooms| rooms.public_names_defined_twice()));
+    let of = |second: &str| {
+        Rooms::of([("a.rs", "pub(crate) struct Verdict {}\n"), ("b.rs", second)])
+            .public_names_defined_twice()
+    };
+    assert_one(&of("pub enum Verdict {}\n"), "Verdict is defined in a.rs and b.rs");
+    assert_none(&of("enum Verdict {}\n"));
+}
+
+#[test]
+fn methods_of_a_type_call_each_other_over_two_files_at_most() {
+    assert_none(&in_all(Rule::Methods, |_, rooms| rooms.method_circles()));
+    let file = |own: &str, other: &str| {
+        format!(
+            "\nimpl<'a> Pump<'a> {{\n    fn {own}(&self) {{\n        self.{other}();\n    }}\n}}\n"
+        )
+    };
+    let (one, two, three) = (file("one", "two"), file("two", "three"), file("three", "one"));
+    let files = [("pump/a.rs", &one[..]), ("pump/b.rs", &two), ("pump/c.rs", &three)];
+    let found = Rooms::of(files).method_circles();
+    assert_one(&found, "Pump's methods: a circle of 3 files: pump/a.rs, pump/b.rs, pump/c.rs");
+    assert_eq!(circles::count(&found), 3);
+    let other_room = [files[0], files[1], ("valve/c.rs", &three)];
+    assert_none(&Rooms::of(other_room).method_circles());
+    assert_none(&Rooms::of(files[..2].iter().copied()).method_circles());
+}
+
+#[test]
+fn public_functions_of_inner_crates_have_callers() {
+    let mut texts: Vec<String> = Vec::new();
+    for folder in ["crates", "bindings", "tests", "compare/src", "compare/tests"] {
+        if root().join(folder).exists() {
+            texts.extend(source::files(&root().join(folder)).into_iter().map(|(_, text)| text));
+        }
+    }
+    let words = Words::of(texts.iter().map(|text| &text[..]));
+    let mut findings = Vec::new();
+    // The engine's functions are called by programs of others, as those in C are.
+    for (name, _) in folders().into_iter().filter(|(name, _)| name != "kv") {
+        let files = sources(&name).into_iter().filter(|(file, _)| !imports::is_test(file));
+        let found: Vec<String> =
+            files.flat_map(|(file, text)| words.uncalled(&file, &text)).collect();
+        findings.extend(house::beyond_known(Rule::Uncalled, &name, found.len(), &found));
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn function_without_a_caller_is_found() {
+    let text = "pub fn lonely() {}\npub const fn used() {}\n// lonely()\n#[unsafe(no_mangle)]\npub extern fn c() {}\n";
+    let words = Words::of([text, "fn f() { used(); g(\"lonely\") }"]);
+    assert_one(&words.uncalled("x.rs", text), "x.rs:1: nothing calls lonely");
 }
 
 #[test]
@@ -282,7 +358,7 @@ fn an_upward_import_is_found() {
     let sound = files[at].1.clone();
     for planted in planted {
         files[at].1 = sound.replacen("\n\nuse ", &format!("\n\n{planted}\nuse "), 1);
-        let found = rooms_of(&files).upward(&KV_ROOMS);
+        let found = rooms_of(&files).upward(&kv_rooms());
         assert!(
             !found.is_empty() && found.iter().all(|it| it.contains("tree/view.rs")),
             "{found:?}"
@@ -290,17 +366,17 @@ fn an_upward_import_is_found() {
     }
     files[at].1 =
         sound.replacen("#[cfg(test)]", "", 0) + "\n#[cfg(test)]\nmod tests {\n use crate::Kvs; }";
-    assert_none(&rooms_of(&files).upward(&KV_ROOMS));
+    assert_none(&rooms_of(&files).upward(&kv_rooms()));
     // Elsewhere an import counts by where the name is defined: the root may give it on.
     let text = "use crate::KEY_MAX;\nuse crate::Kvs;\n";
     files[at].1 = sound.replacen("\n\nuse ", &format!("\n\n{text}use "), 1);
     assert_one(
-        &rooms_of(&files).upward_by_definition(&KV_ROOMS),
+        &rooms_of(&files).upward_by_definition(&kv_rooms()),
         "tree/view.rs imports api/kvs.rs",
     );
     files[at].1 = sound;
     files.push(("attic/box.rs".into(), String::new()));
-    assert_one(&rooms_of(&files).upward(&KV_ROOMS), "attic/box.rs: its room is not in the order");
+    assert_one(&rooms_of(&files).upward(&kv_rooms()), "attic/box.rs: its room is not in the order");
 }
 
 #[test]
@@ -309,7 +385,7 @@ fn a_call_upward_is_found() {
     let upper = "\nimpl Engine {\n    fn high(&self) {\n        self.low();\n    }\n}\n";
     let calls = |lower: &str| {
         let both = [("engine/shared.rs", lower), ("write/put.rs", upper)];
-        Rooms::of(both).calls_upward(&KV_ROOMS, "Engine")
+        Rooms::of(both).calls_upward(&kv_rooms(), "Engine")
     };
     assert_one(&calls(lower), "engine/shared.rs calls Engine::high");
     assert_one(&calls("fn f(engine: &Engine) {\n    engine.high();\n}\n"), "calls Engine::high");
@@ -433,14 +509,7 @@ fn a_life_that_is_too_long_or_names_what_is_not_there_is_found() {
 
 #[test]
 fn no_more_than_two_files_import_each_other_in_a_circle() {
-    let mut findings = Vec::new();
-    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
-        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-        let files = sources(&name);
-        let found = circles::findings(&Sources::of(files.iter().map(|(a, b)| (&a[..], &b[..]))));
-        findings.extend(found.iter().map(|circle| format!("{name}: {circle}")));
-    }
-    assert_none(&findings);
+    assert_none(&in_all(Rule::Circles, |_, rooms| circles::findings(rooms.sources())));
 }
 
 #[test]
@@ -457,6 +526,17 @@ fn circle_of_three_files_is_found_through_faces_and_braces() {
     let mut inline = three;
     inline[3].1 = "fn f() -> super::super::c::C {}\n";
     assert_one(&of(&inline), "a circle of 3 files");
+    // A parent imports a child whose path it writes, wherever its tests are declared.
+    let parent = [
+        ("lib.rs", "mod hse;\n"),
+        (
+            "hse.rs",
+            "mod arm;\nmod calibrate;\n#[cfg(test)]\nmod tests;\nfn run() { calibrate::run() }\n",
+        ),
+        ("hse/calibrate.rs", "use super::arm::Arm;\n"),
+        ("hse/arm.rs", "use super::run;\n"),
+    ];
+    assert_one(&of(&parent), "a circle of 3 files: hse.rs, hse/arm.rs, hse/calibrate.rs");
     // A face that gives on its children's names, while they use its own: no circle.
     let face = [
         ("lib.rs", "mod face;\n"),

@@ -2,27 +2,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::imports::{Module, Sources, name, reach};
+use super::imports::{Imports, Module, Sources, name, reach};
 
 /// The most files in a circle: two that are one thought in two parts.
 const MOST: usize = 2;
 
-/// The circles of a crate, one line each.
-pub(crate) fn findings(sources: &Sources) -> Vec<String> {
-    let imports = sources.defining();
-    let reached: BTreeMap<&Module, BTreeSet<&Module>> =
-        imports.keys().map(|&file| (file, reach(file, &imports))).collect();
+/// A circle of files.
+pub(crate) type Circle<'s> = BTreeSet<&'s Module>;
+
+/// The circles of more than two files, by the files that each one leads to.
+pub(crate) fn of<'s>(edges: &Imports<'s>) -> BTreeSet<Circle<'s>> {
+    let reached: BTreeMap<&Module, Circle<'s>> =
+        edges.keys().map(|&file| (file, reach(file, edges))).collect();
     let mut circles = BTreeSet::new();
     for (file, there) in &reached {
-        let back = |other: &&Module| reached[other].contains(file);
-        let circle: BTreeSet<&Module> = there.iter().copied().filter(back).collect();
+        let back = |other: &&Module| reached.get(other).is_some_and(|from| from.contains(file));
+        let circle: Circle<'s> = there.iter().copied().filter(back).collect();
         if circle.len() > MOST {
             circles.insert(circle);
         }
     }
-    let line = |circle: BTreeSet<&Module>| {
-        let names: Vec<String> = circle.into_iter().map(name).collect();
-        format!("a circle of {} files: {}", names.len(), names.join(", "))
-    };
-    circles.into_iter().map(line).collect()
+    circles
+}
+
+/// A circle in words.
+pub(crate) fn line(circle: &Circle<'_>) -> String {
+    let names: Vec<String> = circle.iter().map(|file| name(file)).collect();
+    format!("a circle of {} files: {}", names.len(), names.join(", "))
+}
+
+/// The circles of a crate's imports, one line each.
+pub(crate) fn findings(sources: &Sources) -> Vec<String> {
+    of(&sources.defining()).iter().map(line).collect()
+}
+
+/// The files of the circles in these lines.
+pub(crate) fn count(findings: &[String]) -> usize {
+    findings.iter().map(|line| line.matches(".rs").count()).sum()
 }

@@ -1,7 +1,7 @@
 //! The sources of a crate by their modules, and the imports of each.
 //!
-//! A file imports the names of its `use` declarations, and paths that begin with `crate`, `super` or `self` elsewhere
-//! in its code. Tests do not count. A name that a module gives on (`pub use`) is defined elsewhere: giving it on is no
+//! A file imports the names of its `use` declarations, and the paths elsewhere in its code that begin with `crate`,
+//! `super`, `self` or a child (`calibrate::run(…)`). Tests do not count. A name that a module gives on (`pub use`) is defined elsewhere: giving it on is no
 //! import, so a module that is a face of its children does not depend on them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +147,7 @@ pub(crate) fn is_test(name: &str) -> bool {
 
 /// The code without its tests.
 pub(crate) fn without_tests(code: &str) -> String {
-    let end = code.find("#[cfg(test)]\nmod tests").unwrap_or(code.len());
+    let end = code.find("#[cfg(test)]\nmod tests {").unwrap_or(code.len());
     let mut is_test = false;
     let lines = code[..end].lines().filter(|line| {
         let skipped = std::mem::replace(&mut is_test, line.trim() == "#[cfg(test)]");
@@ -170,12 +170,12 @@ fn next_use(code: &str) -> Option<(usize, bool)> {
     }
 }
 
-/// Adds the paths in other code that begin with `crate`, `super` or `self`.
+/// Adds the paths in other code. Those that lead out of the crate, or to a type, name no file of it.
 fn inline(code: &str, found: &mut Vec<Name>) {
     let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
-    for word in words {
-        if ["crate::", "super::", "self::"].iter().any(|start| word.starts_with(start)) {
-            found.push(word.trim_end_matches(':').split("::").map(str::to_owned).collect());
-        }
-    }
+    let paths = words.filter_map(|word| {
+        let path = word.trim_end_matches(':');
+        word.contains("::").then(|| path.split("::").map(str::to_owned).collect())
+    });
+    found.extend(paths);
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::circles;
 use super::imports::{Imports, Module, Sources, name};
 
 /// The sources of a crate with rooms.
@@ -14,6 +15,11 @@ impl Rooms {
     /// Of files below `src`, and their contents.
     pub(crate) fn of<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> Rooms {
         Rooms(Sources::of(files))
+    }
+
+    /// The files.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.0
     }
 
     /// Imports that run upward: to a room that `order`, from the ground up, has above the importer's, or through the
@@ -29,14 +35,57 @@ impl Rooms {
 
     /// Types whose name two files define, or one file twice.
     pub(crate) fn names_defined_twice(&self) -> Vec<String> {
+        self.defined_twice(|_| true)
+    }
+
+    /// As [`Rooms::names_defined_twice`], of types that the whole crate or others see.
+    pub(crate) fn public_names_defined_twice(&self) -> Vec<String> {
+        self.defined_twice(|line| line.starts_with("pub ") || line.starts_with("pub(crate) "))
+    }
+
+    fn defined_twice(&self, counts: impl Fn(&str) -> bool) -> Vec<String> {
         let mut homes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (module, file) in &self.0.0 {
-            for defined in file.code.lines().filter_map(type_of) {
+            for defined in file.code.lines().filter(|line| counts(line)).filter_map(type_of) {
                 homes.entry(defined).or_default().push(name(module));
             }
         }
         let twice = homes.into_iter().filter(|(_, homes)| homes.len() > 1);
         twice.map(|(name, homes)| format!("{name} is defined in {}", homes.join(" and "))).collect()
+    }
+
+    /// Circles of more than two files of one room, by the methods of one type that each calls of the others. Imports
+    /// show none of them.
+    pub(crate) fn method_circles(&self) -> Vec<String> {
+        let mut homes: BTreeMap<(&str, &str), BTreeMap<&Module, BTreeSet<&str>>> = BTreeMap::new();
+        for (module, file) in &self.0.0 {
+            let Some(room) = module.first() else { continue };
+            for (of, body) in impls(&file.code) {
+                let files = homes.entry((room, of)).or_default();
+                files.entry(module).or_default().extend(body.lines().filter_map(method_of));
+            }
+        }
+        let mut found = Vec::new();
+        for ((_, of), files) in &homes {
+            let calls = |module: &Module| {
+                let code = &self.0.0[module].code;
+                let own = blocks_of(code, of).into_iter().flat_map(|body| calls_on(body, "self."));
+                let by_name = format!("{}.", of.to_lowercase());
+                own.chain(calls_on(code, &by_name)).collect::<BTreeSet<&str>>()
+            };
+            let edges = files.keys().map(|&module| {
+                let calls = calls(module);
+                let others = files.iter().filter(|(other, methods)| {
+                    **other != module && calls.iter().any(|call| methods.contains(call))
+                });
+                (module, others.map(|(other, _)| *other).collect())
+            });
+            let found_here = circles::of(&edges.collect());
+            found.extend(
+                found_here.iter().map(|it| format!("{of}'s methods: {}", circles::line(it))),
+            );
+        }
+        found
     }
 
     /// Calls of methods of the type `shared` that a room above the caller's defines. An import shows none of them: a
@@ -97,10 +146,21 @@ fn type_of(line: &str) -> Option<&str> {
 
 /// The bodies of the `impl` blocks of a type.
 fn blocks_of<'c>(code: &'c str, of: &str) -> Vec<&'c str> {
-    let head = format!("\nimpl {of} {{\n");
-    let blocks = code.match_indices(&head).map(|(at, _)| {
-        let body = &code[at + head.len()..];
-        &body[..body.find("\n}").unwrap_or(body.len())]
+    impls(code).into_iter().filter(|(name, _)| *name == of).map(|(_, body)| body).collect()
+}
+
+/// The `impl` blocks that are of no trait, each with its type and its body.
+fn impls(code: &str) -> Vec<(&str, &str)> {
+    let blocks = code.match_indices("\nimpl").filter_map(|(at, _)| {
+        let (head, body) = code[at + "\nimpl".len()..].split_once(" {\n")?;
+        let of = match head.strip_prefix('<') {
+            Some(parameters) => parameters.split_once("> ")?.1,
+            None => head.strip_prefix(' ')?,
+        };
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        let name = &of[..of.find(|c| !is_name(c)).unwrap_or(of.len())];
+        let is_trait = of.contains(" for ");
+        (!is_trait).then(|| (name, &body[..body.find("\n}").unwrap_or(body.len())]))
     });
     blocks.collect()
 }

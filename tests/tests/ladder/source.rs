@@ -110,7 +110,7 @@ fn without_tests(code: &str) -> &str {
 }
 
 /// The text with comments and the contents of literals blanked, line by line as it was.
-fn blank(text: &str) -> String {
+pub(crate) fn blank(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {

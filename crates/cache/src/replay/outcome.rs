@@ -80,13 +80,6 @@ impl Outcome {
         (1.0 - ratio(disk.reads, all.reads), 1.0 - ratio(disk.writes, all.writes))
     }
 
-    /// Disk blocks saved, of those that there would be without a cache. May be negative.
-    #[must_use]
-    pub fn blocks_saved(&self) -> (f64, f64) {
-        let (disk, all) = (self.disk.blocks, self.references);
-        (1.0 - ratio(disk.reads, all.reads), 1.0 - ratio(disk.writes, all.writes))
-    }
-
     /// How often a flash of `slots` blocks was written in full.
     #[must_use]
     pub fn drive_writes(&self, slots: u64) -> f64 {

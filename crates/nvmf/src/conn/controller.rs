@@ -182,12 +182,6 @@ impl ControllerConnection {
         self.has_flow_control
     }
 
-    /// How many commands are in progress.
-    #[must_use]
-    pub fn in_progress(&self) -> usize {
-        self.slots.len() - self.free.len() - self.spare.len()
-    }
-
     /// Where received bytes go.
     pub fn spaces(&mut self) -> [IoSliceMut<'_>; 2] {
         self.receiver.spaces()

@@ -12,7 +12,7 @@ use esker_base::thread;
 use esker_device::Port;
 use parking_lot::Mutex;
 
-use super::config::{NamespaceConfig, SubsystemConfig, TargetConfig};
+use super::config::{NamespaceConfig, TargetConfig};
 use super::controller::Controller;
 use super::metrics::TargetMetrics;
 use super::reservation::Store;
@@ -152,25 +152,6 @@ impl Target {
             return Err(NvmfError::Config(format!("{nqn} has no namespace {nsid}")));
         }
         self.shared.namespace_changed(&subsystem, nsid);
-        Ok(())
-    }
-
-    /// Adds a subsystem; hosts that watch the discovery service are told.
-    ///
-    /// # Errors
-    /// When its NQN is wrong or taken, or a namespace is not possible.
-    pub fn add_subsystem(&self, config: &SubsystemConfig) -> Result<(), NvmfError> {
-        config.check()?;
-        let subsystem =
-            Arc::new(Subsystem::new(config, &self.shared.limits, self.shared.store.clone())?);
-        {
-            let mut subsystems = self.shared.subsystems.write();
-            if subsystems.iter().any(|one| one.nqn == config.nqn) {
-                return Err(NvmfError::Config(format!("the NQN {} is taken", config.nqn)));
-            }
-            subsystems.push(subsystem);
-        }
-        self.shared.discovery_changed();
         Ok(())
     }
 

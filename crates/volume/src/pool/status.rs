@@ -11,7 +11,6 @@ use crate::keep::retire;
 use crate::omf::label::{MemberState, Role};
 use crate::pool::Pool;
 use crate::pool::alarms::{self, Alarm, Facts};
-use crate::space::Class;
 use crate::types::id::{DriveIndex, DriveUuid, Epoch, Incarnation, PoolUuid};
 
 /// How a pool is.
@@ -348,11 +347,5 @@ impl Pool {
     #[must_use]
     pub fn remarks(&self) -> &[String] {
         &self.remarks
-    }
-
-    /// The number of a class, as placement handles have it.
-    #[must_use]
-    pub fn placement_of(class: Class) -> u8 {
-        class.number()
     }
 }

@@ -1,0 +1,125 @@
+//! The rooms of each crate, and the rules that the upper floor still breaks.
+
+/// The rooms of a crate, from the ground up. A crate without rooms is one file.
+pub(crate) const ROOMS: [(&str, &str); 19] = [
+    (
+        "attach",
+        "error wire mount_table sys loop_device mount engine server holders attachment detach",
+    ),
+    (
+        "base",
+        "buf append checksum clock codec error files memory pool prefetch rng thread units policy",
+    ),
+    (
+        "bench",
+        "counter key operation options store value error zipf distribution pace workload result \
+         measure table html worker watch driver",
+    ),
+    ("c", ""),
+    (
+        "cache",
+        "options omf pairing error mapping sets admit layout medium journal store origin stats state \
+         counts shared commit writeback clean queue cache replay resize",
+    ),
+    (
+        "cli",
+        "failure figures host http metrics output progress signals token live traffic args docs run \
+         ssd trace pool attach cache device media measure place demo kv ycsb target lab volume",
+    ),
+    (
+        "device",
+        "geometry identity op_kind error command fdp stats device blocking conformance forward \
+         immediate file memory null occupant stripe write_through",
+    ),
+    ("flash", "emulate error disk timing ftl drive profile ssd theory"),
+    (
+        "kv",
+        "sync types omf media values manifest log tree compaction engine maintain write read recover api copies",
+    ),
+    (
+        "lab",
+        "error erase steps text spread outcome store compare device_load fdp flash_cache host_ssd \
+         hse pooled plan",
+    ),
+    ("nvmf", "wire socket conn error auth tls stream target initiator"),
+    (
+        "pager",
+        "raw types heap pages predict protocol ranges slots staging uffd client space walk engine \
+         shared chase forks server signal arena bytes",
+    ),
+    ("preload", "connect mapping"),
+    ("preload-malloc", ""),
+    ("report", "escape table unit chart block figures svg markup page live"),
+    ("sim", "contents flight fault lba_set history image enumerate record"),
+    ("stack", "error time spec drive missing pool served traced stack"),
+    (
+        "trace",
+        "error format input keys request load names decode omf read capture compact recorder reuse \
+         mrc stats",
+    ),
+    (
+        "volume",
+        "parity types fragment omf drive buffer catalog config pace space segment map stats engine \
+         commit keep admission append read queue recover pool",
+    ),
+];
+
+/// The rooms of `name`.
+pub(crate) fn rooms(name: &str) -> Option<Vec<&'static str>> {
+    let (_, order) = ROOMS.iter().find(|(known, _)| *known == name)?;
+    Some(order.split_whitespace().collect())
+}
+
+/// A rule that a program checks in each crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// Imports run downward.
+    Upward,
+    /// Two files at most import each other; counted are the files of larger circles.
+    Circles,
+    /// A public name of a type is defined once.
+    Names,
+    /// Methods of one type call each other over two files of a room at most; counted are the files of larger circles.
+    Methods,
+    /// A public function of an inner crate has a caller.
+    Uncalled,
+}
+
+/// How often crates break a rule. A count may only fall.
+const KNOWN: [(Rule, &str, usize); 4] = [
+    (Rule::Upward, "cli", 3),
+    (Rule::Names, "cli", 5),
+    (Rule::Names, "lab", 11),
+    (Rule::Circles, "lab", 25),
+];
+
+/// Returns the findings about a crate, `count` in all, unless they are as many as are known.
+pub(crate) fn beyond_known(
+    rule: Rule,
+    name: &str,
+    count: usize,
+    findings: &[String],
+) -> Vec<String> {
+    let known = KNOWN.iter().find(|(of, in_crate, _)| *of == rule && *in_crate == name);
+    judge(known.map_or(0, |(_, _, known)| *known), rule, name, count, findings)
+}
+
+/// As [`beyond_known`], with `known` findings.
+pub(crate) fn judge(
+    known: usize,
+    rule: Rule,
+    name: &str,
+    count: usize,
+    findings: &[String],
+) -> Vec<String> {
+    if count < known {
+        return vec![format!("{name}: {rule:?} fell to {count}: write it down in ladder/house.rs")];
+    }
+    let mut all: Vec<String> = findings.iter().map(|line| format!("{name}: {line}")).collect();
+    if count == known {
+        all.clear();
+    } else if known > 0 {
+        all.push(format!("{name}: {rule:?} is {count}, {known} are known"));
+    }
+    all
+}
