@@ -1,102 +1,10 @@
-//! The command `esker`.
-//!
-//! | module | content |
-//! | --- | --- |
-//! | [`args`] | the command line's grammar; help, man pages and completions follow from it |
-//! | [`demo`] | `esker demo`: a store of its own, all workloads, their costs |
-//! | [`ycsb`], [`device`] | `esker bench`: the workloads of YCSB, and a load on any device |
-//! | [`kv`] | `esker kv`: databases at the prompt |
-//! | [`target`] | `esker target`: devices served over NVMe/TCP |
-//! | [`attach`] | `esker attach`, `esker detach`: a device as a file and a block device |
-//! | [`run`] | `esker run`: a program with more memory than DRAM |
-//! | [`pool`], [`volume`] | `esker pool`, `esker volume`: drives pooled, and the volumes on them |
-//! | [`ssd`] | `esker ssd`: drives in software |
-//! | [`trace`] | `esker trace`: traces of block I/O |
-//! | [`lab`] | `esker lab`: experiments |
-//! | [`docs`] | `esker man` and `esker completions` |
-//! | [`media`] | the devices of a database, as they are said on the command line |
-//! | [`place`] | where a measured database lives |
-//! | [`measure`], [`traffic`] | one load or workload; bytes by class and stream |
-//! | [`metrics`], [`http`], [`token`] | metrics for Prometheus; a small server; the token of its clients |
-//! | [`live`] | the page of a run that goes on |
-//! | [`figures`], [`output`], [`progress`], [`host`] | numbers for people, reports, the machine |
-//! | [`failure`] | the problem, the remedy, and the exit code |
+//! The program `esker`. All of it is in the library, which Cargo compiles beside the crates that it uses; a program
+//! waits until all of them are done.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::cast_precision_loss)] // counts become figures for people
-
-mod args;
-mod attach;
-mod cache;
-mod demo;
-mod device;
-mod docs;
-mod failure;
-mod figures;
-mod host;
-mod http;
-mod kv;
-mod lab;
-mod live;
-mod measure;
-mod media;
-mod metrics;
-mod output;
-mod place;
-mod pool;
-mod progress;
-mod run;
-mod signals;
-mod ssd;
-mod target;
-mod token;
-mod trace;
-mod traffic;
-mod volume;
-mod ycsb;
 
 use std::process::ExitCode;
 
-use crate::args::{BenchCommand, Command};
-use crate::failure::Failure;
-
 fn main() -> ExitCode {
-    let cli = match args::parse() {
-        Ok(cli) => cli,
-        Err(refusal) => return refuse(&refusal),
-    };
-    let outcome = match &cli.command {
-        Command::Demo(args) => demo::run(args),
-        Command::Bench(BenchCommand::Ycsb(args)) => ycsb::run(args),
-        Command::Bench(BenchCommand::Device(args)) => device::run(args),
-        Command::Kv(command) => kv::run(command),
-        Command::Target(command) => target::run(command),
-        Command::Attach(args) => attach::attach(args),
-        Command::Detach(args) => attach::detach(args),
-        Command::Run(args) => run::run(args),
-        Command::Cache(command) => cache::run(command),
-        Command::Pool(command) => pool::run(command),
-        Command::Volume(command) => volume::run(command),
-        Command::Ssd(command) => ssd::run(command),
-        Command::Trace(command) => trace::run(command),
-        Command::Lab(command) => lab::run(command),
-        Command::Man { dir } => docs::man(dir),
-        Command::Completions { shell } => docs::completions(*shell),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.exit(),
-    }
-}
-
-/// Help and version go to standard output; a command line that makes no sense is a usage error.
-fn refuse(refusal: &clap::Error) -> ExitCode {
-    if !refusal.use_stderr() {
-        // The reader that closed the pipe has read enough.
-        let _ = refusal.print();
-        return ExitCode::SUCCESS;
-    }
-    let text = refusal.render().to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    Failure::usage(text.trim_end()).exit()
+    esker_cli::main()
 }
