@@ -33,7 +33,9 @@ fn read(path: &Path) -> Result<ConfigView> {
         Failure::usage(format!("{}: {error}", path.display()).trim_end())
     };
     match text.trim_start().starts_with('{') {
-        true => serde_json::from_str(&text).map_err(|error| wrong(&error)),
+        true => serde_json::from_str(&text)
+            .and_then(serde_json::from_value)
+            .map_err(|error| wrong(&error)),
         false => toml::from_str(&text).map_err(|error| wrong(&error)),
     }
 }

@@ -314,7 +314,11 @@ pub(super) fn changed<'v>(
     table: &Table,
     values: impl IntoIterator<Item = (&'v str, &'v Value)> + Clone,
 ) -> Result<File, (String, String)> {
-    let typed = |table: Table| File::deserialize(table).map_err(|error| error.message().to_owned());
+    // By way of text, so that one deserializer is compiled for these types.
+    let typed = |table: Table| {
+        let text = toml::to_string(&table).map_err(|error| error.to_string())?;
+        toml::from_str::<File>(&text).map_err(|error| error.message().to_owned())
+    };
     let mut all = table.clone();
     for (path, value) in values.clone() {
         put(&mut all, path, value).map_err(|why| (path.to_owned(), why))?;
