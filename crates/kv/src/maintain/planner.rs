@@ -1,4 +1,5 @@
-//! The planner: from a [`Job`] to the inputs and targets of a compaction, and to the nodes that it claims. Nothing here does I/O.
+//! The planner: from a [`Job`] to the inputs and targets of a compaction, and to the nodes that it claims. Nothing here
+//! does I/O.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

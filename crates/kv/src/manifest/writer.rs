@@ -8,7 +8,7 @@
 //! 4. [`State`] is the sum of the edits so far; a snapshot is the state as edits.
 //!
 //! A region is left long before it is full, once its records are [`TRAIL`] times its snapshot. So a record is
-//! overwritten soon, and a drive finds few old ones among data that has died ([`crate::placement`]).
+//! overwritten soon, and a drive finds few old ones among data that has died ([Placement](crate#placement)).
 
 use std::sync::Arc;
 
