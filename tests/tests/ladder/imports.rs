@@ -1,8 +1,8 @@
 //! The sources of a crate by their modules, and the imports of each.
 //!
 //! A file imports the names of its `use` declarations, and the paths elsewhere in its code that begin with `crate`,
-//! `super`, `self` or a child (`calibrate::run(…)`). Tests do not count. A name that a module gives on (`pub use`) is defined elsewhere: giving it on is no
-//! import, so a module that is a face of its children does not depend on them.
+//! `super`, `self` or a child (`calibrate::run(…)`). Tests do not count. A name that a module gives on (`pub use`) is
+//! defined elsewhere: giving it on is no import, so a module that is a face of its children does not depend on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
