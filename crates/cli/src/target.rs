@@ -16,6 +16,7 @@ pub(crate) use config::WriteCache;
 
 use crate::args::{ServeArgs, TargetCommand};
 use crate::failure::{Failure, Result};
+use crate::http;
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
 
@@ -68,7 +69,7 @@ fn serve(args: &ServeArgs) -> Result {
         }
     }
     drop(metrics);
-    match Arc::into_inner(target) {
+    match http::unshared(target) {
         Some(target) => {
             let closed = target.close();
             if matches!(closed, Err(NvmfError::Hung { .. })) {
@@ -77,7 +78,11 @@ fn serve(args: &ServeArgs) -> Result {
             }
             Ok(closed?)
         }
-        None => unreachable!("the metrics had the other reference"),
+        None => {
+            std::mem::forget(planner);
+            let why = "a request for metrics has not ended: devices were left open, as after a crash";
+            Err(Failure::new(ErrorKind::Retry, why))
+        }
     }
 }
 

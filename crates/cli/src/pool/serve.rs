@@ -16,6 +16,7 @@ use super::served::Served;
 use super::socket::{Server, default_path};
 use crate::args::{Cpus, PoolServeArgs};
 use crate::failure::{Failure, Result};
+use crate::http;
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
 use crate::target::metrics;
@@ -87,7 +88,10 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     }
     drop((server, tcp));
     drop(metrics);
-    let served = Arc::into_inner(served).expect("the servers had the other references");
+    let Some(served) = http::unshared(served) else {
+        let why = "a request has not ended: the pool was left open, as after a crash; nothing acknowledged is lost";
+        return Err(Failure::new(ErrorKind::Retry, why));
+    };
     let ended = served.close();
     // The target's threads let go of their devices after it has ended, unless a device hangs.
     let clock = Clock::real();
