@@ -16,9 +16,9 @@ pub(crate) use config::WriteCache;
 
 use crate::args::{ServeArgs, TargetCommand};
 use crate::failure::{Failure, Result};
-use crate::http;
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
+use crate::{host, http};
 
 /// How long a status may take to come.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,6 +34,7 @@ pub(crate) fn run(command: &TargetCommand) -> Result {
 fn serve(args: &ServeArgs) -> Result {
     // Before anything is open: a signal that comes early ends it in order, too.
     let mut signals = signals::Waiting::new(args.time)?;
+    host::allow_descriptors();
     let mut planner = config::Planner::new(args);
     let plan = planner.plan()?;
     planner.keep(&plan);
@@ -80,7 +81,8 @@ fn serve(args: &ServeArgs) -> Result {
         }
         None => {
             std::mem::forget(planner);
-            let why = "a request for metrics has not ended: devices were left open, as after a crash";
+            let why =
+                "a request for metrics has not ended: devices were left open, as after a crash";
             Err(Failure::new(ErrorKind::Retry, why))
         }
     }

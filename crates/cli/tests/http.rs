@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -125,18 +126,33 @@ impl Face {
             ("too large a length", format!("{get}Content-Length: 99999999999999999999\r\n\r\n")),
             ("a negative length", format!("{get}Content-Length: -1\r\n\r\n")),
             ("two lengths", format!("{post}Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!")),
-            ("a length and chunks", format!("{post}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")),
+            (
+                "a length and chunks",
+                format!("{post}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+            ),
             ("a silent body", format!("{post}{}Content-Length: 2000\r\n\r\n", self.headers)),
             ("a silent body of a GET", format!("{get}Content-Length: 2000\r\n\r\n")),
             ("half a body", format!("{post}{}Content-Length: 2000\r\n\r\n{{\"a\":", self.headers)),
             ("half a head", format!("{get}X-A: ")),
             ("half a line", "GE".to_owned()),
-            ("a chunk that never comes", format!("{post}{}Transfer-Encoding: chunked\r\n\r\n10\r\n", self.headers)),
-            ("a huge chunk", format!("{post}Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\nabc")),
-            ("chunks without a number", format!("{post}Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n-1\r\n")),
+            (
+                "a chunk that never comes",
+                format!("{post}{}Transfer-Encoding: chunked\r\n\r\n10\r\n", self.headers),
+            ),
+            (
+                "a huge chunk",
+                format!("{post}Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\nabc"),
+            ),
+            (
+                "chunks without a number",
+                format!("{post}Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n-1\r\n"),
+            ),
             ("a long line", format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(1 << 20))),
             ("many headers", format!("{get}{}\r\n", "X-A: b\r\n".repeat(10_000))),
-            ("a wait for 100", format!("{post}{}Expect: 100-continue\r\nContent-Length: 9\r\n\r\n", self.headers)),
+            (
+                "a wait for 100",
+                format!("{post}{}Expect: 100-continue\r\nContent-Length: 9\r\n\r\n", self.headers),
+            ),
         ] {
             let attackers: Vec<_> = (0..8).map(|_| self.place.send(bytes.as_bytes())).collect();
             self.answers(&format!("beside {name}"));
@@ -245,7 +261,11 @@ impl Serving {
             let head = face.place.send(half.as_bytes());
             (head, face.place.send(format!("{half}{}\r\n", face.headers).as_bytes()))
         };
-        let attackers: Vec<_> = self.faces.iter().flat_map(|face| (0..8).map(|_| half(face)).collect::<Vec<_>>()).collect();
+        let attackers: Vec<_> = self
+            .faces
+            .iter()
+            .flat_map(|face| (0..8).map(|_| half(face)).collect::<Vec<_>>())
+            .collect();
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         let code = self.waits(END);
         drop(attackers);
@@ -268,7 +288,8 @@ impl Serving {
 
 /// Starts a command, and returns it with what it says, up to the line that begins with `last`.
 fn started(command: &Command, last: &str) -> (Child, Vec<String>) {
-    try_start(command, last).unwrap_or_else(|said| panic!("no line begins with '{last}': {said:#?}"))
+    try_start(command, last)
+        .unwrap_or_else(|said| panic!("no line begins with '{last}': {said:#?}"))
 }
 
 /// The same; none, aloud, where this machine does not have what the command needs.
@@ -312,7 +333,8 @@ const METRICS_OF: &str = "esker: metrics at http://";
 fn metrics_of_a_target_outlive_attacks() {
     allow_a_crowd();
     let mut command = esker();
-    command.args(["target", "serve", "--device", "mem:16MiB", "--listen", "127.0.0.1:0"]);
+    command.args(["target", "serve", "--subsystem", "nqn.2026-01.io.esker:a", "--allow-any"]);
+    command.args(["--device", "mem:16MiB", "--listen", "127.0.0.1:0"]);
     command.args(["--metrics", "127.0.0.1:0", "--for", "120"]);
     let (child, said) = started(&command, METRICS);
     let serving = Serving { child, faces: vec![metrics(&said, METRICS)] };
@@ -320,11 +342,12 @@ fn metrics_of_a_target_outlive_attacks() {
     assert_eq!(serving.end(), Some(0));
 }
 
-/// Writes and verifies blocks of a volume until it is told to stop; returns how many.
-fn host(tank: &Tank, address: &str, stop: Arc<AtomicBool>) -> JoinHandle<u64> {
+/// Writes and verifies blocks of a volume until it is told to stop, and has begun when this returns.
+fn host(tank: &Tank, address: &str, stop: Arc<AtomicBool>) -> JoinHandle<()> {
     tank.ask("volume create tank/db --size 8MiB").succeeds();
     tank.ask("volume export tank/db --any-host").succeeds();
     let volume = tank::open(address, "db").unwrap();
+    let (begun, begins) = mpsc::channel();
     let work = move || {
         let mut port = Port::open(&volume, 4).unwrap();
         let mut done = 0_u64;
@@ -336,11 +359,13 @@ fn host(tank: &Tank, address: &str, stop: Arc<AtomicBool>) -> JoinHandle<u64> {
             port.write(block, buf, None).unwrap();
             let back = port.read(block, AlignedBuf::zeroed(4096)).unwrap();
             assert!(back.iter().all(|one| *one == byte), "block {block:?}");
+            let _ = begun.send(()); // the first is waited for
             done += 1;
         }
-        done
     };
-    thread::spawn("host", work).unwrap()
+    let thread = thread::spawn("host", work).unwrap();
+    begins.recv().unwrap();
+    thread
 }
 
 #[test]
@@ -369,7 +394,7 @@ fn faces_of_a_pool_outlive_attacks_beside_a_host() {
     serving.attack();
     tank.ask("pool status tank").succeeds();
     stop.store(true, Ordering::Relaxed);
-    assert!(host.join().unwrap() > 0);
+    host.join().unwrap();
     assert_eq!(serving.end(), Some(0));
 }
 
@@ -392,7 +417,18 @@ fn metrics_of_an_attached_device_outlive_attacks() {
 fn run_returns_after_its_program_beside_attackers() {
     allow_a_crowd();
     let mut command = esker();
-    command.args(["run", "--memory", "64MiB", "--swap", "temp:1GiB", "--metrics", "127.0.0.1:0", "--", "sleep", "30"]);
+    command.args([
+        "run",
+        "--memory",
+        "64MiB",
+        "--swap",
+        "temp:1GiB",
+        "--metrics",
+        "127.0.0.1:0",
+        "--",
+        "sleep",
+        "30",
+    ]);
     let Some((child, said)) = start_if_possible(&command, METRICS_OF) else { return };
     let mut serving = Serving { child, faces: vec![metrics(&said, METRICS_OF)] };
     serving.attack();
@@ -406,7 +442,16 @@ fn run_returns_after_its_program_beside_attackers() {
 fn live_page_outlives_attacks() {
     allow_a_crowd();
     let mut command = esker();
-    command.args(["bench", "ycsb", "--workload", "c", "--records", "10k", "--memory", "64MiB"]);
+    command.args([
+        "bench",
+        "ycsb",
+        "--workload",
+        "load,c",
+        "--records",
+        "10k",
+        "--memory",
+        "64MiB",
+    ]);
     command.args(["--seconds", "20", "--warm-up", "1", "--live=0"]);
     let start = "esker: live at http://";
     let (child, said) = started(&command, start);

@@ -157,11 +157,7 @@ fn serve<S: Service>(
 }
 
 /// Takes connections. One that the system refuses is a matter of time: clients and files come and go.
-async fn accept<S: Service>(
-    listener: Accepting,
-    graceful: Arc<GracefulShutdown>,
-    service: Arc<S>,
-) {
+async fn accept<S: Service>(listener: Accepting, graceful: Arc<GracefulShutdown>, service: Arc<S>) {
     let connections = Connections::default();
     loop {
         connections.make_room(CONNECTIONS).await;

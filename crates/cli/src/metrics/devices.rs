@@ -27,7 +27,9 @@ impl Roots {
 
 impl Devices {
     /// Devices whose statistics a function reads.
-    pub(crate) fn told(read: impl Fn() -> Vec<DeviceStats> + Send + Sync + 'static) -> Box<dyn Collector> {
+    pub(crate) fn told(
+        read: impl Fn() -> Vec<DeviceStats> + Send + Sync + 'static,
+    ) -> Box<dyn Collector> {
         Box::new(Devices(Box::new(read)))
     }
 

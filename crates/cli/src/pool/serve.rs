@@ -16,12 +16,12 @@ use super::served::Served;
 use super::socket::{Server, default_path};
 use crate::args::{Cpus, PoolServeArgs};
 use crate::failure::{Failure, Result};
-use crate::http;
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
 use crate::target::metrics;
 use crate::target::signals::{Event, Waiting};
 use crate::token::Token;
+use crate::{host, http};
 
 /// The longest wait for drives and devices that a process which has ended lets go of in a moment.
 const LETTING_GO: Duration = Duration::from_secs(5);
@@ -35,6 +35,7 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     }
     // Before anything is open: a signal that comes early ends it in order, too.
     let mut signals = Waiting::new(args.time)?;
+    host::allow_descriptors();
     let token = args.api_token.as_deref().filter(|_| args.api.is_some());
     let token = token.map(Token::load).transpose()?;
     let spec = VolumeSpec {
