@@ -29,7 +29,7 @@ pub(crate) struct Namespace {
     /// Commands that its device did not end in time.
     pub(crate) late: Late,
     /// Hosts have it no more.
-    pub(crate) is_removed: AtomicBool,
+    is_removed: AtomicBool,
     /// Geometry of the device; its capacity is in `capacity`.
     geometry: Geometry,
     /// LBAs, as last told to hosts.
@@ -39,6 +39,11 @@ pub(crate) struct Namespace {
 impl Namespace {
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    /// Whether hosts have it no more.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
     }
 
     pub(crate) fn lba_size(&self) -> u32 {
@@ -161,7 +166,7 @@ impl Subsystem {
     pub(crate) fn remove(&self, nsid: u32) -> bool {
         let removed = self.namespaces.write().remove(&nsid);
         self.generation.fetch_add(1, Ordering::Release);
-        removed.is_some_and(|one| !one.is_removed.swap(true, Ordering::Relaxed))
+        removed.is_some_and(|one| !one.is_removed.swap(true, Ordering::Release))
     }
 
     /// A UUID of version 8 (RFC 9562, 5.8): the same for the same subsystem and number.

@@ -20,10 +20,12 @@
 //! [`Limits::command`]: crate::target::config::Limits::command
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use super::Namespace;
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{LbaRange, io};
 
@@ -48,8 +50,28 @@ struct List {
     changes: BTreeMap<u64, Option<Range>>,
 }
 
+/// A late command of a namespace, until it is dropped: its device has ended it.
+pub(crate) struct LateCommand {
+    namespace: Arc<Namespace>,
+    id: u64,
+}
+
+impl LateCommand {
+    /// A command is late from now on.
+    pub(crate) fn new(namespace: &Arc<Namespace>, sqe: &Sqe) -> LateCommand {
+        let id = namespace.late.enter(changes_of(sqe));
+        LateCommand { namespace: namespace.clone(), id }
+    }
+}
+
+impl Drop for LateCommand {
+    fn drop(&mut self) {
+        self.namespace.late.leave(self.id);
+    }
+}
+
 impl Late {
-    pub(crate) fn enter(&self, changes: Option<Range>) -> u64 {
+    fn enter(&self, changes: Option<Range>) -> u64 {
         let mut list = self.list.lock();
         list.next += 1;
         let id = list.next;
@@ -58,7 +80,7 @@ impl Late {
         id
     }
 
-    pub(crate) fn leave(&self, id: u64) {
+    fn leave(&self, id: u64) {
         let mut list = self.list.lock();
         list.changes.remove(&id);
         self.count.store(list.changes.len(), Ordering::Release);
