@@ -129,7 +129,7 @@ impl Connection {
     /// A device has the command still, and its slot stays in use until it has ended it.
     fn is_late(&mut self, slot: Slot) {
         let sqe = self.job(slot).sqe;
-        let late = self.used(slot).map(|used| LateCommand::new(&used.namespace, &sqe));
+        let late = self.used(slot).map(|used| LateCommand::new(&used.namespace.late, &sqe));
         self.job(slot).late = late;
     }
 

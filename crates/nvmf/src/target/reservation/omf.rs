@@ -55,7 +55,7 @@ pub(super) type Key = (String, Owner);
 
 /// Content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Content {
+pub(super) struct FileContent {
     pub(super) records: BTreeMap<Key, Record>,
     /// How many devices without an identity had a number before its latest one, by NQN and number.
     pub(super) devices_before: BTreeMap<(String, u32), u64>,
@@ -87,8 +87,8 @@ pub(super) enum Damage {
     Truncated(#[from] Truncated),
 }
 
-pub(super) fn encode(content: &Content) -> Vec<u8> {
-    let Content { records, devices_before } = content;
+pub(super) fn encode(content: &FileContent) -> Vec<u8> {
+    let FileContent { records, devices_before } = content;
     let count = |n: usize| u32::try_from(n).expect("below 4 thousand million");
     let mut body = Encoder::default();
     for ((nqn, owner), record) in records {
@@ -116,7 +116,7 @@ pub(super) fn encode(content: &Content) -> Vec<u8> {
     file.0
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Content, Damage> {
+pub(super) fn decode(bytes: &[u8]) -> Result<FileContent, Damage> {
     let mut header = Decoder::new(bytes);
     let magic = header.bytes(8, "magic")?;
     if magic != MAGIC {
@@ -168,7 +168,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Content, Damage> {
     for _ in 0..numbers {
         devices_before.insert((nqn(&mut body)?, body.u32("nsid")?), body.u64("devices")?);
     }
-    Ok(Content { records, devices_before })
+    Ok(FileContent { records, devices_before })
 }
 
 fn nqn(from: &mut Decoder<'_>) -> Result<String, Damage> {
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::target::reservation::Store;
 
-    fn sample() -> Content {
+    fn sample() -> FileContent {
         let one = Record {
             generation: 5,
             reservation: Some((1, [0xaa; 16])),
@@ -198,7 +198,7 @@ mod tests {
             ((name(1), Owner::Device([0xdd; 16])), one),
             ((name(2), Owner::Number(7)), Record::default()),
         ]);
-        Content { records, devices_before: BTreeMap::from([((name(2), 3), 2)]) }
+        FileContent { records, devices_before: BTreeMap::from([((name(2), 3), 2)]) }
     }
 
     /// The bytes of a dump: hexadecimal digits after the offset, as far as two spaces.
@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn file_of_version_1_has_the_reservations_of_numbers() {
-        let Content { records, devices_before } = decode(&dumped("reservations-1.txt")).unwrap();
+        let FileContent { records, devices_before } =
+            decode(&dumped("reservations-1.txt")).unwrap();
         let name = |n: u32| format!("nqn.2026-01.io.example:disk{n}");
         let owners: Vec<_> = records.keys().cloned().collect();
         assert_eq!(owners, [(name(1), Owner::Number(1)), (name(2), Owner::Number(7))]);

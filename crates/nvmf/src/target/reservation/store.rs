@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use esker_base::{ErrorKind, files};
 use parking_lot::Mutex;
 
-use super::omf::{self, Content, Key, Owner, Record};
+use super::omf::{self, FileContent, Key, Owner, Record};
 use crate::error::NvmfError;
 
 /// The reservations that persist, of all devices.
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
-    content: Mutex<Content>,
+    content: Mutex<FileContent>,
     _lock: File,
 }
 
@@ -37,7 +37,7 @@ impl Store {
                 let (path, why) = (path.to_owned(), damage.to_string());
                 NvmfError::Reservations { path, why }
             })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Content::default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => FileContent::default(),
             Err(error) => {
                 return Err(NvmfError::os(format!("reading the reservations {shown}"), &error));
             }
@@ -62,7 +62,7 @@ impl Store {
             return Ok(Some(record.clone()));
         }
         let Some(record) = content.records.get(&old).cloned() else { return Ok(None) };
-        let change = |next: &mut Content| {
+        let change = |next: &mut FileContent| {
             next.records.remove(&old);
             next.records.insert(own, record.clone());
         };
@@ -80,7 +80,7 @@ impl Store {
     pub(crate) fn count_devices(&self, nqn: &str, nsid: u32, before: u64) -> Result<(), NvmfError> {
         let mut content = self.content.lock();
         let number = (nqn.to_owned(), nsid);
-        let change = |next: &mut Content| {
+        let change = |next: &mut FileContent| {
             next.devices_before.insert(number, before);
         };
         self.change(&mut content, change).map_err(|error| self.refused(&error))
@@ -90,7 +90,11 @@ impl Store {
         NvmfError::os(format!("writing the reservations {}", self.path.display()), error)
     }
 
-    fn change(&self, content: &mut Content, change: impl FnOnce(&mut Content)) -> io::Result<()> {
+    fn change(
+        &self,
+        content: &mut FileContent,
+        change: impl FnOnce(&mut FileContent),
+    ) -> io::Result<()> {
         let mut next = content.clone();
         change(&mut next);
         write(&self.path, &next)?;
@@ -136,7 +140,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     beside.into()
 }
 
-fn write(path: &Path, content: &Content) -> io::Result<()> {
+fn write(path: &Path, content: &FileContent) -> io::Result<()> {
     let new = beside(path, ".new");
     let mut file = files::create(&new)?;
     file.write_all(&omf::encode(content))?;

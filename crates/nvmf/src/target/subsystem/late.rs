@@ -25,7 +25,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::Namespace;
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{LbaRange, io};
 
@@ -52,21 +51,20 @@ struct List {
 
 /// A late command of a namespace, until it is dropped: its device has ended it.
 pub(crate) struct LateCommand {
-    namespace: Arc<Namespace>,
+    late: Arc<Late>,
     id: u64,
 }
 
 impl LateCommand {
     /// A command is late from now on.
-    pub(crate) fn new(namespace: &Arc<Namespace>, sqe: &Sqe) -> LateCommand {
-        let id = namespace.late.enter(changes_of(sqe));
-        LateCommand { namespace: namespace.clone(), id }
+    pub(crate) fn new(late: &Arc<Late>, sqe: &Sqe) -> LateCommand {
+        LateCommand { late: late.clone(), id: late.enter(changes_of(sqe)) }
     }
 }
 
 impl Drop for LateCommand {
     fn drop(&mut self) {
-        self.namespace.late.leave(self.id);
+        self.late.leave(self.id);
     }
 }
 

@@ -8,15 +8,19 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use esker_base::{Nanos, thread};
 use esker_device::Completion;
 
-use super::{DEVICE_WAIT, TICK, Worker};
+use super::{TICK, Worker};
 use crate::target::connection::Connection;
 use crate::target::connection::core::DeviceQueue;
 use crate::target::ids::{Id, Place};
 use crate::target::subsystem::late::LateCommand;
+
+/// How often the devices are looked at, which nobody waits for but late commands.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A command of a connection that was closed, which a device still has.
 struct Orphan {
@@ -98,7 +102,7 @@ impl Worker {
             for (id, device) in self.core.devices.iter_mut() {
                 let mut done = Vec::new();
                 // One that is broken has ended its commands, or is waited for until the target is closed.
-                let _ = device.queue.poll(&mut done, Some(DEVICE_WAIT));
+                let _ = device.queue.poll(&mut done, None);
                 done.iter().for_each(|one| ended(orphans, one));
                 if device.queue.in_flight() == 0 {
                     orphans.retain(|_, one| one.queue != id);
@@ -114,7 +118,7 @@ impl Worker {
             {
                 return self.abandon_devices();
             }
-            shared.clock.sleep(DEVICE_WAIT);
+            shared.clock.sleep(PAUSE);
         }
     }
 }
