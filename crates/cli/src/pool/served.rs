@@ -11,6 +11,7 @@ use super::export::Exports;
 use super::operations::Operations;
 use super::view::PoolView;
 use crate::failure::Failure;
+use crate::target::is_running;
 
 /// A pool that answers requests.
 pub(crate) struct Served {
@@ -42,7 +43,7 @@ impl Served {
 
     /// Whether hosts are served, if they are to be.
     pub(crate) fn is_running(&self) -> bool {
-        self.exports.as_ref().is_none_or(|exports| exports.target().is_running())
+        self.exports.as_ref().is_none_or(|exports| is_running(exports.target()))
     }
 
     pub(super) fn status(&self) -> Status {
