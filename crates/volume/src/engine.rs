@@ -15,9 +15,11 @@
 mod keeper;
 mod load;
 mod room;
+mod sight;
 
 pub(crate) use keeper::{Content, Gain, Job, Keeper, Scrub, Target};
 pub(crate) use load::{Begun, Load};
+pub(crate) use sight::{AtLeaf, Viewers, bytes_of};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -16,4 +16,4 @@ pub(crate) mod step;
 pub(crate) mod sweep;
 pub(crate) mod verify;
 
-pub(crate) use reclaim::{drain, drain_all, ensure_space, make_room};
+pub(crate) use reclaim::{drain, drain_all, ensure_space, make_room, sweep_on};

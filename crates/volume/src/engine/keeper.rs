@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 
+use crate::engine::Viewers;
 use crate::omf::root::{ScrubRow, SegmentRow};
 use crate::omf::summary::Item;
 use crate::segment::Writer;
@@ -35,6 +36,11 @@ pub(crate) struct Keeper {
     /// Segments that a checkpoint takes for pages of the map, lately.
     pub(crate) checkpoint_segments: u64,
     pub(crate) gain: Gain,
+    /// Who looks at lineages, as it was when they were swept last.
+    pub(crate) viewers: Viewers,
+    /// Since when a sweep is due; and since when blocks that may hide something wait in the write buffer.
+    pub(crate) sweep_since: Option<Nanos>,
+    pub(crate) buffered_since: Option<Nanos>,
 }
 
 /// The content of segments: the next record, the bytes that live, and those that came from the log.

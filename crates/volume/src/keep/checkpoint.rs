@@ -19,7 +19,7 @@ use crate::buffer::Ring;
 use crate::commit;
 use crate::drive::{Io, Write};
 use crate::engine::{Keeper, Shared, add};
-use crate::keep::{destage, output};
+use crate::keep::{destage, output, sweep};
 use crate::map::LeafKey;
 use crate::omf::label::{Config, LogPlace, Role, RootPointer};
 use crate::omf::root::{Extent, LogTail, Root};
@@ -111,7 +111,7 @@ fn root(shared: &Shared, keeper: &Keeper, tail: LogTail, next_seqno: Seqno) -> R
         next_id: core.catalog.next_id,
         scrub: keeper.scrub.row(),
         tail,
-        lineages: core.catalog.lineages.values().cloned().collect(),
+        lineages: sweep::rows(core),
         volumes: core.catalog.volumes.values().cloned().collect(),
         snapshots: core.catalog.snapshots.values().cloned().collect(),
         segments: core.space.rows(),

@@ -5,7 +5,7 @@ use esker_base::units::to_u64;
 
 use crate::drive::Io;
 use crate::engine::{Keeper, Shared};
-use crate::keep::{checkpoint, clean, destage, output, retire};
+use crate::keep::{checkpoint, clean, destage, output, retire, sweep};
 use crate::types::error::VolumeError;
 
 /// Makes room in the log: what it holds goes to segments, and a checkpoint moves its tail.
@@ -53,6 +53,12 @@ pub(crate) fn drain_all(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Goes on with a sweep of what nobody can see; false when there is none.
+pub(crate) fn sweep_on(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
+    let mut keeper = shared.keeper.lock();
+    sweep::step(shared, &mut keeper, io)
 }
 
 /// Segments that a checkpoint makes free.

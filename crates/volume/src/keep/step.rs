@@ -31,6 +31,9 @@ fn most_urgent(
         return Ok(true);
     }
     ensure_space(shared, keeper, io)?;
+    if sweep::catch_up(shared, keeper, io)? {
+        return Ok(true);
+    }
     if shared.log_is_degraded.load(Ordering::Acquire) || checkpoint::log_may_move(shared) {
         drain_all(shared, keeper, io)?;
         checkpoint::run(
