@@ -294,6 +294,7 @@ fn finish(
     let was_in = |member: &&DriveIndex| log.members.contains(member);
     let failed: Vec<DriveIndex> = failed.iter().filter(was_in).copied().collect();
     log.finish(frame, &failed);
+    *shared.durable.lock() = log.end();
     match failed.is_empty() {
         true => Ok(()),
         false => shared.take_out(&mut shared.ios.take(), &failed),

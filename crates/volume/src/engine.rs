@@ -1,7 +1,7 @@
 //! State that the threads of an open pool share, and the few steps that several rooms above need: taking a failed drive out,
 //! finding a version, counting space.
 //!
-//! Locks, in the order in which they may be taken: `keeper`, `front`, `log`, `core`, `config`; `inbox` last.
+//! Locks, in the order in which they may be taken: `keeper`, `front`, `log`, `core`, `config`; `inbox` and `durable` last.
 //!
 //! | lock | guards | held during I/O |
 //! | --- | --- | --- |
@@ -9,6 +9,7 @@
 //! | `front` | the frames of the log that are being written: who has it may append | by those who run to their end |
 //! | `inbox` | changes that wait for a frame | no |
 //! | `log` | the order of records | by those who run to their end |
+//! | `durable` | up to where the log is durable: what labels and marks say | no |
 //! | `core` | map, pending versions, catalogue, table of segments | while a leaf is read |
 //! | `config` | the label | while labels are written |
 
@@ -40,6 +41,7 @@ use crate::map::{Access, LeafKey, Map};
 use crate::omf::frame::Change;
 use crate::omf::label::{Config, MemberState, Role};
 use crate::omf::leaf::{Fragment, Place};
+use crate::omf::mark::LogEnd;
 use crate::pace::Pace;
 use crate::segment::Broken;
 use crate::space::{Class, Space};
@@ -63,6 +65,8 @@ pub(crate) struct Shared {
     /// Bytes of writes that were admitted and are not pending yet.
     pub(crate) admitted: AtomicU64,
     pub(crate) log: Mutex<Ring>,
+    /// Up to where the log is durable.
+    pub(crate) durable: Mutex<LogEnd>,
     pub(crate) core: Mutex<Core>,
     pub(crate) config: Mutex<Config>,
     pub(crate) counts: Counts,
@@ -440,6 +444,12 @@ impl Shared {
         failed: &mut Vec<DriveIndex>,
     ) -> Vec<DriveIndex> {
         config.sequence += 1;
+        // A pool of which no record was read yet knows only what the last label says.
+        let end = *self.durable.lock();
+        if end > LogEnd::default() {
+            let known = config.log.durable.unwrap_or_default();
+            config.log.durable = Some(known.max(end));
+        }
         let members = active(config);
         let members: Vec<DriveIndex> =
             members.into_iter().filter(|index| self.fleet.get(*index).is_some()).collect();

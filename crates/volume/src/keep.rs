@@ -6,6 +6,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod clean;
 pub(crate) mod degraded;
 pub(crate) mod destage;
+mod mark;
 pub(crate) mod output;
 pub(crate) mod rebuild;
 mod reclaim;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use esker_base::Nanos;
 
 use crate::engine::Viewers;
+use crate::omf::mark::Mark;
 use crate::omf::root::{ScrubRow, SegmentRow};
 use crate::omf::summary::Item;
 use crate::segment::Writer;
@@ -38,6 +39,9 @@ pub(crate) struct Keeper {
     pub(crate) gain: Gain,
     /// Who looks at lineages, as it was when they were swept last.
     pub(crate) viewers: Viewers,
+    /// The last mark of the write buffer's end, and when it was written.
+    pub(crate) mark: Mark,
+    pub(crate) marked_at: Option<Nanos>,
     /// Since when a sweep is due; and since when blocks that may hide something wait in the write buffer.
     pub(crate) sweep_since: Option<Nanos>,
     pub(crate) buffered_since: Option<Nanos>,

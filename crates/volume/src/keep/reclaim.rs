@@ -5,7 +5,7 @@ use esker_base::units::to_u64;
 
 use crate::drive::Io;
 use crate::engine::{Keeper, Shared};
-use crate::keep::{checkpoint, clean, destage, output, retire, sweep};
+use crate::keep::{checkpoint, clean, destage, mark, output, retire, sweep};
 use crate::types::error::VolumeError;
 
 /// Makes room in the log: what it holds goes to segments, and a checkpoint moves its tail.
@@ -45,6 +45,7 @@ pub(crate) fn drain_all(
     io: &mut Io,
 ) -> Result<(), VolumeError> {
     loop {
+        mark::renew(shared, keeper, io)?;
         ensure_space(shared, keeper, io)?;
         match destage::run(shared, keeper, io) {
             Ok(true) => {}

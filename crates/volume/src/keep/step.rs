@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::drive::Io;
 use crate::engine::{Keeper, Shared};
 use crate::keep::reclaim::{drain_all, ensure_space};
-use crate::keep::{checkpoint, clean, destage, repair, retire, sweep, verify};
+use crate::keep::{checkpoint, clean, destage, mark, repair, retire, sweep, verify};
 use crate::types::error::VolumeError;
 
 /// Does what is most urgent; false when nothing is due. Rebuilds and scrubs only where `may_repair`.
@@ -27,6 +27,7 @@ fn most_urgent(
     // Those that did not answer are out already; the labels have to say so, too.
     let out = shared.fleet.out();
     shared.take_out(io, &out)?;
+    mark::renew(shared, keeper, io)?;
     if verify::newest(shared, keeper, io)? {
         return Ok(true);
     }

@@ -107,6 +107,17 @@ pub enum VolumeError {
         /// Which devices had it.
         missing: String,
     },
+    /// Records of the write buffer that were acknowledged are on none of its copies any more.
+    #[error(
+        "pool '{pool}': acknowledged writes at the end of the write buffer are lost on every copy: {why}; bring back a copy that has \
+         them, restore from a backup, or open with `lose_buffer` (--lose-buffer) to go on without them"
+    )]
+    BufferDamaged {
+        /// The pool's name.
+        pool: String,
+        /// Which frames, and how it shows.
+        why: String,
+    },
     /// A structure on a medium is damaged beyond repair by parity.
     #[error("pool '{pool}': {what} is damaged on every copy ({why}); restore from a backup")]
     Damaged {
@@ -206,7 +217,9 @@ impl VolumeError {
             VolumeError::NoQuorum { .. }
             | VolumeError::DrivesMissing { .. }
             | VolumeError::BufferLost { .. } => ErrorKind::NotFound,
-            VolumeError::Damaged { .. } | VolumeError::Lost { .. } => ErrorKind::Corrupt,
+            VolumeError::Damaged { .. }
+            | VolumeError::BufferDamaged { .. }
+            | VolumeError::Lost { .. } => ErrorKind::Corrupt,
             VolumeError::NoSpace { .. } | VolumeError::NoRoomElsewhere { .. } => ErrorKind::NoSpace,
             VolumeError::Conflict(_) => ErrorKind::Conflict,
             VolumeError::Stopped { .. } | VolumeError::Closed(_) => ErrorKind::Closed,
