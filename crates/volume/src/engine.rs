@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) geometry: Geometry,
     pub(crate) keeper: Mutex<Keeper>,
     pub(crate) front: Mutex<Front>,
+    /// A thread panicked in the middle of a change of the state: see [`Core::failed`].
+    pub(crate) has_failed: AtomicBool,
     pub(crate) inbox: Mutex<VecDeque<Batch>>,
     /// Bytes of writes that were admitted and are not pending yet.
     pub(crate) admitted: AtomicU64,
@@ -93,6 +95,17 @@ pub(crate) struct Batch {
     pub(crate) outbox: Arc<Outbox>,
     /// The volume's counters.
     pub(crate) tally: Arc<Tally>,
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if !self.changes.is_empty() {
+            // It got lost in a panic, and its owner waits.
+            let why = "a panic ended what was under way; see the log".to_owned();
+            let told = (std::mem::take(&mut self.changes), Err(VolumeError::Conflict(why)));
+            self.outbox.lock().push(told);
+        }
+    }
 }
 
 /// Results of batches.
@@ -169,6 +182,8 @@ pub(crate) struct Core {
     pub(crate) stamp: u64,
     /// Why nothing is written any more.
     pub(crate) stopped: Option<String>,
+    /// The panic after which nothing is done any more.
+    pub(crate) failed: Option<String>,
     pub(crate) is_closed: bool,
 }
 
@@ -218,6 +233,7 @@ impl Core {
             catalog,
             stamp: 1,
             stopped: None,
+            failed: None,
             is_closed: false,
         }
     }
@@ -321,11 +337,27 @@ impl Shared {
         }
     }
 
-    /// Refuses when nothing may be written.
-    pub(crate) fn check_writable(&self, core: &Core) -> Result<(), VolumeError> {
+    /// Refuses when the pool is closed, or a panic left its state as nobody meant it.
+    pub(crate) fn check_sound(&self, core: &Core) -> Result<(), VolumeError> {
         if core.is_closed {
             return Err(VolumeError::Closed(self.name.clone()));
         }
+        match &core.failed {
+            Some(why) => Err(VolumeError::Failed { pool: self.name.clone(), why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// A thread panicked in the middle of a change: nothing is done with the state any more, and those who wait are told.
+    pub(crate) fn fail(&self, why: &str) {
+        self.core.lock().failed = Some(why.to_owned());
+        self.has_failed.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Refuses when nothing may be written.
+    pub(crate) fn check_writable(&self, core: &Core) -> Result<(), VolumeError> {
+        self.check_sound(core)?;
         match &core.stopped {
             Some(why) => Err(VolumeError::Stopped { pool: self.name.clone(), why: why.clone() }),
             None => Ok(()),

@@ -67,6 +67,10 @@ pub(crate) fn open(
     let map = Map::new(config.pool, options.map_bytes);
     let members: Vec<DriveIndex> =
         config.log.members.iter().copied().filter(|m| fleet.get(*m).is_some()).collect();
+    // What I/O needs is open before anybody is served.
+    let mut front = Front::new(fleet.clone());
+    front.lanes.open()?;
+    ios.open()?;
     // The first frame may begin with records that the checkpoint has.
     let (epoch, ring_bytes) = (config.log.epoch, config.log.ring_bytes);
     let ring = Ring::new(epoch, ring_bytes, members, root.tail, Seqno(0), Incarnation(0));
@@ -76,7 +80,8 @@ pub(crate) fn open(
         fleet: fleet.clone(),
         ios,
         keeper: Mutex::new(keeper),
-        front: Mutex::new(Front::new(fleet.clone())),
+        front: Mutex::new(front),
+        has_failed: AtomicBool::new(false),
         inbox: Mutex::default(),
         admitted: AtomicU64::new(0),
         log: Mutex::new(ring),

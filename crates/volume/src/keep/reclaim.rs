@@ -18,7 +18,7 @@ pub(crate) fn make_room(
     let keeper = match keeper {
         Some(keeper) => keeper,
         None => {
-            held = shared.keeper.lock();
+            held = shared.keep()?;
             &mut *held
         }
     };
@@ -35,7 +35,7 @@ pub(crate) fn make_room(
 
 /// Moves all that is pending into segments.
 pub(crate) fn drain(shared: &Shared, io: &mut Io) -> Result<(), VolumeError> {
-    let mut keeper = shared.keeper.lock();
+    let mut keeper = shared.keep()?;
     drain_all(shared, &mut keeper, io)
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn drain_all(
 
 /// Goes on with a sweep of what nobody can see; false when there is none.
 pub(crate) fn sweep_on(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
-    let mut keeper = shared.keeper.lock();
+    let mut keeper = shared.keep()?;
     sweep::step(shared, &mut keeper, io)
 }
 

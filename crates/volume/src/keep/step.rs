@@ -10,7 +10,7 @@ use crate::types::error::VolumeError;
 
 /// Does what is most urgent; false when nothing is due. Rebuilds and scrubs only where `may_repair`.
 pub(crate) fn run(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<bool, VolumeError> {
-    let mut keeper = shared.keeper.lock();
+    let mut keeper = shared.keep()?;
     match most_urgent(shared, &mut keeper, io, may_repair) {
         Err(VolumeError::NoSpace { .. }) if retire::give_way(shared) => Ok(true),
         result => result,

@@ -278,12 +278,13 @@ impl Pool {
             map_loads: core.map.loads,
             alarms: Vec::new(),
         };
-        let stopped = core.stopped.clone();
+        let (stopped, failed) = (core.stopped.clone(), core.failed.clone());
         let in_trash = core.catalog.volumes.values().filter(|row| row.trashed.is_some());
         let trashed = in_trash.map(|row| row.name.clone()).collect();
         drop((log, core, config));
         let facts = Facts {
             stopped,
+            failed,
             failure: self.failure.lock().clone(),
             log_is_degraded: shared.log_is_degraded.load(Ordering::Acquire),
             missing_grace: shared.options.missing_grace,

@@ -194,6 +194,16 @@ pub enum VolumeError {
         /// Why.
         why: String,
     },
+    /// A thread panicked in the middle of a change of the pool's state.
+    #[error(
+        "pool '{pool}' is stopped: {why}; open or serve it anew, by which nothing is lost that was acknowledged, and report the panic"
+    )]
+    Failed {
+        /// The pool's name.
+        pool: String,
+        /// The panic.
+        why: String,
+    },
     /// The pool was closed.
     #[error("pool '{0}' is closed")]
     Closed(String),
@@ -222,7 +232,9 @@ impl VolumeError {
             | VolumeError::Lost { .. } => ErrorKind::Corrupt,
             VolumeError::NoSpace { .. } | VolumeError::NoRoomElsewhere { .. } => ErrorKind::NoSpace,
             VolumeError::Conflict(_) => ErrorKind::Conflict,
-            VolumeError::Stopped { .. } | VolumeError::Closed(_) => ErrorKind::Closed,
+            VolumeError::Stopped { .. } | VolumeError::Failed { .. } | VolumeError::Closed(_) => {
+                ErrorKind::Closed
+            }
             VolumeError::Thread(_) => ErrorKind::Retry,
         }
     }
