@@ -32,9 +32,7 @@ fn most_urgent(
         return Ok(true);
     }
     ensure_space(shared, keeper, io)?;
-    if sweep::catch_up(shared, keeper, io)? {
-        return Ok(true);
-    }
+    let has_caught_up = sweep::catch_up(shared, keeper, io)?;
     if shared.log_is_degraded.load(Ordering::Acquire) || checkpoint::log_may_move(shared) {
         drain_all(shared, keeper, io)?;
         checkpoint::run(
@@ -78,5 +76,5 @@ fn most_urgent(
     if may_repair && shared.load.run_behind(&shared.options.clock, repair)? {
         return Ok(true);
     }
-    sweep::step(shared, keeper, io)
+    Ok(sweep::step(shared, keeper, io)? || has_caught_up)
 }

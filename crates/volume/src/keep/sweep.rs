@@ -11,7 +11,7 @@ use esker_base::units::to_u64;
 
 use crate::drive::Io;
 use crate::engine::{AtLeaf, Core, Keeper, Shared, Viewers};
-use crate::keep::{checkpoint, drain_all};
+use crate::keep::{checkpoint, destage};
 use crate::map::{Access, LeafKey};
 use crate::omf::frame::Change;
 use crate::omf::root::LineageRow;
@@ -59,7 +59,8 @@ pub(crate) fn catch_up(
     let (is_due, is_buffered) = {
         let core = shared.core.lock();
         keeper.viewers.refresh(&core.catalog);
-        (waiting(&core) > 0, is_buffered(&core, &keeper.viewers))
+        let is_due = core.catalog.lineages.values().any(|row| is_due(&core, row));
+        (is_due || !core.map.shadows.is_empty(), is_buffered(&core, &keeper.viewers))
     };
     let is_late = |since: &mut Option<_>, is_wanted: bool, limit| {
         *since = is_wanted.then(|| since.unwrap_or(now));
@@ -70,9 +71,10 @@ pub(crate) fn catch_up(
         is_busy = step(shared, keeper, io)?;
     }
     if is_late(&mut keeper.buffered_since, is_buffered, BUFFERED) {
-        drain_all(shared, keeper, io)?;
-        keeper.buffered_since = None;
-        is_busy = true;
+        is_busy |= match destage::run(shared, keeper, io) {
+            Err(VolumeError::NoSpace { .. }) => false, // sweeps make some
+            result => result?,
+        };
     }
     Ok(is_busy)
 }
