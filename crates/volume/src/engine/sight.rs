@@ -2,6 +2,7 @@
 //! its own. So a version of a volume that was deleted is someone's as long as a clone shows it, and no longer.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::buffer::Points;
 use crate::catalog::Catalog;
@@ -145,8 +146,8 @@ impl Viewers {
         let mut open = vec![lineage];
         while let Some(&next) = open.last() {
             if !found.through.contains_key(&next) {
-                if !found.oldest.contains_key(&next) {
-                    found.oldest.insert(next, map.oldest(access, (next, index))?);
+                if let Entry::Vacant(place) = found.oldest.entry(next) {
+                    place.insert(map.oldest(access, (next, index))?);
                 }
                 match self.through_if_known(map, next, index, found) {
                     Ok(blocks) => drop(found.through.insert(next, blocks)),
