@@ -23,6 +23,7 @@ mod status;
 mod volumes;
 mod what_if;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -78,7 +79,13 @@ impl Pool {
             Maintenance::Manual => None,
             Maintenance::Thread => {
                 let (shared, failure) = (shared.clone(), failure.clone());
-                let keeper = thread::spawn("pool-keeper", move || keep_up(&shared, &failure));
+                let keeper = thread::spawn("pool-keeper", move || {
+                    let run = AssertUnwindSafe(|| keep_up(&shared, &failure));
+                    if let Err(panic) = catch_unwind(run) {
+                        let said = thread::said(&*panic);
+                        shared.fail(&format!("its maintenance thread panicked: {said}"));
+                    }
+                });
                 Some(keeper.map_err(|error| VolumeError::Thread(error.to_string()))?)
             }
         };
@@ -149,7 +156,7 @@ impl Pool {
     /// # Errors
     /// The pool's.
     pub fn checkpoint(&self) -> Result<(), VolumeError> {
-        let mut keeper = self.shared.keeper.lock();
+        let mut keeper = self.shared.keep()?;
         let mut io = self.shared.ios.take();
         keep::ensure_space(&self.shared, &mut keeper, &mut io)?;
         checkpoint::run(&self.shared, &mut keeper, &mut io, &Options::default())
@@ -163,7 +170,7 @@ impl Pool {
         self.end_thread();
         let shared = &self.shared;
         let mut io = shared.ios.take();
-        let mut keeper = shared.keeper.lock();
+        let mut keeper = shared.keep()?;
         shared.check_writable(&shared.core.lock())?;
         keep::drain_all(shared, &mut keeper, &mut io)?;
         let result = checkpoint::run(
@@ -180,7 +187,7 @@ impl Pool {
         self.shared.bell.lock().is_over = true;
         self.shared.rung.notify_all();
         if let Some(keeper) = self.keeper.take() {
-            // It ends by itself; a panic of its was shown already.
+            // It ends by itself; a panic of its stopped the pool already.
             let _ = keeper.join();
         }
     }

@@ -370,6 +370,11 @@ fn check(
     }
     rig::compare_all(&pool, allowed[state])?;
     pool.check()?;
+    while pool.status().sweeping > 0 {
+        pool.step().map_err(|error| error.to_string())?;
+    }
+    rig::compare_all(&pool, allowed[state])?;
+    pool.check()?;
     check_parities(&pool)?;
     Ok(state)
 }
@@ -478,6 +483,17 @@ fn acknowledged_acts_survive_on_one_drive() {
 fn acknowledged_acts_survive_with_next_to_no_memory() {
     let images: u64 = (30..32).map(|seed| sweep(&FRUGAL, seed, 50, 300)).sum();
     assert!(images > 500, "{images} images");
+}
+
+#[test]
+fn chains_with_deleted_origins_survive_every_crash() {
+    let sweep = |shape: &Shape, seed| {
+        let mut rng = Rng::new(seed);
+        let next = |oracle: &Oracle, n| oracle.random_chain(&mut rng, 1 + n as u64 * 16);
+        sweep_of(&record_acts(shape, 80, next), shape, seed, 300)
+    };
+    let images: u64 = (80..83).map(|seed| sweep(&SMALL, seed) + sweep(&FRUGAL, seed)).sum();
+    assert!(images > 1500, "{images} images");
 }
 
 #[test]

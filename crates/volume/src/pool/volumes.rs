@@ -5,7 +5,7 @@ use crate::catalog::Catalog;
 use crate::omf::frame::Change;
 use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
 use crate::pool::Pool;
-use crate::pool::change::{self, headless, purge, swept};
+use crate::pool::change::{self, forget, purge, seen_through, swept};
 use crate::pool::create::check_name;
 use crate::queue;
 use crate::types::error::VolumeError;
@@ -30,6 +30,9 @@ pub struct VolumeInfo {
     pub made: u64,
     /// In the trash: until when, in seconds since 1970.
     pub trashed_until: Option<u64>,
+    /// How many lines of versions it goes on from: what it is a clone of, and what it was before it was rolled back, as far
+    /// as it still shows something of them.
+    pub ancestors: usize,
     /// Its snapshots.
     pub snapshots: Vec<SnapshotInfo>,
     /// Names of hosts that may attach it; `*` for any.
@@ -64,6 +67,7 @@ fn volume_info(catalog: &Catalog, row: &VolumeRow) -> VolumeInfo {
         options: row.options,
         made: row.made,
         trashed_until: row.trashed,
+        ancestors: catalog.ancestors(row.lineage).count(),
         snapshots: snapshots.map(snapshot_info).collect(),
         hosts: row.hosts.clone(),
     }
@@ -215,9 +219,7 @@ impl Pool {
     pub fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
         self.change(|catalog, _| {
             let snapshot = catalog.find_snapshot(volume, name)?;
-            let mut changes = vec![Change::RemoveSnapshot(snapshot.id)];
-            changes.extend(swept(catalog, snapshot.lineage));
-            Ok(changes)
+            Ok(forget(catalog, &snapshot))
         })
     }
 
@@ -282,7 +284,8 @@ impl Pool {
                 }),
                 Change::PutVolume(VolumeRow { lineage, blocks: snapshot.blocks, ..row.clone() }),
             ];
-            changes.extend(headless(catalog, row.lineage));
+            let through = seen_through(catalog, row.lineage, Seqno::HEAD);
+            changes.extend(swept(catalog, &through, Some(row.lineage)));
             Ok(changes)
         })?;
         self.show(volume)

@@ -250,6 +250,36 @@ impl Oracle {
             }
         }
     }
+
+    /// Something random, mostly what makes chains of clones of 64 blocks and takes their origins away.
+    pub(crate) fn random_chain(&self, rng: &mut Rng, version: u64) -> Act {
+        let pick = |rng: &mut Rng| u8::try_from(rng.below(5)).unwrap();
+        loop {
+            let (volume, other) = (pick(rng), pick(rng));
+            let snapshot = u8::try_from(rng.below(2)).unwrap();
+            let (block, count) = (rng.below(56), 1 + rng.below(8));
+            let act = match rng.below(40) {
+                _ if self.0.is_empty() => Act::Create(0, 64),
+                0..3 => Act::Snapshot(volume, snapshot),
+                3..5 => Act::DeleteSnapshot(volume, snapshot),
+                5..9 => Act::Clone(volume, snapshot, other),
+                9..11 if self.0.len() > 1 => Act::Delete(volume),
+                11 => Act::Rollback(volume, snapshot),
+                12 | 13 => Act::Zero { volume, block, count, discard: true },
+                14 => Act::Zero { volume, block: 0, count: 64, discard: true },
+                15..20 => Act::Step,
+                20..22 => Act::Drain,
+                22 => Act::Checkpoint,
+                23 => Act::Reopen,
+                24 => Act::Abandon,
+                25 => Act::Write { volume, block: 0, count: 15, version },
+                _ => Act::Write { volume, block, count, version },
+            };
+            if self.clone().apply(&act) {
+                return act;
+            }
+        }
+    }
 }
 
 fn live(volumes: &mut BTreeMap<u8, Content>, volume: u8) -> Option<&mut Content> {
