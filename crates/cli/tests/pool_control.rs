@@ -259,7 +259,7 @@ fn volume_in_use_is_deleted_only_when_that_is_said() {
     assert!(would.contains(&format!("{HOST} would lose it")), "{would}");
     assert_eq!(read(&host, 1), 5);
     // Attached, or open, on this machine.
-    tank.ask("volume export tank/other --nobody").succeeds();
+    tank.ask("volume export tank/other --nobody --force").succeeds();
     let spec = format!("volume:tank/other?socket={}", tank.socket());
     let here = open(&spec);
     assert_eq!(read(&*here, 1), 9);

@@ -1,11 +1,11 @@
 //! The configuration of a target: from a file or from the command line.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use esker_base::files;
 use esker_device::{Create, Device, WriteThrough};
 use esker_nvmf::TargetConfig;
 use esker_nvmf::auth::Secret;
@@ -279,8 +279,12 @@ fn take(left: &mut Devices, device: &str) -> Option<Served> {
     left.remove(&place)
 }
 
+/// The most bytes of a configuration file.
+const FILE_MAX: u64 = 16 << 20;
+
+/// Reads the configuration, which is read again later: it is a regular file.
 fn read(path: &Path) -> Result<File> {
-    let text = fs::read_to_string(path)
+    let text = files::read_text(path, FILE_MAX)
         .map_err(|error| Failure::file(path, &error, "check the path and its permissions"))?;
     toml::from_str(&text)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display()).trim_end()))

@@ -291,13 +291,25 @@ impl Pool {
         self.show(volume)
     }
 
+    /// Whether a volume goes on from this snapshot of its own: it was set back to it last.
+    ///
+    /// # Errors
+    /// There is no such volume or snapshot.
+    pub fn is_from(&self, volume: &str, snapshot: &str) -> Result<bool, VolumeError> {
+        let catalog = &self.shared.core.lock().catalog;
+        let snapshot = catalog.find_snapshot(volume, snapshot)?;
+        let lineage = catalog.find_volume(volume)?.lineage;
+        let parent = catalog.lineages.get(&lineage).and_then(|row| row.parent);
+        Ok(parent == Some((snapshot.lineage, snapshot.at)))
+    }
+
     /// Puts a volume into the trash for so many seconds; with 0 it is deleted at once, from the trash too. Its
     /// snapshots go with it.
     ///
     /// # Errors
     /// There is no such volume, or the pool's.
     pub fn delete_volume(&self, name: &str, keep_secs: u64) -> Result<(), VolumeError> {
-        let until = self.now() + keep_secs;
+        let until = self.now().saturating_add(keep_secs);
         self.change(|catalog, _| {
             let in_trash = catalog.trashed(name).filter(|_| keep_secs == 0);
             let row = catalog.find_volume(name).or_else(|error| in_trash.ok_or(error))?.clone();
