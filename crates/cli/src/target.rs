@@ -61,7 +61,7 @@ fn serve(args: &ServeArgs) -> Result {
     // The planner has the devices: one that is not served any more is closed.
     drop(plan);
     loop {
-        match signals.next(|| is_running(&target)) {
+        match signals.next(Some(&target)) {
             signals::Event::Reload => reload(&mut planner, &target),
             signals::Event::End(why) => {
                 say(&format!("ending: {why}\n"));
@@ -86,14 +86,6 @@ fn serve(args: &ServeArgs) -> Result {
             Err(Failure::new(ErrorKind::Retry, why))
         }
     }
-}
-
-/// Whether a target serves. Panics of its threads are told of on standard error.
-pub(crate) fn is_running(target: &Target) -> bool {
-    for panic in target.take_panics() {
-        eprintln!("esker: {panic}; its connections were closed, and hosts can connect again");
-    }
-    target.is_running()
 }
 
 /// Reads the configuration again. One that is wrong is told of, and changes nothing.

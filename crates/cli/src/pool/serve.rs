@@ -79,7 +79,7 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     text.push_str(&format!("{}\n", metrics.place()));
     output::print(&text)?;
     loop {
-        match signals.next(|| served.is_running()) {
+        match signals.next(served.target()) {
             Event::Reload => {}
             Event::End(why) => {
                 let _ = output::print(&format!("ending: {why}\n")); // nobody may read it

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use esker_nvmf::Target;
 use esker_stack::{OpenPool, Stack};
 use esker_volume::Status;
 use parking_lot::Mutex;
@@ -12,7 +13,6 @@ use super::opening::Openings;
 use super::operations::Operations;
 use super::view::PoolView;
 use crate::failure::Failure;
-use crate::target::is_running;
 
 /// A pool that answers requests.
 pub(crate) struct Served {
@@ -51,12 +51,12 @@ impl Served {
 
     /// Where hosts reach its volumes.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.exports.as_ref().map(|exports| exports.target().addresses()).unwrap_or_default()
+        self.target().map(Target::addresses).unwrap_or_default()
     }
 
-    /// Whether hosts are served, if they are to be.
-    pub(crate) fn is_running(&self) -> bool {
-        self.exports.as_ref().is_none_or(|exports| is_running(exports.target()))
+    /// The target that serves its volumes, if hosts are served.
+    pub(crate) fn target(&self) -> Option<&Target> {
+        self.exports.as_ref().map(|exports| &**exports.target())
     }
 
     pub(super) fn status(&self) -> Status {

@@ -93,24 +93,6 @@ fn is_due(core: &Core, row: &LineageRow) -> bool {
     row.sweep.is_some() || core.catalog.is_unseen(row.id)
 }
 
-/// The rows of lineages for a checkpoint: an open from it looks again where leaves were not looked at yet.
-pub(crate) fn rows(core: &Core) -> Vec<LineageRow> {
-    let mut rows = core.catalog.lineages.clone();
-    let mut last = None;
-    for (lineage, index) in &core.map.shadows {
-        if last.replace(*lineage) == Some(*lineage) {
-            continue; // its first leaf is the one from which on it is looked at
-        }
-        let ancestors = core.catalog.ancestors(*lineage).map(|(id, _)| id);
-        for id in ancestors.chain([*lineage]) {
-            if let Some(row) = rows.get_mut(&id) {
-                row.sweep = Some(row.sweep.map_or(*index, |from| from.min(*index)));
-            }
-        }
-    }
-    rows.into_values().collect()
-}
-
 /// Whether blocks wait in the write buffer that may hide the last ones of an ancestor.
 fn is_buffered(core: &Core, viewers: &Viewers) -> bool {
     core.catalog.lineages.values().any(|row| {
