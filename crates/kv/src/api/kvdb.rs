@@ -1,9 +1,11 @@
 //! A KVDB: creating, opening, closing it, and operations on all of its KVSs.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use esker_base::process::AtExit;
 use esker_device::Device;
 
 use crate::api::batch::Batch;
@@ -40,6 +42,7 @@ pub struct Kvdb {
     dir: Option<PathBuf>,
     manifest: Arc<dyn Device>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    _at_exit: Option<AtExit>,
 }
 
 impl Kvdb {
@@ -133,7 +136,8 @@ impl Kvdb {
             return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
         };
         let manifest = devices.manifest.clone();
-        let db = Kvdb { engine, dir, manifest, threads: Mutex::new(Vec::new()) };
+        let _at_exit = engine.flush_at_exit();
+        let db = Kvdb { engine, dir, manifest, threads: Mutex::new(Vec::new()), _at_exit };
         if threads {
             let started = db.engine.start_threads().map_err(|error| {
                 KvError::Options(format!("the maintenance threads could not be started: {error}"))
@@ -195,6 +199,7 @@ impl Kvdb {
         let options = options.into();
         Kvdb::check_kvs_name(name)?;
         check_ttl(options.ttl_ms)?;
+        self.engine.check_owner()?;
         let _naming = self.engine.naming.lock();
         self.engine.check_running()?;
         if self.find(name).is_some() {
@@ -224,6 +229,7 @@ impl Kvdb {
     /// # Errors
     /// `NotFound` when there is none.
     pub fn kvs(&self, name: &str) -> Result<Kvs> {
+        self.engine.check_owner()?;
         self.find(name).ok_or_else(|| KvError::UnknownKvs(name.into()))
     }
 
@@ -244,6 +250,7 @@ impl Kvdb {
     /// # Errors
     /// `NotFound` when there is none of this name.
     pub fn drop_kvs(&self, name: &str) -> Result<()> {
+        self.engine.check_owner()?;
         let _naming = self.engine.naming.lock();
         // No step may be under way that would add to the KVS.
         // Ingest goes on while a long step of the other lane is waited for.
@@ -310,6 +317,7 @@ impl Kvdb {
     /// # Errors
     /// A device's, since which the KVDB takes no writes; `NoSpace`, which more space mends.
     pub fn step(&self) -> Result<bool> {
+        self.engine.check_owner()?;
         self.engine.step()
     }
 
@@ -319,6 +327,7 @@ impl Kvdb {
     /// As [`Kvdb::step`].
     #[doc(hidden)]
     pub fn help(&self) -> Result<bool> {
+        self.engine.check_owner()?;
         self.engine.help()
     }
 
@@ -382,6 +391,7 @@ impl Kvdb {
         device: impl FnOnce() -> Result<Arc<dyn Device>>,
         path: String,
     ) -> Result<()> {
+        self.engine.check_owner()?;
         let _naming = self.engine.naming.lock();
         let engine = &self.engine;
         engine.check_running()?;
@@ -441,7 +451,8 @@ impl Kvdb {
     /// How a compaction, or the removal of a class, is getting on.
     #[must_use]
     pub fn compact_status(&self) -> CompactStatus {
-        self.engine.compact_status()
+        let status = self.engine.check_owner().map(|()| self.engine.compact_status());
+        status.unwrap_or_default()
     }
 
     /// Calls off the compaction, or the removal of a class, that is under way. It ends soon; its work so far stays.
@@ -452,6 +463,9 @@ impl Kvdb {
     /// Remarks for the user about how the devices were opened.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
+        if let Err(forked) = self.engine.check_owner() {
+            return vec![forked.to_string()];
+        }
         let classes = self.engine.classes.all();
         let devices = classes.iter().map(|media| media.device()).chain([&self.manifest]);
         let mut remarks: Vec<String> = devices.flat_map(|device| device.remarks()).collect();
@@ -466,7 +480,9 @@ impl Kvdb {
     /// The figures of the KVDB now.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        let forked =
+            |error: KvError| Stats { stopped: Some(error.to_string()), ..Stats::default() };
+        self.engine.check_owner().map_or_else(forked, |()| self.engine.stats())
     }
 
     /// Ingests all records in memory, so that the next open has nothing to replay, and closes. The KVDB may be opened
@@ -475,6 +491,7 @@ impl Kvdb {
     /// # Errors
     /// A device's; writes that were not durable before may not be then.
     pub fn close(self) -> Result<()> {
+        self.engine.check_owner()?;
         if !self.engine.options.read_only {
             self.engine.check_running()?;
             self.ingest()?;
@@ -495,7 +512,7 @@ impl Kvdb {
         }
         engine.work.notify();
         for thread in self.threads.lock().drain(..) {
-            // A thread that panicked has said so on its own; there is nothing to add here.
+            // A panic has stopped the engine.
             let _ = thread.join();
         }
         // A writer that waits for space may run a step: no other one begins.
@@ -514,6 +531,12 @@ impl Kvdb {
 
 impl Drop for Kvdb {
     fn drop(&mut self) {
+        if self.engine.check_owner().is_err() {
+            // The child has no such threads, and locks that they held stay locked: nothing is freed.
+            let threads = self.threads.try_lock().map(|mut threads| mem::take(&mut *threads));
+            mem::forget((threads, self.engine.clone(), self.manifest.clone()));
+            return;
+        }
         if !self.engine.closing.load(Ordering::Acquire) {
             let _ = self.sync();
             let _ = self.shut();
