@@ -162,7 +162,8 @@ fn waiting_callers_are_woken_by_a_panic() {
         })
         .collect();
     in_time("joins", move || {
-        waiting.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+        let refused = waiting.into_iter().map(|thread| thread.join().unwrap());
+        refused.for_each(|error| assert!(is_panic::<()>(Err(error))));
     });
     in_time("drops", move || drop((kvs, db)));
 }

@@ -35,7 +35,7 @@ impl Engine {
             return Ok(());
         }
         if let Some(cause) = &*leader {
-            return Err(KvError::Stopped { cause: cause.clone() });
+            return Err(KvError::since(cause));
         }
         let mut flush = self.lock_in_turn().take_unflushed(durable);
         // How long a small one takes says nothing of how fast the log is.

@@ -202,7 +202,7 @@ impl Engine {
             return Err(KvError::ReadOnly);
         }
         self.check_open()?;
-        self.stopped.get().map_or(Ok(()), |cause| Err(KvError::Stopped { cause: cause.clone() }))
+        self.stopped.get().map_or(Ok(()), |cause| Err(KvError::since(cause)))
     }
 
     /// Refuses whatever needs the devices when the KVDB is closed, belongs to the parent process, or has panicked.

@@ -249,6 +249,14 @@ impl KvError {
         }
     }
 
+    /// The answer to writes after a failure that stopped the KVDB. After a panic reads do not work either.
+    pub(crate) fn since(cause: &Arc<KvError>) -> KvError {
+        match &**cause {
+            panicked @ KvError::Panicked { .. } => panicked.clone(),
+            _ => KvError::Stopped { cause: cause.clone() },
+        }
+    }
+
     /// Returns the kind of the error: the remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
