@@ -10,7 +10,7 @@ use esker_base::{AlignedBuf, Clock, Lba};
 
 use super::placement::DrivePlacement;
 use super::spin::Spin;
-use crate::{Cause, Counters, DeviceError, Geometry, OpKind};
+use crate::{Counters, DeviceError, Geometry, OpKind};
 
 /// State that the queue pairs of one device share.
 pub(super) struct OpenFile {
@@ -47,13 +47,7 @@ impl OpenFile {
 
     /// Refuses a forked child of the process that opened the file.
     pub(super) fn check_owner(&self) -> Result<(), DeviceError> {
-        if self.owner.is_here() { Ok(()) } else { Err(self.inherited()) }
-    }
-
-    #[cold]
-    fn inherited(&self) -> DeviceError {
-        let why = "the process that opened it was forked, and this is the child: open the device here instead";
-        DeviceError::new(&self.name, OpKind::Open, Lba(0), 0, Cause::Gone(why.to_owned()))
+        if self.owner.is_here() { Ok(()) } else { Err(DeviceError::forked(&self.name)) }
     }
 }
 
