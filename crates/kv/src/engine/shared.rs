@@ -3,10 +3,12 @@
 //! Locks, in the order in which they may be taken: `naming`, `compacting`, `helping`, `ingesting`, `scratch`, `claims`,
 //! `flushing`, `writer`, that of `transactions`, `publishing`. The last two are never held during I/O.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use esker_base::Nanos;
 use esker_base::process::Owner;
+use esker_base::thread::said;
 use esker_base::units::to_usize;
 
 use crate::compaction::miss_rate::MissRate;
@@ -177,6 +179,23 @@ impl Engine {
 
     pub(crate) fn builder_context<'a>(&'a self, writes: &'a Writes) -> BuilderContext<'a> {
         BuilderContext { classes: &self.classes, cache: &self.pages, tuning: &self.tuning, writes }
+    }
+
+    // ---- forks and panics --------------------------------------------------------------------
+
+    /// Refuses a forked child of the process that opened the KVDB. A call asks this before it takes a lock: a thread
+    /// that the child does not have may hold it.
+    pub(crate) fn check_owner(&self) -> Result<()> {
+        if self.owner.is_here() { Ok(()) } else { Err(KvError::Forked) }
+    }
+
+    /// Does `work`; a panic of it stops the KVDB and is the error.
+    pub(crate) fn caught<T>(&self, task: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let error = KvError::Panicked { task: task.to_owned(), message: said(&*panic) };
+            self.stop(&error);
+            Err(error)
+        })
     }
 
     // ---- stopping ----------------------------------------------------------------------------

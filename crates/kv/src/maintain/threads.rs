@@ -90,7 +90,10 @@ impl Engine {
             let engine = self.clone();
             // A panic stops the engine, so that nobody relies on the thread.
             thread::spawn(name, move || {
-                let _ = engine.caught(&format!("the thread {name}"), || Ok(run(&engine)));
+                let _ = engine.caught(&format!("the thread {name}"), || {
+                    run(&engine);
+                    Ok(())
+                });
             })
         };
         threads.into_iter().map(start).collect()
