@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use esker_base::process::Owner;
 use esker_base::thread;
 use esker_device::{Device, DeviceStats};
 use parking_lot::Mutex;
@@ -63,6 +64,8 @@ pub struct Pool {
     /// The error with which maintenance failed last.
     failure: Arc<Mutex<Option<String>>>,
     keeper: Option<JoinHandle<()>>,
+    /// The process that has the keeper.
+    owner: Owner,
 }
 
 impl Pool {
@@ -89,7 +92,7 @@ impl Pool {
                 Some(keeper.map_err(|error| VolumeError::Thread(error.to_string()))?)
             }
         };
-        Ok(Pool { shared, remarks, failure, keeper })
+        Ok(Pool { shared, remarks, failure, keeper, owner: Owner::here() })
     }
 
     /// The pool's name.
@@ -195,6 +198,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // The keeper is the parent's, and so are the locks that it holds.
+            std::mem::forget(self.keeper.take());
+            return;
+        }
         self.end_thread();
         self.shared.core.lock().is_closed = true;
     }
