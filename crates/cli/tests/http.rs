@@ -294,10 +294,25 @@ fn started(command: &Command, last: &str) -> (Child, Vec<String>) {
 
 /// The same; none, aloud, where this machine does not have what the command needs.
 fn start_if_possible(command: &Command, last: &str) -> Option<(Child, Vec<String>)> {
-    try_start(command, last).inspect_err(|said| eprintln!("SKIPPED: {said:?}")).ok()
+    let refused = match try_start(command, last) {
+        Ok(started) => return Some(started),
+        Err(refused) => refused,
+    };
+    let (code, said) = (refused.code, refused.said.join("\n"));
+    let lacks = ["must be allowed", "cargo build -p esker-preload"];
+    assert!(code == Some(69) || lacks.iter().any(|one| said.contains(one)), "{code:?} {said}");
+    eprintln!("SKIPPED: {said}");
+    None
 }
 
-fn try_start(command: &Command, last: &str) -> Result<(Child, Vec<String>), Vec<String>> {
+/// The end of a command that did not start to serve.
+#[derive(Debug)]
+struct Refused {
+    code: Option<i32>,
+    said: Vec<String>,
+}
+
+fn try_start(command: &Command, last: &str) -> Result<(Child, Vec<String>), Refused> {
     let mut limited = Command::new("/bin/sh");
     // Few descriptors, whatever this process may have; all that is said on one stream.
     limited.args(["-c", "ulimit -Sn 1024; exec \"$0\" \"$@\" 2>&1"]);
@@ -313,8 +328,7 @@ fn try_start(command: &Command, last: &str) -> Result<(Child, Vec<String>), Vec<
             return Ok((child, said));
         }
     }
-    let _ = child.wait();
-    Err(said)
+    Err(Refused { code: child.wait().unwrap().code(), said })
 }
 
 /// The rest of the line that begins with `start`.

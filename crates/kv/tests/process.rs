@@ -1,4 +1,4 @@
-//! What a fork and the end of the process do to an open KVDB. Each case runs in a process of its own: the test runs
+//! Forks, and ends of the process, under an open KVDB. Each case runs in a process of its own: the test runs
 //! this program again, with the case's name in its environment.
 #![allow(unsafe_code)]
 

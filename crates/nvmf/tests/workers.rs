@@ -11,9 +11,7 @@ use std::time::Duration;
 use common::client::{Client, Identity};
 use common::{config, memory};
 use esker_base::{AlignedBuf, Clock, thread};
-use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, QueuePair,
-};
+use esker_device::{Command, Completion, Device, DeviceError, MemoryDevice, QueuePair, forward};
 use esker_nvmf::conn::Payload;
 use esker_nvmf::target::{NamespaceConfig, Target, TargetConfig};
 use esker_nvmf::wire::capsule::Sqe;
@@ -49,18 +47,13 @@ impl<F: Fn() + Send + Sync + 'static> Device for Odd<F> {
     fn name(&self) -> &str {
         "odd"
     }
-    fn geometry(&self) -> Geometry {
-        self.memory.geometry()
-    }
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         Ok(Box::new(OddQueue { queue: self.memory.queue_pair(depth)?, first: self.first.clone() }))
     }
     fn is_prompt(&self) -> bool {
         self.is_prompt
     }
-    fn stats(&self) -> DeviceStats {
-        self.memory.stats()
-    }
+    forward!(memory: geometry, stats);
 }
 
 impl<F: Fn() + Send + Sync> QueuePair for OddQueue<F> {
@@ -68,19 +61,7 @@ impl<F: Fn() + Send + Sync> QueuePair for OddQueue<F> {
         (self.first)();
         self.queue.submit(commands)
     }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.queue.poll(done)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.queue.wait(done, timeout)
-    }
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
+    forward!(queue: poll, wait, in_flight);
 }
 
 fn with_workers(workers: usize, device: Arc<dyn Device>) -> TargetConfig {
@@ -267,9 +248,6 @@ impl Device for Held {
     fn name(&self) -> &str {
         "held"
     }
-    fn geometry(&self) -> Geometry {
-        self.memory.geometry()
-    }
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         let queue = self.memory.queue_pair(depth)?;
         Ok(Box::new(HeldQueue { queue, is_held: self.is_held.clone(), held: VecDeque::new() }))
@@ -277,9 +255,7 @@ impl Device for Held {
     fn is_prompt(&self) -> bool {
         true
     }
-    fn stats(&self) -> DeviceStats {
-        self.memory.stats()
-    }
+    forward!(memory: geometry, stats);
 }
 
 impl QueuePair for HeldQueue {

@@ -49,7 +49,7 @@ pub(crate) fn admit(
         if fits || fits_slack && is_overwrite(io) {
             return Ok(());
         }
-        // What nobody can see any more makes room.
+        // Blocks that nobody can see any more make room.
         if keep::sweep_on(shared, io)? {
             continue;
         }

@@ -149,7 +149,7 @@ impl Reads {
             let block = Block(read.lba.0 + read.next);
             let buf = read.buf.as_mut().expect("not all was looked up");
             let part = part_of(buf, read.next);
-            // What was passed on the way may be written over meanwhile, and what is behind it gone.
+            // Versions passed on the way may be written over meanwhile, and those behind them gone.
             let paused = read.paused.take().filter(|(_, sweeps)| *sweeps == core.map.sweeps);
             let mut seen = paused.map_or(read.seen, |(seen, _)| seen);
             match core.look(&mut seen, block) {

@@ -67,7 +67,7 @@ pub(crate) fn open(
     let map = Map::new(config.pool, options.map_bytes);
     let members: Vec<DriveIndex> =
         config.log.members.iter().copied().filter(|m| fleet.get(*m).is_some()).collect();
-    // What I/O needs is open before anybody is served.
+    // All descriptors that I/O needs are open before anybody is served.
     let mut front = Front::new(fleet.clone());
     front.lanes.open()?;
     ios.open()?;

@@ -313,13 +313,7 @@ fn marks_cost_next_to_nothing() {
 fn crash_beside_the_write_of_a_mark_refuses_nothing() {
     for (shape, seed) in SHAPES.iter().zip(0..) {
         let recorder = CrashRecorder::new();
-        let (drives, buffers) = rig::devices(shape);
-        let attach = |devices: Vec<Arc<dyn Device>>| -> Vec<Arc<dyn Device>> {
-            devices.into_iter().map(|d| recorder.attach(d) as Arc<dyn Device>).collect()
-        };
-        let (drives, buffers) = (attach(drives), attach(buffers));
-        Pool::create(&drives, &buffers, &rig::create_options(shape)).unwrap();
-        let devices = [drives, buffers].concat();
+        let devices = rig::create_recorded(shape, &recorder);
         let (mut pool, mut clock) = open(&devices, shape);
         let mut oracle = Oracle::default();
         act(&pool, &mut oracle, &Act::Create(1, 64));

@@ -139,17 +139,8 @@ fn check_chains(shape: &Shape, seed: u64, acts: u64) {
     oracle.apply(&Act::Create(0, 64));
     for n in 0..acts {
         let act = oracle.random_chain(&mut rng, 1 + n * 16);
-        match act {
-            Act::Reopen => {
-                pool.close().unwrap();
-                pool = rig::open(&devices, shape);
-            }
-            Act::Abandon => {
-                drop(pool);
-                pool = rig::open(&devices, shape);
-            }
-            _ => rig::run(&pool, &act).unwrap_or_else(|e| panic!("{seed}, act {n}, {act:?}: {e}")),
-        }
+        pool = rig::reopened(pool, &devices, shape, &act);
+        rig::run(&pool, &act).unwrap_or_else(|e| panic!("{seed}, act {n}, {act:?}: {e}"));
         oracle.apply(&act);
         if n % 8 == 0 || matches!(act, Act::Reopen | Act::Abandon | Act::Delete(_)) {
             let tell = |why| panic!("seed {seed}, after act {n}, {act:?}: {why}");

@@ -79,13 +79,7 @@ fn record_acts(
     mut next: impl FnMut(&Oracle, usize) -> Act,
 ) -> Recorded {
     let recorder = CrashRecorder::new();
-    let (drives, buffers) = rig::devices(shape);
-    let attach = |devices: Vec<Arc<dyn Device>>| -> Vec<Arc<dyn Device>> {
-        devices.into_iter().map(|d| recorder.attach(d) as Arc<dyn Device>).collect()
-    };
-    let (drives, buffers) = (attach(drives), attach(buffers));
-    Pool::create(&drives, &buffers, &rig::create_options(shape)).unwrap();
-    let devices = [drives, buffers].concat();
+    let devices = rig::create_recorded(shape, &recorder);
     recorder.mark(0);
     let mut pool = rig::open(&devices, shape);
     let mut oracles = vec![Oracle::default()];
@@ -93,17 +87,8 @@ fn record_acts(
     for n in 0..count {
         let mut oracle = oracles[n].clone();
         let act = next(&oracle, n);
-        match act {
-            Act::Reopen => {
-                pool.close().unwrap();
-                pool = rig::open(&devices, shape);
-            }
-            Act::Abandon => {
-                drop(pool);
-                pool = rig::open(&devices, shape);
-            }
-            _ => rig::run(&pool, &act).unwrap(),
-        }
+        pool = rig::reopened(pool, &devices, shape, &act);
+        rig::run(&pool, &act).unwrap();
         oracle.apply(&act);
         oracles.push(oracle);
         acts.push(act);

@@ -1,4 +1,4 @@
-//! What I/O needs of the machine is there when a pool is open, and when a queue pair of a volume is: running out of
+//! An open pool, and an open queue pair of a volume, have all descriptors that I/O needs: running out of
 //! descriptors later fails no command, and takes no drive out.
 
 #[path = "support/rig.rs"]

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-/// A moment in the order in which connections began to wait.
+/// A moment in the order in which connections were made, and began to wait.
 pub(super) type Turn = u64;
 
 /// The connections that are open.
@@ -23,9 +23,9 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    open: BTreeMap<u64, Connection>,
-    next_id: u64,
-    next_turn: Turn,
+    /// By the turn in which they were made.
+    open: BTreeMap<Turn, Connection>,
+    last: Turn,
 }
 
 struct Connection {
@@ -37,8 +37,8 @@ struct Connection {
 
 impl State {
     fn turn(&mut self) -> Turn {
-        self.next_turn += 1;
-        self.next_turn
+        self.last += 1;
+        self.last
     }
 }
 
@@ -62,9 +62,8 @@ impl Connections {
     /// Takes a connection in; `run` starts the task that has it.
     pub(super) fn open(&self, run: impl FnOnce(Open) -> AbortHandle) {
         let mut state = self.0.state.lock();
-        let (id, turn) = (state.next_id, state.turn());
-        state.next_id += 1;
-        state.open.insert(id, Connection { task: None, waiting: Some(turn) });
+        let id = state.turn();
+        state.open.insert(id, Connection { task: None, waiting: Some(id) });
         drop(state);
         let task = run(Open { all: self.clone(), id });
         if let Some(one) = self.0.state.lock().open.get_mut(&id) {
@@ -76,7 +75,7 @@ impl Connections {
 /// A connection, until it is dropped.
 pub(super) struct Open {
     all: Connections,
-    id: u64,
+    id: Turn,
 }
 
 impl Open {

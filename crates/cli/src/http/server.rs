@@ -118,7 +118,7 @@ impl Drop for Server {
     }
 }
 
-/// What services shared whose servers have ended; none while one of them is still at a request after [`ENDING`].
+/// Takes a value from services whose servers have ended; none while a service is still at a request after [`ENDING`].
 pub(crate) fn unshared<T>(mut shared: Arc<T>) -> Option<T> {
     let clock = Clock::real();
     let end = clock.now() + ENDING;

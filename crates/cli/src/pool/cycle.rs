@@ -3,7 +3,7 @@
 //! They are told before they are opened, because opening one may wait for the pool: by the pool's name in a
 //! specification, by its subsystems at its own addresses, and by the layers below a file or a block device (file
 //! system, partition, loop device, mapped devices, NVMe over TCP, an attachment of Esker). A device that is open is told by
-//! the namespace's UUID. What reaches the pool through another machine is not seen.
+//! the namespace's UUID. A path through another machine is not seen.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use data_encoding::HEXLOWER_PERMISSIVE;
 use esker_device::{Device, Fact, Identity};
 use esker_nvmf::InitiatorConfig;
-use esker_stack::{Spec, VolumeSpec};
+use esker_stack::{Spec, VolumeSpec, show_uuid};
 use serde_json::Value;
 
 use super::export::{namespace_uuid, nqn};
@@ -37,10 +37,8 @@ pub(super) fn check_open(served: &Served, spec: &Spec, device: &dyn Device) -> R
     let Some(identity) = device.identity() else { return Ok(()) };
     let uuid = served.status().uuid.0;
     let is_it = |id: u64| {
-        let digits = format!("{:032x}", u128::from_be_bytes(namespace_uuid(uuid, id)));
-        let ranges = [0..8, 8..12, 12..16, 16..20, 20..32];
-        let grouped = ranges.map(|range| digits[range].to_owned()).join("-");
-        identity.is_beside(&Identity::default().with(Fact::Uuid, &grouped))
+        let shown = show_uuid(&namespace_uuid(uuid, id));
+        identity.is_beside(&Identity::default().with(Fact::Uuid, &shown))
     };
     let volumes = served.pool.volumes();
     let its = |one: &esker_volume::VolumeInfo| {

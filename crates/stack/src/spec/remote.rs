@@ -180,7 +180,9 @@ pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
         .ok_or_else(|| format!("'{text}' is no UUID, such as 0b0a0908-0706-4504-8302-010012345678"))
 }
 
-fn show_uuid(bytes: &[u8; 16]) -> String {
+/// A UUID as RFC 9562 writes it.
+#[must_use]
+pub fn show_uuid(bytes: &[u8; 16]) -> String {
     let parts = [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]];
     parts.map(|part| HEXLOWER.encode(part)).join("-")
 }

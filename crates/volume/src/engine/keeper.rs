@@ -81,7 +81,7 @@ pub(crate) struct Keeper {
     /// Segments that a checkpoint takes for pages of the map, lately.
     pub(crate) checkpoint_segments: u64,
     pub(crate) gain: Gain,
-    /// Who looks at lineages, as it was when they were swept last.
+    /// The viewers of lineages, as they were when those were swept last.
     pub(crate) viewers: Viewers,
     /// The last mark of the write buffer's end, and when it was written.
     pub(crate) mark: Mark,

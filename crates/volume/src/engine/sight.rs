@@ -1,4 +1,4 @@
-//! Who sees the versions in a leaf: snapshots and the head of its lineage, and clones, each only where it has no version of
+//! The viewers of the versions in a leaf: snapshots and the head of its lineage, and clones, each only where it has no version of
 //! its own. So a version of a volume that was deleted is someone's as long as a clone shows it, and no longer.
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ impl Blocks {
     }
 }
 
-/// Who looks at lineages, as a catalogue of this version has it.
+/// The viewers of lineages, as a catalogue of this version has them.
 #[derive(Debug, Default)]
 pub(crate) struct Viewers {
     version: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Viewers {
     clones: BTreeMap<LineageId, Vec<(Seqno, LineageId)>>,
 }
 
-/// Who sees the versions in one leaf.
+/// The viewers of the versions in one leaf.
 #[derive(Debug)]
 pub(crate) struct Sight {
     own: Points,
@@ -55,7 +55,7 @@ pub(crate) struct Sight {
     clones: Vec<(Seqno, Blocks)>,
 }
 
-/// What was found out about the lineages at one leaf index.
+/// Findings about the lineages at one leaf index.
 #[derive(Debug, Default)]
 pub(crate) struct AtLeaf {
     /// The oldest version of each block.
@@ -106,7 +106,7 @@ impl Viewers {
         self.clones.get(&lineage).map_or(&[], |clones| clones)
     }
 
-    /// Who sees the versions of leaf `index` of a lineage.
+    /// The viewers of the versions of leaf `index` of a lineage.
     pub(crate) fn sight(
         &self,
         map: &mut Map,

@@ -2,7 +2,7 @@
 //! wrote over what only it had seen of its ancestors. How far it is stands in the catalogue, so that it goes on after a crash
 //! from the last checkpoint; doing a part twice is harmless.
 //!
-//! What a clone wrote over is looked for leaf by leaf, as the map has it (`Map::shadows`). Blocks that wait in the write
+//! A sweep looks for overwritten blocks leaf by leaf, as the map has them (`Map::shadows`). Blocks that wait in the write
 //! buffer hide nothing yet: without them, after `lose_buffer`, what they had hidden would be gone, too.
 
 use std::time::Duration;

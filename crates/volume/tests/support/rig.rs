@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng};
 use esker_device::{Device, DeviceError, MemoryDevice, Op, Port};
+use esker_sim::CrashRecorder;
 use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeError, VolumeOptions};
 
 pub(crate) const BLOCK: usize = 4096;
@@ -90,6 +91,27 @@ pub(crate) fn create(shape: &Shape) -> Vec<Arc<dyn Device>> {
 
 pub(crate) fn open(devices: &[Arc<dyn Device>], shape: &Shape) -> Pool {
     Pool::open(devices, open_options(shape)).unwrap()
+}
+
+/// The same on devices that a recorder sees.
+pub(crate) fn create_recorded(shape: &Shape, recorder: &CrashRecorder) -> Vec<Arc<dyn Device>> {
+    let attach = |devices: Devices| -> Devices {
+        devices.into_iter().map(|device| recorder.attach(device) as Arc<dyn Device>).collect()
+    };
+    let (drives, buffers) = devices(shape);
+    let (drives, buffers) = (attach(drives), attach(buffers));
+    Pool::create(&drives, &buffers, &create_options(shape)).unwrap();
+    [drives, buffers].concat()
+}
+
+/// The pool after an act that closes or abandons it; other acts leave it as it is.
+pub(crate) fn reopened(pool: Pool, devices: &[Arc<dyn Device>], shape: &Shape, act: &Act) -> Pool {
+    match act {
+        Act::Reopen => pool.close().unwrap(),
+        Act::Abandon => drop(pool),
+        _ => return pool,
+    }
+    open(devices, shape)
 }
 
 /// The content of a version of a block: every third is random, the others compress. Version 0 is zeroes.

@@ -137,7 +137,7 @@ struct Link {
     has_work: Condvar,
     /// The thread has panicked: the queue pair is closed, and nothing comes any more.
     is_dead: AtomicBool,
-    /// What it said, until the worker has it.
+    /// The message of its panic, until the worker has it.
     panic: Mutex<Option<String>>,
 }
 

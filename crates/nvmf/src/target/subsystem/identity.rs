@@ -24,7 +24,7 @@ use crate::target::reservation::{Reservations, Store};
 /// A UUID.
 pub(crate) type Uuid = [u8; 16];
 
-/// What belongs to a device, and stays when it gets another number or leaves for a while.
+/// The state of a device that stays when the device gets another number or leaves for a while.
 #[derive(Clone)]
 pub(crate) struct Belongings {
     pub(crate) reservations: Arc<Reservations>,
@@ -76,7 +76,7 @@ impl Devices {
         })
     }
 
-    /// What belongs to the device with an identity.
+    /// The state of the device with an identity.
     pub(crate) fn belongings(
         &mut self,
         (nqn, nsid): (&str, u32),

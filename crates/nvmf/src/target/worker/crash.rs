@@ -41,7 +41,7 @@ impl Worker {
         let mut orphans = Orphans::new();
         for place in 0..self.connections.len() {
             let Some(mut connection) = self.connections[place].take() else { continue };
-            // What the panic left behind may bring the next one: the connection is closed all the same.
+            // State that the panic left behind may cause another panic: the connection is closed all the same.
             let closed = catch_unwind(AssertUnwindSafe(|| self.orphan(&mut connection)));
             orphans.extend(closed.into_iter().flatten());
             shared.admission.leave(connection.visitor);
