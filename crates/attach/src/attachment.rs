@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::engine::{Engine, Volume};
 use crate::loop_device::LoopDevice;
-use crate::mount_table::server_of;
+use crate::mount_table::ours_at;
 use crate::server::awake::{self, Awake};
 use crate::server::{Leading, Shared, serve};
 use crate::{AttachError, holders, mount, sys};
@@ -67,6 +67,7 @@ pub struct Attachment {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     loop_device: Option<LoopDevice>,
+    connection: Option<u32>,
     /// Whether it was not unmounted here yet.
     is_mounted: bool,
 }
@@ -140,8 +141,17 @@ impl Attachment {
     /// A fresh mount, without threads that serve it.
     fn mounted(mount_point: PathBuf, device: Arc<dyn Device>, shared: Arc<Shared>) -> Attachment {
         let file = mount_point.join(FILE_NAME);
-        let (threads, loop_device) = (Vec::new(), None);
-        Attachment { mount_point, file, device, shared, threads, loop_device, is_mounted: true }
+        let connection = ours_at(&mount_point).map(|mount| mount.connection);
+        Attachment {
+            mount_point,
+            file,
+            device,
+            shared,
+            threads: Vec::new(),
+            loop_device: None,
+            connection,
+            is_mounted: true,
+        }
     }
 
     /// The file that is the device.
@@ -170,7 +180,15 @@ impl Attachment {
 
     /// Whether it is at its mount point: not when it was unmounted, here or by somebody else.
     fn is_mounted(&self) -> bool {
-        self.is_mounted && server_of(&self.mount_point) == Some(std::process::id())
+        let there = ours_at(&self.mount_point).map(|mount| mount.connection);
+        self.is_mounted && there.is_some() && there == self.connection
+    }
+
+    /// The number of its FUSE connection, which no other mount on this machine has; none where the table of mounts
+    /// cannot be read.
+    #[must_use]
+    pub fn connection(&self) -> Option<u32> {
+        self.connection
     }
 
     /// Ends it: frees the loop device, unmounts, and makes everything durable. When somebody
@@ -181,11 +199,16 @@ impl Attachment {
     /// `Busy` when the loop device is mounted or the file is open; `Panicked` when a thread has,
     /// all else being done; or the device's for the flush.
     pub fn stop(&mut self) -> Result<(), AttachError> {
-        if let Some(device) = self.loop_device.take()
-            && let Err((device, error)) = device.release()
-        {
-            self.loop_device = Some(device);
-            return Err(error);
+        match self.loop_device.take() {
+            // Its users get errors alone, and are not waited for.
+            Some(device) if !self.is_running() => device.release_anyway(),
+            Some(device) => {
+                if let Err((device, error)) = device.release() {
+                    self.loop_device = Some(device);
+                    return Err(error);
+                }
+            }
+            None => {}
         }
         if self.is_mounted() {
             self.unmount()?;
@@ -295,7 +318,7 @@ mod tests {
         assert!(attachment.is_mounted());
         drop(attachment);
         drop(session);
-        let left = server_of(&mount_point);
+        let left = ours_at(&mount_point);
         let _ = mount::unmount(&mount_point, true); // if the test fails, for the directory's sake
         assert_eq!(left, None);
     }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::mount_table;
+use crate::{mount, mount_table};
 
 /// Holders that are named in a message; the others are counted.
 const NAMED: usize = 4;
@@ -55,14 +55,13 @@ pub(crate) fn of(mount_point: &Path, loops: &[PathBuf]) -> Vec<Holder> {
     });
     let mut found: Vec<Holder> = mounts.collect();
     // The process that serves it has the loop device open.
-    let server = mount_table::server_of(mount_point).unwrap_or_default();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(pid) = pid.filter(|pid| ![std::process::id(), server].contains(pid)) else {
+    let server = mount_table::ours_at(mount_point).and_then(|mount| server(mount.pid));
+    for (pid, process) in processes() {
+        if pid == std::process::id() || Some(pid) == server {
             continue;
-        };
-        if let Some(path) = held_by(&entry.path(), is_its) {
-            let name = std::fs::read(entry.path().join("comm")).unwrap_or_default();
+        }
+        if let Some(path) = held_by(&process, is_its) {
+            let name = std::fs::read(process.join("comm")).unwrap_or_default();
             let name = String::from_utf8_lossy(&name).trim_end().escape_debug().to_string();
             found.push(Holder::Process { pid, name, path });
         }
@@ -70,14 +69,37 @@ pub(crate) fn of(mount_point: &Path, loops: &[PathBuf]) -> Vec<Holder> {
     found
 }
 
-/// The first of such paths that a process has open, maps or is in. Links are read and never followed: the file
-/// system may not answer any more.
-fn held_by(process: &Path, is_its: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+/// The processes that this one sees, with their directories.
+fn processes() -> impl Iterator<Item = (u32, PathBuf)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+}
+
+/// The number here of a process that serves a mount and has the number `own` in its own namespace. A second one may
+/// look the same.
+pub(crate) fn server(own: u32) -> Option<u32> {
+    let serves = |process: &Path| {
+        let status = std::fs::read_to_string(process.join("status")).unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        let innermost = numbers.and_then(|numbers| numbers.split_whitespace().last());
+        innermost.and_then(|number| number.parse().ok()) == Some(own)
+            && links(process).any(|path| path == Path::new(mount::DEVICE))
+    };
+    processes().find(|(_, process)| serves(process)).map(|(pid, _)| pid)
+}
+
+/// The paths that a process has open or is in. Links are read and never followed: the file system may not answer any
+/// more.
+fn links(process: &Path) -> impl Iterator<Item = PathBuf> {
     let fds = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let fds = fds.map(|entry| entry.path());
-    let places = ["cwd", "root", "exe"].into_iter().map(|name| process.join(name));
-    let mut links = places.chain(fds).filter_map(|link| std::fs::read_link(link).ok());
-    links.find(|path| is_its(path)).or_else(|| {
+    let places = ["cwd", "root", "exe"].map(|name| process.join(name)).into_iter();
+    places.chain(fds).filter_map(|link| std::fs::read_link(link).ok())
+}
+
+/// The first of such paths that a process has open, maps or is in.
+fn held_by(process: &Path, is_its: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    links(process).find(|path| is_its(path)).or_else(|| {
         let maps = std::fs::read_to_string(process.join("maps")).unwrap_or_default();
         let paths =
             maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));

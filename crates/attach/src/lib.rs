@@ -7,7 +7,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`attachment`] | [`Attachment`]: a mounted device, from beginning to end |
-//! | [`detach`] | finds the attachment at a mount point, and clears away the leftovers of a crash |
+//! | [`detach`] | finds the attachment at a mount point, ends its connection, clears away the leftovers of a crash |
 //! | [`error`] | [`AttachError`] |
 //! | `engine` | requests become commands of the device, and completions replies; no system call |
 //! | `server` | the threads between `/dev/fuse` and the engine |
@@ -39,6 +39,6 @@ mod sys;
 mod wire;
 
 pub use attachment::{Attachment, Options};
-pub use detach::{Attached, find};
+pub use detach::{Attached, State, find, server};
 pub use error::AttachError;
 pub use holders::Holder;

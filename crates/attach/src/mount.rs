@@ -1,6 +1,7 @@
 //! Mounts and unmounts: with `mount(2)` for root, through `fusermount3` for everybody else.
 //!
-//! The source of the mount is `esker:PID`, so that whoever finds it knows the process that serves it.
+//! The source of the mount is `esker:PID`, for people to read. The number is that of the process's own namespace, so
+//! nothing is ever sent to it.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,10 +16,10 @@ use rustix::net::{
 };
 
 use crate::AttachError;
-use crate::mount_table::{FILE_SYSTEM, SOURCE, server_of};
+use crate::mount_table::{FILE_SYSTEM, SOURCE, ours_at, resolved};
 
 /// Where the kernel's end is.
-const DEVICE: &str = "/dev/fuse";
+pub(crate) const DEVICE: &str = "/dev/fuse";
 
 /// Opens a channel to the kernel.
 pub(crate) fn open_channel() -> Result<OwnedFd, Errno> {
@@ -29,13 +30,14 @@ pub(crate) fn open_channel() -> Result<OwnedFd, Errno> {
 /// content is hidden while a device is attached: `hides` allows that there is something.
 pub(crate) fn check_mount_point(path: &Path, hides: bool) -> Result<PathBuf, AttachError> {
     let invalid = |why: &str| AttachError::Invalid { path: path.to_owned(), why: why.to_owned() };
+    // Before the path is looked at: a server that is stopped would not answer.
+    if ours_at(&resolved(path)).is_some() {
+        return Err(invalid(
+            "a device is attached here; detach it first with `esker detach`, or name another directory",
+        ));
+    }
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN) => {
-            return Err(invalid(
-                "what was attached here has crashed; clear it away with `esker detach` first",
-            ));
-        }
         Err(error) => {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             let advice = "name a directory that exists";
@@ -46,9 +48,6 @@ pub(crate) fn check_mount_point(path: &Path, hides: bool) -> Result<PathBuf, Att
         return Err(invalid("it is no directory; name an empty one"));
     }
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if server_of(&path).is_some() {
-        return Err(invalid("a device is attached here; detach it first, or name another"));
-    }
     // A directory that cannot be read is taken for an empty one: the system reports the problem with it.
     let first = std::fs::read_dir(&path).ok().and_then(|mut entries| entries.next()?.ok());
     if let Some(first) = first.filter(|_| !hides) {
@@ -174,4 +173,9 @@ pub(crate) fn unmount(at: &Path, lazily: bool) -> Result<(), Errno> {
         Ok(_) => Err(Errno::BUSY),
         Err(_) => Err(Errno::NOENT),
     }
+}
+
+/// Unmounts as root, whatever is open, after having ended the connection to the process that serves it.
+pub(crate) fn force(at: &Path) -> Result<(), Errno> {
+    rustix::mount::unmount(at, UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
 }

@@ -8,10 +8,44 @@ pub(crate) const SOURCE: &str = "esker:";
 /// The type of the file system.
 pub(crate) const FILE_SYSTEM: &str = "fuse.esker";
 
-/// The process that has attached a device at exactly this path.
-pub(crate) fn server_of(path: &Path) -> Option<u32> {
+/// A mount of Esker's, as the kernel lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ours {
+    /// The number that the process which serves it has in its own namespace of processes.
+    pub(crate) pid: u32,
+    /// The number of its FUSE connection, which no other mount on the machine has.
+    pub(crate) connection: u32,
+    /// The user who mounted it.
+    pub(crate) owner: u32,
+}
+
+/// The mount of Esker's at exactly this path. No file system is asked for it: one whose server is stopped would
+/// not answer.
+pub(crate) fn ours_at(path: &Path) -> Option<Ours> {
     // The last mount lies on top.
-    lines().iter().rev().filter_map(|line| parse(line)).find(|mount| mount.at == path)?.server()
+    lines().iter().rev().filter_map(|line| parse(line)).find(|mount| mount.at == path)?.ours()
+}
+
+/// The mount of Esker's with this connection, wherever it is.
+pub(crate) fn ours_of(connection: u32) -> Option<Ours> {
+    let lines = lines();
+    let mut ours = lines.iter().filter_map(|line| parse(line)?.ours());
+    ours.find(|mount| mount.connection == connection)
+}
+
+/// The path without links and dots, as the table of mounts has it. The last part is not asked whether it is a
+/// link if something of Esker's is mounted there.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let parent = absolute.parent().and_then(|parent| std::fs::canonicalize(parent).ok());
+    let lexical = match (parent, absolute.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => absolute.clone(),
+    };
+    match ours_at(&lexical) {
+        Some(_) => lexical,
+        None => std::fs::canonicalize(&absolute).unwrap_or(lexical),
+    }
 }
 
 /// Where a block device, or a partition of it, is mounted.
@@ -37,24 +71,34 @@ fn lines() -> Vec<Vec<u8>> {
 /// A line of the table.
 struct Mount {
     at: PathBuf,
+    /// `MAJOR:MINOR` of the file system.
+    number: Vec<u8>,
     kind: Vec<u8>,
     source: PathBuf,
+    options: Vec<u8>,
 }
 
 impl Mount {
-    /// The process that serves it, if it is one of Esker's.
-    fn server(&self) -> Option<u32> {
+    /// The mount, if it is one of Esker's.
+    fn ours(&self) -> Option<Ours> {
         let is_ours = self.kind == FILE_SYSTEM.as_bytes();
-        self.source.to_str().filter(|_| is_ours)?.strip_prefix(SOURCE)?.parse().ok()
+        let pid = self.source.to_str().filter(|_| is_ours)?.strip_prefix(SOURCE)?.parse().ok()?;
+        let (_, minor) = std::str::from_utf8(&self.number).ok()?.split_once(':')?;
+        let options = std::str::from_utf8(&self.options).ok()?;
+        let owner = options.split(',').find_map(|option| option.strip_prefix("user_id="))?;
+        Some(Ours { pid, connection: minor.parse().ok()?, owner: owner.parse().ok()? })
     }
 }
 
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut words = line.split(|&byte| byte == b' ');
-    let at = unescape(words.nth(4)?);
+    let number = words.nth(2)?.to_vec();
+    let at = unescape(words.nth(1)?);
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let kind = words.next()?.to_vec();
-    Some(Mount { at, kind, source: unescape(words.next()?) })
+    let source = unescape(words.next()?);
+    let options = words.next().unwrap_or_default().to_vec();
+    Some(Mount { at, number, kind, source, options })
 }
 
 /// Spaces and such are `\040`.
@@ -87,14 +131,17 @@ mod tests {
     #[test]
     fn a_mount_of_ours_is_told_from_others() {
         let line = |at: &str, kind: &str, source: &str| {
-            format!("36 35 98:0 / {at} rw,noatime master:1 shared:2 - {kind} {source} rw,errors=1")
+            format!(
+                "36 35 0:98 / {at} rw,noatime master:1 shared:2 - {kind} {source} rw,user_id=7,group_id=8"
+            )
         };
-        let server = |line: &str| parse(line.as_bytes()).and_then(|mount| mount.server());
+        let found = |line: &str| parse(line.as_bytes()).and_then(|mount| mount.ours());
         let ours = line("/mnt/a\\040b", "fuse.esker", "esker:417");
         let mount = parse(ours.as_bytes()).unwrap();
-        assert_eq!((mount.at.as_path(), mount.server()), (Path::new("/mnt/a b"), Some(417)));
-        assert_eq!(server(&line("/mnt", "fuse.sshfs", "esker:417")), None);
-        assert_eq!(server(&line("/mnt", "fuse.esker", "esker:x")), None);
+        let expected = Ours { pid: 417, connection: 98, owner: 7 };
+        assert_eq!((mount.at.as_path(), mount.ours()), (Path::new("/mnt/a b"), Some(expected)));
+        assert_eq!(found(&line("/mnt", "fuse.sshfs", "esker:417")), None);
+        assert_eq!(found(&line("/mnt", "fuse.esker", "esker:x")), None);
         for cut in 0..ours.len() {
             let _ = parse(&ours.as_bytes()[..cut]);
         }

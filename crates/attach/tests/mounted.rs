@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_attach::{AttachError, Attachment, Options, find};
+use esker_attach::{AttachError, Attachment, Options, State, find};
 use esker_base::Clock;
 use esker_device::{
     Command, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
@@ -60,7 +60,8 @@ fn file_writes_are_on_the_device_and_detaching_leaves_nothing() {
     let file = open(attachment.file());
     assert_eq!(file.metadata().unwrap().len(), SIZE);
     let found = find(dir.path()).unwrap();
-    assert_eq!((found.pid, found.is_dead), (std::process::id(), false));
+    assert_eq!((found.server(), found.state()), (Some(std::process::id()), State::Served));
+    assert_eq!(Some(found.connection), attachment.connection());
 
     let data: Vec<u8> = (0..3_000_000u32).map(|n| u8::try_from(n * 7 % 251).unwrap()).collect();
     file.write_all_at(&data, 12_345).unwrap();
@@ -287,4 +288,17 @@ fn mount_under_one_that_others_took_away_stays_mounted() {
         run("umount", &[path]);
         assert!(is_there, "stopped: {stops}");
     }
+}
+
+#[test]
+fn aborted_connection_ends_server_and_is_cleared_away_under_an_open_file() {
+    let Some((dir, _, mut attachment)) = attach(4096, &Options::default()) else { return };
+    let file = open(attachment.file());
+    let found = find(dir.path()).unwrap();
+    found.abort().unwrap();
+    wait_for_end(&attachment);
+    assert!(file.write_at(b"x", 3).is_err());
+    found.clear().unwrap();
+    assert!(!found.is_mounted() && find(dir.path()).is_err());
+    attachment.stop().unwrap();
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::process::Owner;
-use esker_base::thread;
 use esker_base::units::round_down;
+use esker_base::{Lba, thread};
 use esker_device::{
-    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, QueuePair,
-    occupant,
+    Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, OpKind,
+    QueuePair, occupant,
 };
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -227,6 +227,7 @@ impl Cache {
     pub fn set_mode(&self, mode: Mode) -> Result<(), CacheError> {
         // Held until it counts, so that nobody changes the size in between.
         let shared = self.engine.shared.read();
+        shared.check_running()?;
         let mut store = shared.store.lock();
         shared.change_superblock(&mut store, |it| it.mode = mode.number())?;
         shared.set_mode(mode);
@@ -255,7 +256,7 @@ impl Cache {
     /// `Retry` when others go on to write; a device's. Blocks that were not written back are still
     /// dirty.
     pub fn clean_all(&self) -> Result<(), CacheError> {
-        self.engine.cleaner.lock().clean_all(&self.shared())
+        self.engine.with(|cleaner, shared| cleaner.clean_all(shared))
     }
 
     /// A step of the work that is not urgent: cleaning, naming, the checkpoint. For [`Background::Manual`]; `is_idle`
@@ -270,19 +271,48 @@ impl Cache {
     /// Makes everything that is cached survive a restart.
     ///
     /// # Errors
-    /// A device's.
+    /// `NotClosed`, with the reason and what is not on the origin; a device's in a forked child.
     pub fn close(&self) -> Result<(), CacheError> {
-        let mut cleaner = self.engine.cleaner.lock();
-        let shared = &*self.shared();
-        if shared.is_lost() {
-            shared.catch_up();
-            return Ok(());
+        if !self.owner.is_here() {
+            // Another thread of the parent may have held its locks.
+            return Err(DeviceError::forked(&self.name).into());
         }
-        shared.sync_flash()?;
-        cleaner.name_all(shared)?;
-        shared.seal()?;
-        shared.flush_origin()?;
-        cleaner.resample(shared)
+        let closed = self.engine.with(|cleaner, shared| {
+            if shared.is_lost() {
+                shared.catch_up();
+                let device = || shared.flash.name().to_owned();
+                return match shared.owes_dirty() {
+                    true => Err(CacheError::FlashLost { device: device() }),
+                    false => Ok(()),
+                };
+            }
+            shared.sync_flash()?;
+            cleaner.name_all(shared)?;
+            shared.seal()?;
+            shared.flush_origin()?;
+            cleaner.resample(shared)
+        });
+        closed.map_err(|why| self.engine.not_closed(why))
+    }
+
+    /// Ends the cache: its thread, and then [`Cache::close`]. A cache that is dropped does the same, and tells nobody
+    /// whether it went well.
+    ///
+    /// # Errors
+    /// As [`Cache::close`].
+    pub fn shut(mut self) -> Result<(), CacheError> {
+        if self.owner.is_here() {
+            self.end_thread();
+        }
+        self.close()
+    }
+
+    /// Ends the thread; false when there is none.
+    fn end_thread(&mut self) -> bool {
+        *self.bell.0.lock() = true;
+        self.bell.1.notify_all();
+        // A panic of its has stopped the cache, which tells why.
+        self.thread.take().is_some_and(|thread| thread.join().is_ok())
     }
 
     /// Writes everything back and lets go of the origin, which may be used without the cache from
@@ -292,21 +322,21 @@ impl Cache {
     /// `Retry` when others write, `Conflict` when the origin was written without the cache; a device's. The cache is still attached then, or lost if the flash
     /// device does not even say so. No block is lost.
     pub fn detach(&self) -> Result<(), CacheError> {
-        let mut cleaner = self.engine.cleaner.lock();
-        let shared = &*self.shared();
-        shared.store.lock().is_attached()?;
-        shared.check_origin()?;
-        cleaner.clean_all(shared)?;
-        shared.commit(&crate::commit::Wanted::Nothing)?;
-        shared.flush_origin()?;
-        let mut store = shared.store.lock();
-        if store.dirty > 0 || shared.dirty_blocks() > 0 {
-            return Err(CacheError::InUse { device: shared.flash.name().to_owned() });
-        }
-        shared.change_superblock(&mut store, |it| it.state = DETACHED)?;
-        shared.watch.end();
-        shared.lose();
-        Ok(())
+        self.engine.with(|cleaner, shared| {
+            shared.store.lock().is_attached()?;
+            shared.check_origin()?;
+            cleaner.clean_all(shared)?;
+            shared.commit(&crate::commit::Wanted::Nothing)?;
+            shared.flush_origin()?;
+            let mut store = shared.store.lock();
+            if store.dirty > 0 || shared.dirty_blocks() > 0 {
+                return Err(CacheError::InUse { device: shared.flash.name().to_owned() });
+            }
+            shared.change_superblock(&mut store, |it| it.state = DETACHED)?;
+            shared.watch.end();
+            shared.lose();
+            Ok(())
+        })
     }
 
     /// Makes a cache that is not open anew with another size, which may be any: everything dirty is
@@ -464,6 +494,34 @@ impl Engine {
         self.shared.read().clone()
     }
 
+    /// Does work of the cache's own, in the thread or a caller's. A panic in it stops the cache.
+    pub(crate) fn with<T>(
+        &self,
+        work: impl FnOnce(&mut Cleaner, &Shared) -> Result<T, CacheError>,
+    ) -> Result<T, CacheError> {
+        let mut cleaner = self.cleaner.lock();
+        let shared = self.shared();
+        shared.guard(|| work(&mut cleaner, &shared))
+    }
+
+    /// The error of closing. A cache that has stopped names what was acknowledged, if its state is whole.
+    fn not_closed(&self, why: CacheError) -> CacheError {
+        let shared = self.shared();
+        if shared.check_running().is_err() && shared.is_whole() && !shared.is_lost() {
+            // Without it, everything is as after a crash, which is what the error says.
+            let _ = shared.guard_device(|| {
+                shared
+                    .sync_flash()
+                    .map_err(|error| shared.as_device_error(error, OpKind::Flush, Lba(0), 0))
+            });
+        }
+        CacheError::NotClosed {
+            device: shared.flash.name().to_owned(),
+            dirty_bytes: shared.dirty_blocks() * BLOCK,
+            why: Box::new(why),
+        }
+    }
+
     /// The life of the cache's thread.
     fn run(&self, bell: &(Mutex<bool>, Condvar)) {
         let clock = esker_base::Clock::real();
@@ -487,8 +545,12 @@ impl Engine {
                 (seen, last_use) = (uses, now);
             }
             let is_idle = now - last_use > IDLE;
-            // An error here is one that a command meets as well, and reports.
-            let is_busy = self.step(is_idle).unwrap_or(false);
+            let is_busy = match self.step(is_idle) {
+                // Commands say so, and closing.
+                Err(CacheError::Stopped { .. }) => return,
+                // Any other error is one that a command meets as well, and reports.
+                stepped => stepped.unwrap_or(false),
+            };
             let took = clock.now() - now;
             rest = match (is_busy, is_in_use) {
                 (true, true) => took * REST,
@@ -500,26 +562,27 @@ impl Engine {
     }
 
     fn step(&self, is_idle: bool) -> Result<bool, CacheError> {
-        let mut cleaner = self.cleaner.lock();
-        let shared = &*self.shared();
-        if shared.is_lost() {
-            shared.catch_up();
-            return Ok(false);
-        }
-        let which = if is_idle { Which::All } else { Which::Due };
-        // A failed step keeps no other from being done.
-        let cleaned = cleaner.clean(shared, which).map(|blocks| blocks > 0);
-        let written = shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES);
-        let is_busy = matches!(cleaned, Ok(true)) || matches!(written, Ok(true));
-        let named = match is_idle && !is_busy && shared.can_name() {
-            true => cleaner.name_some(shared),
-            false => Ok(false),
-        };
-        let resampled = match is_idle && !is_busy && shared.can_name() {
-            true => cleaner.resample_seldom(shared),
-            false => Ok(()),
-        };
-        resampled.and(Ok(cleaned? | written? | named?))
+        self.with(|cleaner, shared| {
+            if shared.is_lost() {
+                shared.catch_up();
+                return Ok(false);
+            }
+            let which = if is_idle { Which::All } else { Which::Due };
+            // A failed step keeps no other from being done.
+            let cleaned = cleaner.clean(shared, which).map(|blocks| blocks > 0);
+            shared.check_running()?;
+            let written = shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES);
+            let is_busy = matches!(cleaned, Ok(true)) || matches!(written, Ok(true));
+            let named = match is_idle && !is_busy && shared.can_name() {
+                true => cleaner.name_some(shared),
+                false => Ok(false),
+            };
+            let resampled = match is_idle && !is_busy && shared.can_name() {
+                true => cleaner.resample_seldom(shared),
+                false => Ok(()),
+            };
+            resampled.and(Ok(cleaned? | written? | named?))
+        })
     }
 }
 
@@ -530,11 +593,8 @@ impl Drop for Cache {
             std::mem::forget(self.thread.take());
             return;
         }
-        *self.bell.0.lock() = true;
-        self.bell.1.notify_all();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-            // State that cannot be kept now is not kept; no acknowledged write depends on it.
+        if self.end_thread() {
+            // State that cannot be kept now is not kept; a caller that needs to know uses `shut`.
             let _ = self.close();
         }
     }

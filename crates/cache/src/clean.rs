@@ -177,9 +177,12 @@ impl Cleaner {
             buf: pool.take(BLOCK_SIZE),
         });
         let mut read: Vec<Option<AlignedBuf>> = entries.iter().map(|_| None).collect();
-        self.flash.run_all(reads.collect::<Vec<_>>(), |n, result| match result {
-            Ok(buf) => read[n] = buf,
-            Err(found) => error = Some(found.into()),
+        let reads: Vec<Op> = reads.collect();
+        shared.guard_device(|| {
+            self.flash.run_all(reads, |n, result| match result {
+                Ok(buf) => read[n] = buf,
+                Err(found) => error = Some(found.into()),
+            })
         })?;
         for (entry, buf) in entries.iter_mut().zip(read) {
             entry.buf = buf;
@@ -232,23 +235,25 @@ impl Cleaner {
             })
             .collect();
         add_shared(&shared.own.clean_writes, to_u64(writes.len()));
-        let written = self.origin.run_all(writes, |n, result| match result {
-            Ok(buf) => {
-                pool.give(buf.expect("a write brings its buffer back"));
-                let (first, count) = runs[n];
-                entries[first..first + count].iter_mut().for_each(|entry| entry.is_done = true);
-            }
-            Err(found) => {
-                shared.watch.distrust(&bytes_of(entries, runs[n]));
-                error = Some(found.into());
-            }
+        let written = shared.guard_device(|| {
+            self.origin.run_all(writes, |n, result| match result {
+                Ok(buf) => {
+                    pool.give(buf.expect("a write brings its buffer back"));
+                    let (first, count) = runs[n];
+                    entries[first..first + count].iter_mut().for_each(|entry| entry.is_done = true);
+                }
+                Err(found) => {
+                    shared.watch.distrust(&bytes_of(entries, runs[n]));
+                    error = Some(found.into());
+                }
+            })
         });
         let done = entries.iter().filter(|entry| entry.is_done).count();
         add_shared(&shared.own.origin_written_bytes, to_u64(done) * BLOCK);
         add_shared(&shared.own.flash_read_bytes, to_u64(entries.len()) * BLOCK);
         Shared::raise(&shared.origin_unflushed);
         written?;
-        shared.flush_origin()?;
+        shared.guard_device(|| shared.flush_origin())?;
         if shared.origin_losses() != losses {
             // Another one's flush failed in between: the blocks written here may be gone.
             let why = "a flush failed while blocks were written back; they are still dirty";

@@ -1,6 +1,7 @@
 //! Errors of the cache.
 
 use esker_base::ErrorKind;
+use esker_base::units::human_bytes;
 use esker_device::{DeviceError, Occupant};
 use thiserror::Error;
 
@@ -84,6 +85,30 @@ pub enum CacheError {
         /// The problem.
         why: FormatError,
     },
+    /// A thread that worked on the cache has panicked, which is a defect of the cache or of a device.
+    #[error(
+        "{device}: the cache on it has stopped: {why}, which is a defect; what was flushed is safe. Close the cache and \
+         open it again; report it"
+    )]
+    Stopped {
+        /// The flash device.
+        device: String,
+        /// The thread, and the message of its panic.
+        why: String,
+    },
+    /// The cache could not be closed.
+    #[error(
+        "the cache on {device} was not closed: {why}; {} were not written back: they are on that device alone, as far \
+         as they were flushed. Keep both devices as they are, and open the cache again", human_bytes(*dirty_bytes)
+    )]
+    NotClosed {
+        /// The flash device.
+        device: String,
+        /// Bytes that the origin does not have.
+        dirty_bytes: u64,
+        /// The reason.
+        why: Box<CacheError>,
+    },
     /// The flash device failed in a way that leaves its metadata undefined.
     #[error("{device}: the flash device has failed; nothing is cached until it is opened again")]
     FlashLost {
@@ -116,7 +141,8 @@ impl CacheError {
             CacheError::WrongOrigin { .. } => ErrorKind::Conflict,
             CacheError::InUse { .. } => ErrorKind::Retry,
             CacheError::Corrupt { .. } => ErrorKind::Corrupt,
-            CacheError::FlashLost { .. } => ErrorKind::Io,
+            CacheError::FlashLost { .. } | CacheError::Stopped { .. } => ErrorKind::Io,
+            CacheError::NotClosed { why, .. } => why.kind(),
         }
     }
 }

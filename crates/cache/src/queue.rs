@@ -97,6 +97,8 @@ pub(crate) struct Pump {
     counts: Arc<Counts>,
     /// Failed flushes of the origin that the user of this queue pair was told of.
     known_losses: u64,
+    /// Whether a thread works here now; one that panicked has left it so.
+    is_entered: bool,
 }
 
 /// A command of the host.
@@ -189,6 +191,7 @@ impl Queue {
             streams: Streams::new(shared.options.sequential_bytes, shared.options.read_ahead_bytes),
             counts: shared.counted.open(),
             known_losses: shared.host_losses(),
+            is_entered: false,
         };
         let pump = Arc::new(Mutex::new(pump));
         queues.enter(&pump);
@@ -201,7 +204,7 @@ impl Queue {
             if !Arc::ptr_eq(&other, &self.pump)
                 && let Some(mut pump) = other.try_lock()
             {
-                pump.pump();
+                let _ = pump.enter(Pump::pump); // one that is broken has stopped the cache
             }
         }
     }
@@ -209,19 +212,21 @@ impl Queue {
 
 impl QueuePair for Queue {
     fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let mut pump = self.pump.lock();
-        let taken = commands.len().min(pump.depth - pump.in_flight);
-        for command in commands.drain(..taken) {
-            pump.begin(command);
-        }
-        pump.pump();
-        Ok(taken)
+        self.pump.lock().enter(|pump| {
+            let taken = commands.len().min(pump.depth - pump.in_flight);
+            for command in commands.drain(..taken) {
+                pump.begin(command);
+            }
+            pump.pump();
+            taken
+        })
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        let mut pump = self.pump.lock();
-        pump.pump();
-        Ok(pump.hand_out(done))
+        self.pump.lock().enter(|pump| {
+            pump.pump();
+            pump.hand_out(done)
+        })
     }
 
     fn wait(
@@ -233,8 +238,11 @@ impl QueuePair for Queue {
         let start = clock.now();
         loop {
             let mut pump = self.pump.lock();
-            pump.pump();
-            if !pump.done.is_empty() || pump.in_flight == 0 {
+            let is_over = pump.enter(|pump| {
+                pump.pump();
+                !pump.done.is_empty() || pump.in_flight == 0
+            })?;
+            if is_over {
                 return Ok(pump.hand_out(done));
             }
             let passed = clock.now() - start;
@@ -242,7 +250,7 @@ impl QueuePair for Queue {
                 return Ok(0);
             }
             let left = timeout.map(|timeout| timeout - passed);
-            if !pump.wait_below(left) {
+            if !pump.enter(|pump| pump.wait_below(left))? {
                 drop(pump);
                 self.help_others();
                 esker_base::Clock::real().sleep(GLANCE);
@@ -259,11 +267,16 @@ impl Drop for Queue {
     fn drop(&mut self) {
         loop {
             let mut pump = self.pump.lock();
-            pump.pump();
-            if pump.works.is_empty() && pump.ios.is_empty() {
+            // A panic has left it as it is: nothing more is to be waited for here.
+            let is_over = pump.enter(|pump| {
+                pump.pump();
+                pump.is_idle()
+            });
+            if is_over.unwrap_or(true) {
                 break;
             }
-            if !pump.wait_below(Some(Duration::from_millis(10))) {
+            if !pump.enter(|pump| pump.wait_below(Some(Duration::from_millis(10)))).unwrap_or(true)
+            {
                 drop(pump);
                 self.help_others();
                 esker_base::Clock::real().sleep(GLANCE);
@@ -275,6 +288,27 @@ impl Drop for Queue {
 }
 
 impl Pump {
+    /// Works here, unless a thread has panicked at that before.
+    pub(crate) fn enter<T>(&mut self, work: impl FnOnce(&mut Pump) -> T) -> Result<T, DeviceError> {
+        if self.check_whole().is_err() {
+            return Err(self.shared.stopped_queue());
+        }
+        self.is_entered = true;
+        let done = work(self);
+        self.is_entered = false;
+        Ok(done)
+    }
+
+    /// Fails, and stops the cache, if a thread has panicked here: what it held is never let go of.
+    pub(crate) fn check_whole(&self) -> Result<(), CacheError> {
+        if self.is_entered {
+            let why = "a thread has panicked in the middle of a command".to_owned();
+            self.shared.stop_for(why, false);
+            return self.shared.check_running();
+        }
+        Ok(())
+    }
+
     fn begin(&mut self, command: Command) {
         self.in_flight += 1;
         let Command { tag, op } = command;
@@ -332,6 +366,11 @@ impl Pump {
     }
 
     fn start(&mut self, work: usize) {
+        if let Err(error) = self.shared.check_running() {
+            let Work { kind, lba, size, .. } = self.works[work];
+            self.works[work].error = Some(self.shared.as_device_error(error, kind, lba, size));
+            return self.complete(work);
+        }
         match self.works[work].kind {
             OpKind::Read => self.start_read(work),
             OpKind::Write => self.start_write(work, false),

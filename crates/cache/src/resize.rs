@@ -38,28 +38,28 @@ impl Cache {
     /// was then, unless the flash device failed when the superblock was written: then it is lost
     /// until it is opened again.
     pub fn resize(&self, flash_bytes: u64) -> Result<(), CacheError> {
-        let mut cleaner = self.engine.cleaner.lock();
-        let shared = self.engine.shared();
-        if shared.is_lost() {
-            return Err(CacheError::FlashLost { device: shared.flash.name().to_owned() });
-        }
-        let next = plan(&shared, flash_bytes)?;
-        if next.rows == shared.layout.rows() {
-            let mut store = shared.store.lock();
-            return shared.change_superblock(&mut store, |it| it.flash_bytes = next.flash_bytes);
-        }
-        // Until the stop others go on to write: there may be no end to it.
-        empty(&shared, &mut cleaner, next.set_slots, shared.slots() / 64 + 16)?;
-        cleaner.name_all(&shared)?;
-        drop(shared);
+        self.engine.with(|cleaner, shared| {
+            if shared.is_lost() {
+                return Err(CacheError::FlashLost { device: shared.flash.name().to_owned() });
+            }
+            let next = plan(shared, flash_bytes)?;
+            if next.rows == shared.layout.rows() {
+                let mut store = shared.store.lock();
+                return shared
+                    .change_superblock(&mut store, |it| it.flash_bytes = next.flash_bytes);
+            }
+            // Until the stop others go on to write: there may be no end to it.
+            empty(shared, cleaner, next.set_slots, shared.slots() / 64 + 16)?;
+            cleaner.name_all(shared)?;
 
-        let mut current = self.engine.shared.write();
-        let queues = self.engine.queues.all();
-        let mut pumps = stop(&queues);
-        let new = Arc::new(change(&current, &mut cleaner, &next)?);
-        pumps.iter_mut().for_each(|pump| pump.go_on_with(&new));
-        *current = new;
-        Ok(())
+            let mut current = self.engine.shared.write();
+            let queues = self.engine.queues.all();
+            let mut pumps = stop(&queues)?;
+            let new = Arc::new(change(&current, cleaner, &next)?);
+            pumps.iter_mut().for_each(|pump| pump.go_on_with(&new));
+            *current = new;
+            Ok(())
+        })
     }
 }
 
@@ -114,18 +114,21 @@ fn empty(shared: &Shared, cleaner: &mut Cleaner, least: u32, most: u64) -> Resul
 }
 
 /// Locks all queue pairs once nothing is under way in any of them.
-fn stop(queues: &[Arc<PumpCell>]) -> Vec<MutexGuard<'_, Pump>> {
+fn stop(queues: &[Arc<PumpCell>]) -> Result<Vec<MutexGuard<'_, Pump>>, CacheError> {
     let mut pumps: Vec<_> = queues.iter().map(|queue| queue.lock()).collect();
+    pumps.iter().try_for_each(|pump| pump.check_whole())?;
     // Some may wait for blocks that others are writing.
     while !pumps.iter().all(|pump| pump.is_idle()) {
         for pump in &mut pumps {
-            pump.pump();
-            if !pump.is_idle() {
-                pump.wait_below(Some(Duration::from_millis(1)));
-            }
+            pump.enter(|pump| {
+                pump.pump();
+                if !pump.is_idle() {
+                    pump.wait_below(Some(Duration::from_millis(1)));
+                }
+            })?;
         }
     }
-    pumps
+    Ok(pumps)
 }
 
 /// Changes the rows on the medium, while nothing is under way.

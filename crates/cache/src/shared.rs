@@ -13,6 +13,7 @@
 mod budget;
 mod figures;
 mod origin;
+mod stop;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -33,6 +34,7 @@ use crate::sets::Set;
 use crate::state::SetState;
 use crate::store::Store;
 use crate::{CacheError, Layout};
+use stop::Stop;
 
 /// A set in use, locked.
 pub(crate) type SetGuard<'a> = MappedMutexGuard<'a, SetState>;
@@ -68,6 +70,7 @@ pub(crate) struct Shared {
     next_range: AtomicU64,
     mode: AtomicU8,
     is_lost: AtomicBool,
+    stop: Stop,
     /// The origin was written although the medium names its old content.
     has_missed_writes: AtomicBool,
     /// The samples of the origin.
@@ -126,6 +129,7 @@ impl Shared {
             next_range: AtomicU64::new(0),
             mode: AtomicU8::new(mode.number()),
             is_lost: AtomicBool::new(false),
+            stop: Stop::default(),
             has_missed_writes: AtomicBool::new(false),
             watch: Watch::new(&superblock.origin),
             origin_losses: AtomicU64::new(0),
@@ -158,7 +162,8 @@ impl Shared {
         let is_over_budget = self.is_over_budget.load(Ordering::Relaxed).into();
         let budget = new.budget.go_on_from(&self.budget);
         let (counted, own) = (self.counted.clone(), self.own.clone());
-        Ok(Shared { counted, own, budget, is_over_budget, ..new })
+        let stop = self.stop.clone();
+        Ok(Shared { counted, own, budget, is_over_budget, stop, ..new })
     }
 
     // ---- state -----------------------------------------------------------------------------------
@@ -427,6 +432,10 @@ impl Shared {
     ) -> DeviceError {
         match error {
             CacheError::Device(error) => error,
+            stopped @ CacheError::Stopped { .. } => {
+                let cause = esker_device::Cause::Gone(stopped.to_string());
+                DeviceError::new(&self.name, op, lba, bytes, cause)
+            }
             other => {
                 let cause = esker_device::Cause::Media(other.to_string());
                 DeviceError::new(&self.name, op, lba, bytes, cause)

@@ -18,6 +18,7 @@ mod trace;
 mod volume;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use esker_kv::Options;
@@ -68,6 +69,9 @@ pub(crate) use volume::VolumeCommand;
     arg_required_else_help = true
 )]
 pub(crate) struct Cli {
+    /// How many seconds an answer of a process that serves a pool may take [default: 600]
+    #[arg(long, value_name = "SECONDS", global = true, hide_short_help = true, value_parser = parse::seconds)]
+    pub(crate) timeout: Option<Duration>,
     /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,

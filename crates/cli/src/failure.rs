@@ -62,6 +62,14 @@ impl Failure {
         self
     }
 
+    /// Fails if either has, and says both.
+    pub(crate) fn of_both<T>(outcome: Result<T>, closed: Result) -> Result<T> {
+        match (outcome, closed) {
+            (Err(failure), Err(more)) => Err(failure.and(more.message())),
+            (outcome, closed) => outcome.and_then(|done| closed.map(|()| done)),
+        }
+    }
+
     /// The same failure, with where it happened before it.
     pub(crate) fn at(mut self, place: impl fmt::Display) -> Failure {
         if let Some(message) = &mut self.message {
@@ -73,6 +81,11 @@ impl Failure {
     /// Returns the message; empty for none.
     pub(crate) fn message(&self) -> &str {
         self.message.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the exit code.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
     }
 
     /// Prints the message on standard error, and gives the exit code.

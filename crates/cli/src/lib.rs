@@ -67,6 +67,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(refusal) => return refuse(&refusal),
     };
+    if let Some(timeout) = cli.timeout {
+        pool::socket::wait_for(timeout);
+    }
     let outcome = match &cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Bench(BenchCommand::Ycsb(args)) => ycsb::run(args),
@@ -85,6 +88,8 @@ pub fn main() -> ExitCode {
         Command::Man { dir } => docs::man(dir),
         Command::Completions { shell } => docs::completions(*shell),
     };
+    // Of devices that a command lets go of at its end.
+    let outcome = Failure::of_both(outcome, pool::link::closed());
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.exit(),

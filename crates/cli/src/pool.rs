@@ -33,7 +33,7 @@ pub(crate) mod routes;
 mod serve;
 mod served;
 pub(crate) mod show;
-mod socket;
+pub(crate) mod socket;
 pub(crate) mod view;
 
 use std::sync::Arc;

@@ -89,6 +89,7 @@ fn create(drive: &str, image: &Path, division: &Division) -> Result {
     let spec = SsdSpec { image: Some(image.to_owned()), time: Some(Time::None), ..spec };
     let model = Stack::new().drive(&spec, Create::New)?;
     let ssd = model.ssd.clone().expect("a drive was made");
+    close(image, &ssd)?;
     let (parameters, namespaces) = (ssd.parameters(), ssd.namespaces());
     let mut text = format!(
         "created {}: {} of {}, {} of media\n",

@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
 
@@ -74,10 +74,158 @@ fn remains_of_a_crash_are_cleared_away() {
     let Some((mut serving, _)) = attach("mem:1MiB", &at) else { return };
     serving.0.kill().unwrap();
     serving.0.wait().unwrap();
-    run(["attach", "mem:1MiB", &at]).fails(64, &["has crashed", "esker detach"]);
     let out = run(["detach", &at]).succeeds().out();
     assert!(out.contains("had crashed"), "{out}");
     assert_eq!(fs::read_dir(&at).unwrap().count(), 0);
+}
+
+#[test]
+fn same_attach_clears_away_remains_of_one_that_was_killed() {
+    let scratch = Scratch::new();
+    let at = text(&scratch.path("at"));
+    fs::create_dir(&at).unwrap();
+    let Some((mut serving, _)) = attach("mem:1MiB", &at) else { return };
+    serving.0.kill().unwrap();
+    serving.0.wait().unwrap();
+    let (mut again, _) = attach("mem:1MiB", &at).unwrap();
+    assert_eq!(fs::metadata(format!("{at}/disk")).unwrap().len(), 1 << 20);
+    // A device that is served is not taken away.
+    run(["attach", "mem:1MiB", &at]).fails(64, &["a device is attached here", "esker detach"]);
+    run(["detach", &at]).succeeds();
+    let mut said = String::new();
+    again.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("cleared") && said.contains("had crashed"), "{said}");
+    assert_eq!(again.0.wait().unwrap().code(), Some(0));
+}
+
+fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn stopped_server_is_named_and_its_mount_is_taken_away_by_force() {
+    let scratch = Scratch::new();
+    let (image, at) = (text(&scratch.path("disk.img")), text(&scratch.path("at")));
+    fs::create_dir(&at).unwrap();
+    fs::write(&image, vec![0; 1 << 20]).unwrap();
+    let Some((mut serving, _)) = attach(&image, &at) else { return };
+    let file = OpenOptions::new().write(true).open(format!("{at}/disk")).unwrap();
+    file.write_all_at(b"written", 4096).unwrap();
+    // A program that is started would close it, and wait for the server in the middle of that.
+    drop(file);
+    let pid = serving.0.id();
+    signal(pid, rustix::process::Signal::STOP);
+    let named = format!("process {pid}, which is stopped");
+    run(["detach", &at, "--wait", "0"]).fails(75, &[&named, "does not answer", "detach --force"]);
+    run(["attach", "mem:1MiB", &at]).fails(64, &["a device is attached here"]);
+    let words = [&named[..], "its device is not closed", "may be lost"];
+    run(["detach", &at, "--force"]).fails(74, &words);
+    run(["detach", &at]).fails(66, &["no device is attached here"]);
+    assert_eq!(fs::read_dir(&at).unwrap().count(), 0);
+    // A later mount may have the number that the old one had.
+    let (mut later, _) = attach("mem:1MiB", &at).unwrap();
+    run(["detach", &at]).succeeds();
+    assert_eq!(later.0.wait().unwrap().code(), Some(0));
+    signal(pid, rustix::process::Signal::CONT);
+    // It ends by itself, and closes its device.
+    serving.0.wait().unwrap();
+    assert_eq!(&fs::read(&image).unwrap()[4096..4103], b"written");
+}
+
+#[test]
+fn server_in_another_namespace_of_processes_is_detached_and_no_other_process_is_signalled() {
+    let scratch = Scratch::new();
+    let at = text(&scratch.path("at"));
+    fs::create_dir(&at).unwrap();
+    // In its namespace the server is process 1, or 2; here those are others.
+    let serve = |unshare: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(unshare).arg(esker().get_program()).args(["attach", "mem:1MiB", &at]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+    };
+    let Ok(mut child) = serve(&["-pf", "--kill-child"]) else {
+        return eprintln!("SKIPPED: there is no unshare(1)");
+    };
+    let mut line = String::new();
+    if BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap() == 0 {
+        child.wait().unwrap();
+        return eprintln!("SKIPPED: namespaces of processes or mounts are not to be had");
+    }
+    let mut serving = Serving(child, at.clone());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(&at)).unwrap();
+    assert!(mount.contains(" esker:1 "), "{mount}");
+    // Detach in a namespace where number 1 is a bystander: SIGTERM would end it.
+    let program = text(std::path::Path::new(esker().get_program()));
+    let script = format!("'{program}' detach '{at}'; echo \"code $?\"; sleep 0.2; echo alive");
+    let detach = std::process::Command::new("unshare")
+        .args(["-pf", "bash", "-c"])
+        .arg(format!("trap 'echo signalled; exit 9' TERM; {script}"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&detach.stdout).into_owned();
+    assert_eq!(said, format!("detached {at}\ncode 0\nalive\n"), "{detach:?}");
+    assert!(serving.0.wait().unwrap().success());
+    run(["detach", &at]).fails(66, &["no device is attached here"]);
+}
+
+/// A small file system in memory, which is unmounted at the end.
+struct Small(String);
+
+impl Small {
+    fn mount(at: String) -> Option<Small> {
+        fs::create_dir(&at).unwrap();
+        let mut command = std::process::Command::new("mount");
+        let mounted = command.args(["-t", "tmpfs", "-o", "size=24M", "none", &at]).output();
+        mounted.is_ok_and(|out| out.status.success()).then_some(Small(at))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").args(["-l", &self.0]).status();
+    }
+}
+
+#[test]
+fn detach_fails_when_cache_cannot_be_closed_and_names_what_is_dirty() {
+    let scratch = Scratch::new();
+    let (origin, at) = (text(&scratch.path("origin.img")), text(&scratch.path("at")));
+    fs::create_dir(&at).unwrap();
+    let Some(small) = Small::mount(text(&scratch.path("small"))) else {
+        return eprintln!("SKIPPED: this user cannot mount");
+    };
+    let flash = format!("{}/flash.img", small.0);
+    for path in [&origin, &flash] {
+        fs::File::create(path).unwrap().set_len(64 << 20).unwrap();
+    }
+    run(["cache", "create", "--mode", "wb", "--sets", "1MiB", &origin, &flash]).succeeds();
+    let spec = format!("cache:({origin})?flash=({flash})&bypass=off");
+    for is_full in [false, true] {
+        let Some((mut serving, _)) = attach(&spec, &at) else { return };
+        let file = OpenOptions::new().write(true).open(format!("{at}/disk")).unwrap();
+        let at_byte = if is_full { 32 << 20 } else { 0 };
+        file.write_all_at(&[7; 2 << 20], at_byte).unwrap();
+        drop(file);
+        if is_full {
+            // The file has holes, which cannot be filled any more.
+            let mut fill = fs::File::create(format!("{}/fill", small.0)).unwrap();
+            while std::io::Write::write_all(&mut fill, &[0; 4096]).is_ok() {}
+        }
+        let said = run(["detach", &at]);
+        let (code, text) = (said.code, said.stderr);
+        assert_eq!(code, serving.0.wait().unwrap().code(), "{text}");
+        assert!(text.contains("are on its flash device alone"), "{text}");
+        assert_eq!(code == Some(0), !is_full, "{text}");
+        if is_full {
+            assert!(text.contains(": unmounted: "), "{text}");
+            assert!(
+                text.contains("was not closed") && text.contains("MiB were not written back"),
+                "{text}"
+            );
+        }
+    }
 }
 
 #[test]

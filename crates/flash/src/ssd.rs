@@ -192,6 +192,14 @@ impl Ssd {
         self.emulation.pace().clock().map(Clock::now)
     }
 
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// When the device under the drive fails, or the drive has failed.
+    pub fn sync(&self) -> Result<(), FlashError> {
+        self.emulation.with(|drive| drive.commit())
+    }
+
     /// Makes everything written durable, and the next open short.
     ///
     /// # Errors

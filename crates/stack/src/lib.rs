@@ -7,6 +7,7 @@
 //! | [`stack`] | [`Stack`]: opens specifications; those that name one drive share it |
 //! | `traced` | [`Traced`]: a device that records its requests |
 //! | `drive` | makes, finds and checks drives |
+//! | [`closings`] | [`Closings`]: failures of devices that were closed with their last user |
 //! | [`pool`] | [`OpenPool`]: a pool that its volumes share; the last one closes it |
 //! | [`served`] | pools that other processes serve |
 //! | `missing` | messages about a device that is not there |
@@ -51,6 +52,7 @@
 //! # }
 //! ```
 
+pub mod closings;
 mod drive;
 pub mod error;
 mod missing;
@@ -61,6 +63,7 @@ pub mod stack;
 pub mod time;
 mod traced;
 
+pub use closings::Closings;
 pub use error::StackError;
 pub use pool::OpenPool;
 pub use spec::{

@@ -10,19 +10,25 @@ use esker_device::{Device, DeviceError, QueuePair, forward};
 use esker_volume::{Pool, VolumeError};
 use parking_lot::Mutex;
 
-use crate::Spec;
+use crate::closings::Closings;
+use crate::{Spec, StackError};
 
 /// An open pool, which is closed when it is dropped. A pool that cannot be closed is left as after a crash: nothing
 /// that was acknowledged is lost.
 pub struct OpenPool {
     pool: Option<Pool>,
     specs: Mutex<BTreeMap<String, Spec>>,
+    closings: Closings,
 }
 
 impl OpenPool {
     /// An open pool whose volumes share it.
-    pub(crate) fn new(pool: Pool, specs: BTreeMap<String, Spec>) -> Arc<OpenPool> {
-        Arc::new(OpenPool { pool: Some(pool), specs: Mutex::new(specs) })
+    pub(crate) fn new(
+        pool: Pool,
+        specs: BTreeMap<String, Spec>,
+        closings: Closings,
+    ) -> Arc<OpenPool> {
+        Arc::new(OpenPool { pool: Some(pool), specs: Mutex::new(specs), closings })
     }
 
     /// A device of this name was added, and this is its specification.
@@ -75,8 +81,11 @@ impl Deref for OpenPool {
 impl Drop for OpenPool {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.take() {
-            // Nobody is left to be told; the next open replays the write buffer.
-            let _ = pool.close();
+            // The next open replays the write buffer.
+            let name = pool.name().to_owned();
+            if let Err(error) = pool.close() {
+                self.closings.note(StackError::volume(format!("pool {name}"), &error));
+            }
         }
     }
 }

@@ -11,6 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use esker_base::process::Owner;
 use esker_base::{Clock, ErrorKind};
 use esker_cache::{Cache, CacheError};
 use esker_device::{Create, Device, FileOptions, Stripe};
@@ -21,8 +22,9 @@ use esker_trace::TraceError;
 use esker_volume::{OpenOptions, Pool};
 use parking_lot::Mutex;
 
+use crate::closings::{Closings, OpenCache};
 use crate::pool::Held;
-use crate::served::{self, NoAnswer, OpenError};
+use crate::served::{self, NoAnswer, OpenError, Patience};
 use crate::spec::{Access, CacheSpec, DiskSpec, SsdSpec, StripeSpec, TracedSpec, VolumeSpec};
 use crate::{OpenPool, Spec, StackError, Time, Traced};
 use crate::{drive, missing};
@@ -33,6 +35,8 @@ pub struct Stack {
     access: Access,
     /// Where processes listen that serve pools.
     sockets: PathBuf,
+    patience: Patience,
+    closings: Closings,
     /// Held while the drive of a model is looked for or opened.
     opening: Mutex<()>,
     /// Never held while a device is waited for.
@@ -67,7 +71,22 @@ struct Shared {
 }
 
 /// A drive that is open: each of its users has this, too.
-struct OpenDrive(Ssd);
+struct OpenDrive {
+    ssd: Ssd,
+    closings: Closings,
+    owner: Owner,
+}
+
+impl Drop for OpenDrive {
+    fn drop(&mut self) {
+        // In a forked child the locks are the parent's.
+        if self.owner.is_here()
+            && let Err(error) = self.ssd.sync()
+        {
+            self.closings.note(StackError::flash(self.ssd.name(), error));
+        }
+    }
+}
 
 #[derive(Clone, PartialEq, Eq)]
 enum Key {
@@ -168,6 +187,8 @@ impl Stack {
             clock,
             access: Access::default(),
             sockets: served::socket_dir(),
+            patience: Patience::default(),
+            closings: Closings::default(),
             opening: Mutex::default(),
             state: Mutex::default(),
         }
@@ -177,6 +198,18 @@ impl Stack {
     #[must_use]
     pub fn sockets_in(self, sockets: PathBuf) -> Stack {
         Stack { sockets, ..self }
+    }
+
+    /// The same stack, which waits so for processes that serve pools.
+    #[must_use]
+    pub fn patient(self, patience: Patience) -> Stack {
+        Stack { patience, ..self }
+    }
+
+    /// The same stack, which notes here failures to close devices.
+    #[must_use]
+    pub fn noting(self, closings: Closings) -> Stack {
+        Stack { closings, ..self }
     }
 
     /// The same stack, which opens `file:` to read only, also inside `traced:`: several may then have it open.
@@ -205,7 +238,7 @@ impl Stack {
     pub fn drives(&self) -> Vec<Ssd> {
         let drives = &mut self.state.lock().open_drives;
         drives.retain(|drive| drive.strong_count() > 0);
-        drives.iter().filter_map(Weak::upgrade).map(|drive| drive.0.clone()).collect()
+        drives.iter().filter_map(Weak::upgrade).map(|drive| drive.ssd.clone()).collect()
     }
 
     /// The caches that are open as devices now, in the order in which they were opened. A caller that keeps one
@@ -238,7 +271,7 @@ impl Stack {
             Spec::Ssd(ssd) => {
                 let model = self.drive(ssd, create)?;
                 let drive = model.open.clone().expect("a drive was opened");
-                let namespace = drive.0.namespace(ssd.nsid.unwrap_or(1));
+                let namespace = drive.ssd.namespace(ssd.nsid.unwrap_or(1));
                 let namespace = namespace.map_err(|error| StackError::flash(spec, error))?;
                 let device = Held::over(Arc::new(namespace), drive, Vec::new());
                 Ok(Opened { device, model: Some(model) })
@@ -248,7 +281,8 @@ impl Stack {
             Spec::Cache(cache) => {
                 let cache = Arc::new(self.cache(cache, create)?);
                 self.state.lock().caches.push(Arc::downgrade(&cache));
-                plain(cache)
+                let open = OpenCache::new(cache.clone(), spec.clone(), self.closings.clone());
+                plain(Held::over(cache, Arc::new(open), Vec::new()))
             }
             Spec::Stripe(stripe) => plain(Arc::new(self.stripe(spec, stripe, create, access)?)),
             Spec::Volume(volume) => plain(self.volume(spec, volume)?),
@@ -276,7 +310,7 @@ impl Stack {
         };
         let writer = traced.writer().map_err(failed)?;
         let device = Traced::new(device, writer, clock, traced.buffer()).map_err(failed)?;
-        Ok(Opened { device: Arc::new(device), model })
+        Ok(Opened { device: Arc::new(device.noting(self.closings.clone())), model })
     }
 
     /// Opens the cache of a specification. If there is none on the flash device, it is made, unless `create` says
@@ -343,7 +377,7 @@ impl Stack {
         let socket = volume.socket.clone().unwrap_or_else(in_place);
         let failed =
             |kind, cause: String| Err(StackError::Volume { spec: spec.to_string(), cause, kind });
-        match served::open(spec, volume, &socket) {
+        match served::open(spec, volume, &socket, self.patience) {
             Ok(device) => Ok(device),
             Err(OpenError::Stack(error)) => Err(error),
             Err(OpenError::NoAnswer(NoAnswer::Absent(error))) if volume.drives.is_empty() => {
@@ -443,7 +477,8 @@ impl Stack {
         };
         let names = devices.iter().map(|device| device.name().to_owned());
         let specs = names.zip(spec.devices().cloned()).collect();
-        Ok(OpenPool::new(Pool::open(&devices, options).map_err(failed)?, specs))
+        let pool = Pool::open(&devices, options).map_err(failed)?;
+        Ok(OpenPool::new(pool, specs, self.closings.clone()))
     }
 
     /// Opens or makes the drive of a specification, which may have no namespace yet.
@@ -465,7 +500,7 @@ impl Stack {
                 let why = format!("has time {known}, not {time}");
                 return Err(StackError::contradiction(spec, why));
             }
-            drive::check(spec, &open.0)?;
+            drive::check(spec, &open.ssd)?;
             open
         } else {
             let pace = self.state.lock().pace(time, &self.clock);
@@ -476,7 +511,8 @@ impl Stack {
                     drive::make(spec, &name, pace)?
                 }
             };
-            let open = Arc::new(OpenDrive(ssd));
+            let (closings, owner) = (self.closings.clone(), Owner::here());
+            let open = Arc::new(OpenDrive { ssd, closings, owner });
             // An image has its key only now that it is there.
             let shared = key_of(spec)?.map(|key| Shared {
                 key,
@@ -489,8 +525,8 @@ impl Stack {
             state.drives.extend(shared);
             open
         };
-        let profile = drive::profile_of(&open.0);
-        Ok(Model { profile, ssd: Some(open.0.clone()), open: Some(open) })
+        let profile = drive::profile_of(&open.ssd);
+        Ok(Model { profile, ssd: Some(open.ssd.clone()), open: Some(open) })
     }
 
     fn disk(&self, spec: &DiskSpec, create: Create) -> Result<Opened, StackError> {

@@ -17,6 +17,9 @@ use esker_base::Clock;
 use esker_device::{Command, Device, DeviceError, Op, OpKind, QueuePair, forward};
 use esker_trace::{Op as TracedOp, Recorder, Recording, TraceError, Writer};
 
+use crate::StackError;
+use crate::closings::Closings;
+
 /// A device whose commands are recorded.
 pub struct Traced {
     inner: Arc<dyn Device>,
@@ -25,7 +28,8 @@ pub struct Traced {
     number: u32,
     path: String,
     /// Ends with the device: the last of the requests are written then.
-    _recording: Recording,
+    recording: Option<Recording>,
+    closings: Closings,
 }
 
 impl Traced {
@@ -43,7 +47,22 @@ impl Traced {
         let path = writer.path().display().to_string();
         let recording = Recording::with(writer, &[inner.name()], clock, capacity)?;
         let (recorder, number) = (recording.recorder(), recording.number(0));
-        Ok(Traced { inner, recorder, number, path, _recording: recording })
+        let (recording, closings) = (Some(recording), Closings::default());
+        Ok(Traced { inner, recorder, number, path, recording, closings })
+    }
+
+    /// The same device, which notes here that its trace could not be ended.
+    pub(crate) fn noting(mut self, closings: Closings) -> Traced {
+        self.closings = closings;
+        self
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.recording.take().map(Recording::finish) {
+            self.closings.note(StackError::trace(&self.path, &error));
+        }
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ("preload-malloc", ""),
     ("report", "escape table unit chart block figures svg markup page live"),
     ("sim", "contents flight fault lba_set history image enumerate record"),
-    ("stack", "error time spec drive missing pool served traced stack"),
+    ("stack", "error time spec drive missing closings pool served traced stack"),
     (
         "trace",
         "error format input keys request load names decode omf read capture compact recorder reuse \

@@ -64,6 +64,9 @@ impl Shared {
     /// Warnings for the user about the way the cache runs.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        if let Err(error) = self.check_running() {
+            warnings.push(error.to_string());
+        }
         if self.is_lost() && self.store.lock().is_attached().is_ok() {
             warnings.push(format!(
                 "{}: the flash device has failed; reads and writes go to the origin",

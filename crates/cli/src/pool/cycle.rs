@@ -10,10 +10,12 @@ use std::fs::{self, Metadata};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 use esker_device::{Device, Fact, Identity};
 use esker_nvmf::InitiatorConfig;
+use esker_stack::served::{Patience, ask};
 use esker_stack::{Spec, VolumeSpec, show_uuid};
 use serde_json::Value;
 
@@ -24,6 +26,8 @@ use super::socket::default_path;
 
 /// The most layers that are looked through.
 const LAYERS_MAX: usize = 16;
+/// How long another pool's server may take to tell its devices.
+const ANSWER: Duration = Duration::from_secs(5);
 /// The kernel's description of block devices, by number.
 const SYS: &str = "/sys/dev/block";
 
@@ -103,8 +107,8 @@ impl Search<'_> {
     fn served_volume(&self, volume: &VolumeSpec, layer: usize) -> Option<String> {
         let layer = next(layer)?;
         let socket = volume.socket.clone().unwrap_or_else(|| default_path(&volume.pool));
-        let asked = esker_stack::served::ask(&socket, "GET", "/v1/config", None, &Value::Null);
-        let config = asked.ok()?;
+        let patience = Patience { limit: ANSWER, ..Patience::default() };
+        let config = ask(&socket, "GET", "/v1/config", None, &Value::Null, patience).ok()?;
         let devices = ["drives", "buffers"].into_iter().filter_map(|list| config[list].as_array());
         let specs = devices.flatten().filter_map(|one| one.as_str()?.parse::<Spec>().ok());
         specs.into_iter().find_map(|one| self.spec(&one, layer))
@@ -166,8 +170,7 @@ impl Search<'_> {
         let wanted = format!("{major}:{minor}");
         let mount = table.lines().filter_map(mount).find(|mount| mount.device == wanted)?;
         if mount.kind == "fuse.esker" {
-            let process = mount.source.strip_prefix("esker:").and_then(|pid| pid.parse().ok());
-            return self.attachment(process, layer);
+            return self.attachment(esker_attach::server(minor), layer);
         }
         if major != 0 {
             return self.numbered(number, layer);
@@ -180,16 +183,15 @@ impl Search<'_> {
 
     /// A device that a process attaches: by the process's connections, and by the files that it has open.
     fn attachment(&self, process: Option<u32>, layer: usize) -> Option<String> {
-        let unknown = || Some("it is attached by a process that cannot be looked at".to_owned());
-        let Some(process) = process else { return unknown() };
+        // In another namespace, or of another user.
+        let Some(process) = process else {
+            return Some("it is attached by a process that cannot be looked at".to_owned());
+        };
         let folder = PathBuf::from(format!("/proc/{process}"));
         let files = fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
         let files: Vec<PathBuf> = files.map(|one| one.path()).collect();
         let targets: Vec<PathBuf> =
             files.iter().filter_map(|file| fs::read_link(file).ok()).collect();
-        if !targets.iter().any(|target| target == Path::new("/dev/fuse")) {
-            return unknown(); // in another namespace, or of another user
-        }
         let sockets: BTreeSet<&str> = targets
             .iter()
             .filter_map(|target| target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']'))

@@ -1,11 +1,11 @@
 //! The way to a pool: it is opened in this process, or another process serves it at a socket.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind};
-use esker_stack::{Stack, VolumeSpec};
+use esker_stack::{Closings, Stack, VolumeSpec};
 use serde_json::Value;
 
 use super::answer::{OperationState, OperationView};
@@ -31,9 +31,21 @@ pub(crate) enum Link {
     },
 }
 
+/// Failures to close devices of this process.
+static CLOSINGS: LazyLock<Closings> = LazyLock::new(Closings::default);
+
 /// Opens specifications, and finds pools that are served.
 pub(crate) fn stack() -> Stack {
-    Stack::new().sockets_in(socket::directory())
+    let stack = Stack::new().sockets_in(socket::directory());
+    stack.patient(socket::patience()).noting(CLOSINGS.clone())
+}
+
+/// Whether the devices that were closed until now were closed well.
+pub(crate) fn closed() -> Result {
+    let failures = CLOSINGS.take();
+    let Some(first) = failures.first() else { return Ok(()) };
+    let all: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    Err(Failure::new(first.kind(), all.join("\nesker: ")))
 }
 
 impl Link {
@@ -100,7 +112,7 @@ impl Link {
             Link::Socket { .. } => Ok(()),
             Link::Own(served) => served.close(),
         };
-        answer.and_then(|answer| closed.map(|()| answer))
+        Failure::of_both(answer, closed)
     }
 
     fn send(&self, method: &str, path: &str, key: Option<&str>, body: Value) -> Result<Value> {

@@ -5,13 +5,14 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use esker_base::{ErrorKind, files};
-use esker_stack::served::{self, CODES, NoAnswer};
+use esker_stack::served::{self, CODES, NoAnswer, Patience};
 use serde_json::{Value, json};
 
 use super::refusal::Refusal;
@@ -44,7 +45,7 @@ pub(crate) struct Server {
 impl Server {
     /// Answers at a socket.
     pub(crate) fn start(path: &Path, served: &Arc<Served>) -> Result<Server> {
-        let listener = Listener::Unix(bind(path)?);
+        let listener = Listener::Unix(bind(path, "choose another path with --socket")?);
         let requests = Requests { served: served.clone(), token: None };
         let http = http::Server::start(listener, "pool-socket", requests).map_err(|error| {
             let why = format!("{}: {error}; choose another path with --socket", path.display());
@@ -79,24 +80,24 @@ impl Drop for Server {
     }
 }
 
-/// Listens at a path, in the place of a process that is gone.
-fn bind(path: &Path) -> Result<UnixListener> {
-    let failed =
-        |error: io::Error| Failure::file(path, &error, "choose another path with --socket");
+/// Listens at a path, in the place of a process that is gone; `advice` is the remedy where that is not possible.
+pub(crate) fn bind(path: &Path, advice: &str) -> Result<UnixListener> {
+    let failed = |error: io::Error| Failure::file(path, &error, advice);
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            let why =
-                format!("{}: it is no socket; choose another path with --socket", path.display());
+            let why = format!("{}: it is no socket; {advice}", path.display());
             return Err(Failure::new(ErrorKind::Exists, why));
         }
-        if UnixStream::connect(path).is_ok() {
+        // A process that is stopped may have no room.
+        let is_full = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        if served::connect(path, Duration::ZERO).map_or_else(is_full, |_| true) {
             let why = format!("{}: a process answers here already; end it first", path.display());
             return Err(Failure::new(ErrorKind::Conflict, why));
         }
     }
-    if let Some(parent) = path.parent().filter(|it| !it.as_os_str().is_empty() && !it.exists()) {
-        files::create_dir_all(parent).map_err(failed)?;
-        fs::set_permissions(parent, Permissions::from_mode(0o700)).map_err(failed)?;
+    if let Some(parent) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
+        files::may_create(parent).map_err(failed)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
     }
     // Nobody else may connect, not even before the permissions are set.
     let new = path.with_extension(format!("{}.new", std::process::id()));
@@ -160,6 +161,20 @@ fn parsed(body: &[u8]) -> std::result::Result<Value, Refusal> {
         .map_err(|error| Refusal::invalid(format!("the request's body is no JSON: {error}")))
 }
 
+/// How long this process waits for those that serve pools, if it was said.
+static TIMEOUT: OnceLock<Duration> = OnceLock::new();
+
+/// Says how long this process waits for those that serve pools.
+pub(crate) fn wait_for(timeout: Duration) {
+    let _ = TIMEOUT.set(timeout); // it is said once
+}
+
+/// How this process waits for those that serve pools.
+pub(crate) fn patience() -> Patience {
+    let usual = Patience { tell: |what| eprintln!("esker: {what}"), ..Patience::default() };
+    TIMEOUT.get().map_or(usual, |limit| Patience { limit: *limit, ..usual })
+}
+
 /// Asks the process that serves a pool at a socket.
 pub(crate) fn ask(
     pool: &str,
@@ -169,7 +184,7 @@ pub(crate) fn ask(
     key: Option<&str>,
     body: &Value,
 ) -> Result<Value> {
-    served::ask(path, method, url, key, body).map_err(|error| {
+    served::ask(path, method, url, key, body, patience()).map_err(|error| {
         let kind = error.kind();
         match error {
             NoAnswer::Absent(error) => {
