@@ -102,16 +102,19 @@ pub(crate) fn run(command: &KvCommand) -> Result {
                 transfer::load(db, kvs.as_ref(), &mut input, file)
             })
         }
-        KvCommand::Dump { opening, kvs, file } => reading(opening, |db| {
+        KvCommand::Dump { opening, damage, kvs, file } => reading(opening, |db| {
             let names = kvs.as_ref().map_or_else(|| db.kvs_names(), |name| vec![name.clone()]);
             let kvss = names.iter().map(|name| match output::is_dash(file) {
                 true => find_or(db, opening, name, &file_alone("dump", opening, '>', name)),
                 false => find(db, opening, name),
             });
-            transfer::dump(db, &kvss.collect::<Result<Vec<_>>>()?, file)
+            transfer::dump(db, &kvss.collect::<Result<Vec<_>>>()?, file, damage.skip_corrupted)
         }),
         KvCommand::Check { dir, json } => check(dir, *json),
-        KvCommand::Backup { opening, to, copy, json } => {
+        KvCommand::Backup { opening, to, copy, damage, json } if damage.skip_corrupted => {
+            copies::back_up_sound(&opening.dir, &copy.target(to), engine(opening), *json)
+        }
+        KvCommand::Backup { opening, to, copy, json, .. } => {
             copies::back_up(&opening.dir, &copy.target(to), reader(opening), *json)
         }
         KvCommand::Repair { opening, to, copy, old_staging, old_capacity, json } => {

@@ -536,3 +536,76 @@ fn half_a_line_at_the_end_of_a_dump_is_not_loaded() {
     run_in(["kv", "load", &db, "default"], b"k1\t1\nk2\t2").succeeds();
     assert_eq!(run(["kv", "scan", &db, "default"]).succeeds().out(), "k1\t1\nk2\t2\n");
 }
+
+#[test]
+fn damaged_value_ends_neither_dump_nor_backup_nor_compact() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    let lines: String =
+        (0..300).map(|n| format!("k{n:03}\tv{n:03}{}\n", "v".repeat(500))).collect();
+    run_in(["kv", "load", &db, "default"], lines.as_bytes()).succeeds();
+    run(["kv", "compact", &db]).succeeds();
+    for class in ["capacity", "staging"] {
+        let path = scratch.path("db").join(format!("{class}.esker"));
+        let mut bytes = fs::read(&path).unwrap();
+        let places = bytes.windows(5).enumerate().filter(|(_, it)| it == b"v123v");
+        let places: Vec<usize> = places.map(|(at, _)| at).collect();
+        places.into_iter().for_each(|at| bytes[at] ^= 1);
+        fs::write(&path, bytes).unwrap();
+    }
+    let dumped = text(&scratch.path("dumped"));
+    run(["kv", "dump", &db, "default", &dumped]).fails(65, &["damaged"]);
+    let named = ["left out: KVS 'default', key 'k123'", "the dump lacks"];
+    run(["kv", "dump", &db, "default", &dumped, "--skip-corrupted"]).fails(65, &named);
+    let loaded = text(&scratch.path("loaded"));
+    run(["kv", "create", &loaded]).succeeds();
+    run(["kv", "load", &loaded, "default", &dumped]).succeeds();
+    let copy = text(&scratch.path("copy"));
+    run(["kv", "backup", &db, &copy]).fails(65, &["damaged"]);
+    let said = run(["kv", "backup", &db, &copy, "--skip-corrupted"]).fails(65, &["not all of it"]);
+    assert!(said.out().contains("KVS default: 299 keys recovered, 1 lost"), "{}", said.out());
+    assert!(said.out().contains("lost: KVS default, key 'k123'"), "{}", said.out());
+    for whole in [&loaded, &copy] {
+        let keys = run(["kv", "scan", whole, "default", "--keys"]).succeeds().out();
+        assert!(keys.lines().count() == 299 && !keys.contains("k123"), "{keys}");
+        assert!(run(["kv", "check", whole]).succeeds().out().ends_with("sound\n"));
+    }
+    // Overwritten, the neighbours leave garbage behind.
+    run_in(["kv", "load", &db, "default"], lines.replace("k123", "k124").as_bytes()).succeeds();
+    let said = run(["kv", "compact", &db]).fails(65, &["not all of it was compacted"]);
+    assert!(said.out().contains("left out: KVS 'default'"), "{}", said.out());
+    run(["kv", "put", &db, "default", "other", "v"]).succeeds();
+}
+
+#[test]
+fn damaged_kvset_meta_is_shown_by_info_and_stops_its_kvs_alone() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    run(["kv", "create-kvs", &db, "other"]).succeeds();
+    let lines: String = (0..300).map(|n| format!("k{n:03}\tv\n")).collect();
+    run_in(["kv", "load", &db, "default"], lines.as_bytes()).succeeds();
+    run(["kv", "compact", &db]).succeeds();
+    for class in ["capacity", "staging"] {
+        let path = scratch.path("db").join(format!("{class}.esker"));
+        let mut bytes = fs::read(&path).unwrap();
+        for page in bytes.chunks_exact_mut(4096).filter(|page| page.starts_with(b"ESKKVSET")) {
+            page[60] ^= 1;
+        }
+        fs::write(&path, bytes).unwrap();
+    }
+    let said = run(["kv", "info", &db]).succeeds();
+    assert!(said.out().contains("note: KVS 'default', all keys: read-only"), "{}", said.out());
+    let json: serde_json::Value =
+        serde_json::from_str(&run(["kv", "info", &db, "--json"]).succeeds().out()).unwrap();
+    assert_eq!(json["kvdb"]["damaged"].as_array().unwrap().len(), 1, "{json}");
+    run(["kv", "get", &db, "default", "k123"]).fails(65, &["kvset meta"]);
+    run(["kv", "put", &db, "default", "k123", "v"]).fails(65, &["read-only", "esker kv repair"]);
+    run(["kv", "put", &db, "other", "k", "v"]).succeeds();
+    assert_eq!(run(["kv", "get", &db, "other", "k"]).succeeds().out(), "v");
+    let new = text(&scratch.path("new"));
+    run(["kv", "repair", &db, &new]).fails(65, &[]);
+    assert_eq!(
+        run(["kv", "scan", &new, "default", "--keys"]).succeeds().out().lines().count(),
+        300
+    );
+}

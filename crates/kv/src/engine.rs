@@ -11,6 +11,7 @@ pub(crate) mod backoff;
 pub(crate) mod claims;
 pub(crate) mod counters;
 pub(crate) mod ending;
+pub(crate) mod fences;
 pub(crate) mod flush;
 pub(crate) mod job;
 pub(crate) mod manual;

@@ -1,7 +1,8 @@
 //! Opening a KVDB, and checking one that nobody has open.
 //!
-//! [`devices`] are the ones a KVDB stands on, [`structures`] opens those that the manifest names, [`round`] takes
-//! in the log and [`kept`] what a killed process had not flushed, [`open`] makes an engine of both, [`check`] verifies all of it and writes nothing.
+//! [`devices`] are the ones a KVDB stands on, [`size`] tells whether they are large enough, [`structures`] opens
+//! those that the manifest names, [`round`] takes in the log and [`kept`] what a killed process had not flushed,
+//! [`open`] makes an engine of all, [`check`] verifies all of it and writes nothing.
 //!
 //! Sees `maintain` (it ingests the replayed records) and the rooms below it.
 
@@ -10,4 +11,5 @@ pub(crate) mod devices;
 pub(crate) mod kept;
 pub(crate) mod open;
 pub(crate) mod round;
+pub(crate) mod size;
 pub(crate) mod structures;

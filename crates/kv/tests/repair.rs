@@ -184,7 +184,9 @@ fn judge(
         let once = history.0.get(key).is_some_and(|it| it.iter().flatten().any(|v| v == value));
         assert!(once, "{what}: a value that never was, at {key:?}");
     }
-    let log_is_whole = !report.findings.iter().any(|f| f.contains("log") || f.contains("frame"));
+    // A class without its header may have lost the log, too.
+    let of_log = ["log", "frame", "class header"];
+    let log_is_whole = !report.findings.iter().any(|f| of_log.iter().any(|it| f.contains(it)));
     let mut wrong = 0;
     for key in history.0.keys() {
         if found.get(key) == history.now(key) {
@@ -194,7 +196,8 @@ fn judge(
         assert!(!report.is_sound(), "{what}: reported as sound, and {key:?} is not");
         let kvs = report.kvss.iter().find(|kvs| kvs.name == NAMES[key.0]);
         let Some(kvs) = kvs else { continue };
-        let told = kvs.lost.contains(&key.1) || kvs.lost_ranges.iter().any(|r| r.contains(&key.1));
+        let is_named = kvs.lost.contains(&key.1) || kvs.old.contains(&key.1);
+        let told = is_named || kvs.lost_ranges.iter().any(|r| r.contains(&key.1));
         let expected = report.manifest != ManifestState::Whole || !log_is_whole;
         assert!(told || expected, "{what}: {key:?} is wrong, and nothing says so: {report:#?}");
         // A key that is known to be lost is not there in an older version.
@@ -497,4 +500,51 @@ fn a_repair_takes_no_place_of_another_kvdb_and_files_of_any_length() {
     assert!(report.manifest == ManifestState::Lost && right == 2000, "{right} {report:?}");
     let nothing = Kvdb::remains(scratch.path().join("other"), &BTreeMap::new()).map(drop);
     assert_eq!(nothing.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn manifest_costs_no_key_that_a_repair_without_it_finds() {
+    let (devices, history) = build(8, 700);
+    let staging = devices.staging.clone().unwrap();
+    let without_manifest = |remains: &Remains| Remains { manifest: None, ..remains.clone() };
+    let judge_both = |what: &str, remains: &Remains| {
+        let (report, found) = repair(remains, &history);
+        judge(what, &history, &report, &found);
+        let (_, without) = repair(&without_manifest(remains), &history);
+        let mut filled = 0;
+        for (key, _) in without.iter().filter(|(key, _)| history.now(key).is_some()) {
+            assert!(found.contains_key(key), "{what}: {key:?} is found without a manifest alone");
+            filled += 1;
+        }
+        for kvs in report.kvss.iter().filter(|kvs| kvs.is_complete) {
+            let which = found_as(&kvs.name);
+            let of_kvs = history.0.keys().filter(|key| key.0 == which);
+            for key in of_kvs.filter(|key| found.get(key) != history.now(key)) {
+                let is_named = kvs.lost.contains(&key.1) || kvs.old.contains(&key.1);
+                assert!(is_named, "{what}: {key:?} is lost, and counts as none: {report:#?}");
+            }
+        }
+        filled
+    };
+    let mut filled = 0;
+    for device in [&devices.capacity, &staging] {
+        for lba in used(&**device).into_iter().step_by(41) {
+            let at = to_usize(lba * 31 % LBA);
+            edit(&**device, lba, |bytes| bytes[at] ^= 0x20);
+            filled += judge_both(&format!("{} LBA {lba}", device.name()), &remains(&devices));
+            edit(&**device, lba, |bytes| bytes[at] ^= 0x20);
+        }
+    }
+    assert!(filled > 0);
+    // Whole classes: gone, and there but empty.
+    for class in [MediaClass::Staging, MediaClass::Capacity] {
+        let mut left = remains(&devices);
+        left.classes.remove(&class);
+        judge_both(&format!("{class} gone"), &left);
+        let mut left = remains(&devices);
+        left.classes.get_mut(&class).unwrap().1 = 0;
+        let empty = Arc::new(MemoryDevice::new("empty", 2 << 20, u32::try_from(LBA).unwrap()));
+        left.classes.insert(class, (empty, 0));
+        judge_both(&format!("{class} empty"), &left);
+    }
 }

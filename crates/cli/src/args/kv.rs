@@ -36,6 +36,14 @@ pub(crate) struct CopyArgs {
     pub(crate) capacity: Option<Medium>,
 }
 
+/// What to do about damage.
+#[derive(Args)]
+pub(crate) struct DamageArgs {
+    /// Leave out what is damaged, name it, and end with exit code 65, instead of ending there
+    #[arg(long)]
+    pub(crate) skip_corrupted: bool,
+}
+
 /// How keys are written on the command line.
 #[derive(Args)]
 pub(crate) struct Escaped {
@@ -185,6 +193,8 @@ pub(crate) enum KvCommand {
     Dump {
         #[command(flatten)]
         opening: Opening,
+        #[command(flatten)]
+        damage: DamageArgs,
         /// The KVS [default: all]
         kvs: Option<String>,
         /// The file; - is standard output
@@ -215,6 +225,8 @@ pub(crate) enum KvCommand {
         to: PathBuf,
         #[command(flatten)]
         copy: CopyArgs,
+        #[command(flatten)]
+        damage: DamageArgs,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -318,7 +330,8 @@ pub(crate) enum KvCommand {
         /// Its name
         name: String,
     },
-    /// Merge and move data until nothing is left to save, or until a goal is reached
+    /// Merge and move data until nothing is left to save, or until a goal is reached; what is damaged stays as it
+    /// is, and is named: exit code 65
     #[command(after_help = "Ctrl-C ends it; what was done until then stays.\n\n\
             Examples:\n  \
             esker kv compact /data/db\n  \

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::Duration;
 
+use esker_base::ErrorKind;
 use esker_base::units::human_bytes;
 use esker_kv::{CompactRequest, CompactStatus, KvError, Kvdb};
 
@@ -31,7 +32,17 @@ pub(crate) fn compact(db: &Kvdb, goal: Option<f64>) -> Result {
     } else if goal.is_some_and(|goal| status.space_amplification > goal) {
         text.push_str("nothing that is left to do would bring it closer to the goal\n");
     }
-    output::print(&text)
+    let damaged = db.stats().damaged;
+    for damage in &damaged {
+        let _ = writeln!(text, "left out: {damage}");
+    }
+    let printed = output::print(&text);
+    if damaged.is_empty() {
+        return printed;
+    }
+    // Whether anybody reads the text or not.
+    let message = "not all of it was compacted: what is damaged was left out, and is named above";
+    Err(Failure::new(ErrorKind::Corrupt, message))
 }
 
 /// Takes the staging class away.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use esker_base::ErrorKind;
 use esker_base::units::{human_bytes, to_u64};
 use esker_device::{Device, FileDevice, FileOptions, MemoryDevice};
-use esker_kv::{Kvdb, ManifestState, MediaClass, Options, Remains, RepairReport};
+use esker_kv::{Kvdb, KvsRepair, ManifestState, MediaClass, Options, Remains, RepairReport};
 
 use crate::args::{Medium, Staging};
 use crate::failure::{Failure, Result};
@@ -19,6 +19,7 @@ use crate::media::{Devices, Media};
 use crate::{output, place};
 
 /// Where a copy goes.
+#[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) dir: &'a Path,
     /// As the original, when nothing is said.
@@ -56,6 +57,17 @@ pub(super) fn back_up(dir: &Path, to: &Target<'_>, options: Options, json: bool)
 
 fn has_staging(db: &Kvdb) -> bool {
     db.stats().classes.iter().any(|class| class.class == MediaClass::Staging)
+}
+
+/// Copies what is sound of the database in `dir`: as a repair does, to a database like the original.
+pub(super) fn back_up_sound(dir: &Path, to: &Target<'_>, options: Options, json: bool) -> Result {
+    let has_staging = Devices::of_damaged(dir, &BTreeMap::new())
+        .and_then(|devices| Ok(Kvdb::remains(dir, &devices.given())?))?
+        .classes
+        .contains_key(&MediaClass::Staging);
+    let inside = Staging::Inside;
+    let staging = to.staging.or_else(|| has_staging.then_some(&inside));
+    repair(dir, &BTreeMap::new(), &Target { staging, ..*to }, options, json)
 }
 
 /// Salvages the database in `dir`, whose classes lie where `old` says if its manifest does not.
@@ -143,6 +155,16 @@ fn old_class(class: MediaClass, path: &Path) -> Result<Arc<dyn Device>> {
 /// Lines of each kind that are shown.
 const SHOWN: usize = 20;
 
+/// How many keys are lost, as far as that can be known.
+fn lost(kvs: &KvsRepair) -> String {
+    let lost = grouped(to_u64(kvs.lost.len()));
+    match (kvs.is_complete, kvs.lost.is_empty()) {
+        (true, _) => format!("{lost} lost"),
+        (false, false) => format!("{lost} and perhaps more lost"),
+        (false, true) => "an unknown number lost".into(),
+    }
+}
+
 fn told(report: &RepairReport) -> String {
     let mut text = String::new();
     let list = |text: &mut String, what: &str, lines: &mut dyn ExactSizeIterator<Item = String>| {
@@ -159,6 +181,7 @@ fn told(report: &RepairReport) -> String {
     for kvs in &report.kvss {
         let key = |key: &Vec<u8>| format!("KVS {}, key '{}'", kvs.name, key.escape_ascii());
         list(&mut text, "lost", &mut kvs.lost.iter().map(key));
+        list(&mut text, "old", &mut kvs.old.iter().map(key));
         let bound = |key: &Option<Vec<u8>>, none: &str| {
             let shown = |key: &Vec<u8>| format!("'{}'", key.escape_ascii());
             key.as_ref().map_or(none.to_owned(), shown)
@@ -171,8 +194,11 @@ fn told(report: &RepairReport) -> String {
         list(&mut text, "lost or old", &mut kvs.lost_ranges.iter().map(range));
     }
     for kvs in &report.kvss {
-        let (recovered, lost) = (grouped(kvs.recovered), grouped(to_u64(kvs.lost.len())));
-        let _ = write!(text, "KVS {}: {recovered} keys recovered, {lost} lost", kvs.name);
+        let recovered = grouped(kvs.recovered);
+        let _ = write!(text, "KVS {}: {recovered} keys recovered, {}", kvs.name, lost(kvs));
+        if !kvs.old.is_empty() {
+            let _ = write!(text, ", {} with an older value", grouped(to_u64(kvs.old.len())));
+        }
         let _ = match kvs.uncertain {
             0 => writeln!(text),
             count => writeln!(text, ", {} of uncertain age", grouped(count)),

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
+use esker_base::ErrorKind;
 use esker_base::units::to_u64;
-use esker_kv::{Batch, Cursor, KEY_MAX, KvError, Kvdb, Kvs, KvsOptions, VALUE_MAX};
+use esker_kv::{Batch, Cursor, KEY_MAX, KvError, Kvdb, Kvs, KvsOptions, Snapshot, VALUE_MAX};
 
 use super::lines::{self, Line, Mark};
 use crate::failure::{Failure, Result};
@@ -69,24 +70,41 @@ impl Range {
     }
 }
 
-/// Writes KVSs, as they are at one moment, to `file`, which has all of them or stays as it was.
-pub(super) fn dump(db: &Kvdb, kvss: &[Kvs], file: &Path) -> Result {
+/// Writes KVSs, as they are at one moment, to `file`, which has all of them or stays as it was. Records that are
+/// damaged end it, or are left out.
+pub(super) fn dump(db: &Kvdb, kvss: &[Kvs], file: &Path, skips_damage: bool) -> Result {
+    let mut left_out = skips_damage.then(Vec::new);
     if is_dash(file) {
         let mut out = BufWriter::new(io::stdout().lock());
-        dump_to(db, kvss, &mut out, Failure::from)?;
-        return Ok(out.flush()?);
+        dump_to(db, kvss, &mut out, &mut left_out, Failure::from)?;
+        out.flush()?;
+        return all_there(left_out);
     }
     let advice = "name a file that can be written, on a file system with room";
     let failed = |error: io::Error| Failure::file(file, &error, advice);
-    let count = output::write_whole(file, failed, |out| dump_to(db, kvss, out, failed))?;
+    let write = |out: &mut BufWriter<&File>| dump_to(db, kvss, out, &mut left_out, failed);
+    let count = output::write_whole(file, failed, write)?;
     eprintln!("esker: {} records written to {}", grouped(count), file.display());
-    Ok(())
+    all_there(left_out)
+}
+
+/// Names what was left out.
+fn all_there(left_out: Option<Vec<String>>) -> Result {
+    let left_out = left_out.unwrap_or_default();
+    if left_out.is_empty() {
+        return Ok(());
+    }
+    left_out.iter().for_each(|one| eprintln!("esker: left out: {one}"));
+    let count = grouped(to_u64(left_out.len()));
+    let message = format!("the dump lacks what is damaged, named above in {count} lines");
+    Err(Failure::new(ErrorKind::Corrupt, message))
 }
 
 fn dump_to(
     db: &Kvdb,
     kvss: &[Kvs],
     out: &mut impl Write,
+    left_out: &mut Option<Vec<String>>,
     failed: impl Fn(io::Error) -> Failure,
 ) -> Result<u64> {
     let mut line = Vec::new();
@@ -107,9 +125,77 @@ fn dump_to(
         ];
         attributes.extend(ttl_ms.map(|ttl_ms| (TTL_MS.to_owned(), ttl_ms.to_string())));
         mark(out, &Mark::Kvs { name: kvs.name().to_owned(), attributes })?;
-        let count = all.write(snapshot.cursor(kvs)?, out, &failed)?;
+        let count = match left_out {
+            Some(left_out) => write_sound(&snapshot, kvs, out, left_out, &failed)?,
+            None => all.write(snapshot.cursor(kvs)?, out, &failed)?,
+        };
         mark(out, &Mark::End(count))?;
         written += count;
+    }
+    Ok(written)
+}
+
+/// Writes the records of a KVS that can be read, and returns how many; the others go to `left_out`.
+fn write_sound(
+    snapshot: &Snapshot,
+    kvs: &Kvs,
+    out: &mut impl Write,
+    left_out: &mut Vec<String>,
+    failed: impl Fn(io::Error) -> Failure,
+) -> Result<u64> {
+    let is_damage = |error: &KvError| matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io);
+    let cursor_behind = |last: &[u8], keys_only: bool| -> Result<Cursor, KvError> {
+        let mut cursor = snapshot.cursor(kvs)?;
+        cursor = if keys_only { cursor.keys_only() } else { cursor };
+        if !last.is_empty() {
+            cursor.seek(&[last, &[0]].concat())?;
+        }
+        Ok(cursor)
+    };
+    let (mut line, mut last, mut written) = (Vec::new(), Vec::new(), 0);
+    let mut put = |key: &[u8], value: &[u8]| {
+        line.clear();
+        lines::append(&mut line, key, Some(value));
+        written += 1;
+        out.write_all(&line).map_err(&failed)
+    };
+    loop {
+        let walk = cursor_behind(&last, false).map_err(Ok).and_then(|mut cursor| {
+            while let Some((key, value)) = cursor.next().map_err(Ok)? {
+                put(key, value).map_err(Err)?;
+                last = key.to_vec();
+            }
+            Ok(())
+        });
+        match walk {
+            Ok(()) => break,
+            Err(Ok(error)) if is_damage(&error) => {}
+            Err(Ok(error)) => return Err(error.into()),
+            Err(Err(failure)) => return Err(failure),
+        }
+        // A value that the cursor has read ahead may be the damaged one: the keys alone say which is the next.
+        let next = cursor_behind(&last, true)
+            .and_then(|mut keys| Ok(keys.next()?.map(|(key, _)| key.to_vec())));
+        let key = match next {
+            Ok(Some(key)) => key,
+            Ok(None) => break,
+            Err(error) if is_damage(&error) => {
+                let (name, from) = (kvs.name(), last.escape_ascii());
+                left_out.push(format!("KVS '{name}', all keys behind '{from}': {error}"));
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match snapshot.get(kvs, &key) {
+            Ok(Some(value)) => put(&key, &value)?,
+            Ok(None) => {}
+            Err(error) if is_damage(&error) => {
+                let (name, shown) = (kvs.name(), key.escape_ascii());
+                left_out.push(format!("KVS '{name}', key '{shown}': {error}"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        last = key;
     }
     Ok(written)
 }

@@ -152,6 +152,7 @@ impl Engine {
             let view = self.view.load();
             for record in batch.records() {
                 check_record(&record)?;
+                self.check_unfenced(&record)?;
                 let Some(tree) = view.tree(record.kvs) else {
                     let name = batch.names.get(&record.kvs).map(ToString::to_string);
                     return Err(KvError::Dropped(name.unwrap_or_default()));

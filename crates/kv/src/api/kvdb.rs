@@ -432,7 +432,8 @@ impl Kvdb {
     ///
     /// # Errors
     /// `NotFound` when there is no staging class; `NoSpace` when capacity cannot take its data;
-    /// `Conflict` when a compaction is under way, or it was cancelled; a device's.
+    /// `Conflict` when a compaction is under way, or it was cancelled; `Corrupt` when something on it is damaged, which
+    /// cannot be moved; a device's.
     pub fn remove_staging(&self) -> Result<()> {
         let (staging, known_as, _naming) = self.engine.remove_staging()?;
         staging.clear_header()?;
@@ -465,7 +466,7 @@ impl Kvdb {
         self.engine.manual.cancel();
     }
 
-    /// Remarks for the user about how the devices were opened.
+    /// Remarks for the user about how the devices were opened, and about damage that maintenance has found since.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         if let Err(forked) = self.engine.check_owner() {
@@ -475,6 +476,7 @@ impl Kvdb {
         let devices = classes.iter().map(|media| media.device()).chain([&self.manifest]);
         let mut remarks: Vec<String> = devices.flat_map(|device| device.remarks()).collect();
         remarks.dedup();
+        remarks.extend(self.engine.damages());
         remarks
     }
 

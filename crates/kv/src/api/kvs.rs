@@ -84,9 +84,10 @@ impl Kvs {
     /// Maps `key` to `value`. Durable as the options say ([`crate::types::options::Options::durability_ms`]).
     ///
     /// # Errors
-    /// `Invalid` when key or value exceed the limits, `NoSpace` when the media are full, `Closed`
-    /// when the KVDB is closed, or the device error since which it takes no writes. With that one the
-    /// write may have happened: it is seen before it is durable.
+    /// `Invalid` when key or value exceed the limits, `NoSpace` when the media are full, `Corrupt` when the key is
+    /// read-only because of damage beside it ([`Kvdb::remarks`](crate::api::kvdb::Kvdb::remarks)), `Closed` when
+    /// the KVDB is closed, or the device error since which it takes no writes. With that one the write may have
+    /// happened: it is seen before it is durable.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.write(key, Change::Put(value))?;
         self.engine.counters.puts.add(1);
@@ -119,6 +120,7 @@ impl Kvs {
         let record = Record { kvs: self.id, key, change };
         check_record(&record)?;
         let options = self.options()?;
+        self.engine.check_unfenced(&record)?;
         let purpose = purpose(change.value().is_none());
         if change.value().is_some() {
             self.engine.admit(self.id)?;

@@ -15,6 +15,7 @@ use esker_device::{Device, DeviceError, Occupant, occupant};
 use crate::manifest::state::State;
 use crate::manifest::writer::{MANIFEST_BYTES, Manifest};
 use crate::recover::devices::{Devices, Remains};
+use crate::recover::size::check_length;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 
@@ -155,13 +156,9 @@ fn open_file(
     FileDevice::open(path, &FileOptions { create, capacity_bytes, ..FileOptions::default() })
 }
 
-/// Opens a file that is there.
-fn open_existing(
-    path: &Path,
-    capacity_bytes: Option<u64>,
-    read_only: bool,
-) -> Result<Arc<dyn Device>, DeviceError> {
-    let create = Create::Never;
+/// Opens the file of a manifest that is there.
+fn open_existing(path: &Path, read_only: bool) -> Result<Arc<dyn Device>, DeviceError> {
+    let (create, capacity_bytes) = (Create::Never, Some(MANIFEST_BYTES));
     let options = FileOptions { create, capacity_bytes, read_only, ..FileOptions::default() };
     Ok(Arc::new(FileDevice::open(path, &options)?))
 }
@@ -244,7 +241,7 @@ pub(crate) fn check_without_kvdb(devices: &Devices) -> Result<()> {
 }
 
 fn has_manifest(path: &Path) -> Result<bool> {
-    Ok(Manifest::read(&open_existing(path, Some(MANIFEST_BYTES), true)?)?.is_some())
+    Ok(Manifest::read(&open_existing(path, true)?)?.is_some())
 }
 
 /// The names of the devices of the KVDB in `dir` that are no files.
@@ -268,7 +265,10 @@ pub(crate) fn open(
             let device = given.get(&class).cloned();
             return device.map(Some).ok_or_else(|| not_given(dir, class, known_as));
         }
-        Ok(Some(open_existing(&dir.join(known_as), None, read_only)?))
+        let options = FileOptions { create: Create::Never, read_only, ..FileOptions::default() };
+        let device = FileDevice::open(dir.join(known_as), &options)?;
+        check_length(&state, class, &device, device.len_bytes()?)?;
+        Ok(Some(Arc::new(device)))
     };
     let capacity = find(MediaClass::Capacity)?.ok_or_else(|| KvError::NotAKvdb {
         path: dir.to_owned(),
@@ -292,10 +292,7 @@ pub(crate) fn remains(
     given: &BTreeMap<MediaClass, Arc<dyn Device>>,
 ) -> Result<Remains> {
     let manifest = dir.join(MANIFEST);
-    let manifest = manifest
-        .exists()
-        .then(|| open_existing(&manifest, Some(MANIFEST_BYTES), true))
-        .transpose()?;
+    let manifest = manifest.exists().then(|| open_existing(&manifest, true)).transpose()?;
     let survey = manifest.clone().map(Manifest::survey).transpose()?.unwrap_or_default();
     let is_whole = survey.damage.is_none() && survey.state.is_some();
     let known = survey.state.map(|state| state.classes).unwrap_or_default();
@@ -341,7 +338,7 @@ fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)
             "it has no file 'manifest.esker'; create one with `esker kv create`"
         }));
     }
-    let manifest = open_existing(&path, Some(MANIFEST_BYTES), read_only)?;
+    let manifest = open_existing(&path, read_only)?;
     let state = Manifest::read(&manifest)?.ok_or_else(|| {
         not_here(
             "its manifest holds no whole record. Creating it, or a backup or a repair to it, was \

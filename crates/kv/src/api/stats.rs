@@ -44,6 +44,9 @@ pub struct Stats {
     pub open_ns: u64,
     /// Why writes are refused, if they are.
     pub stopped: Option<String>,
+    /// Damage that maintenance has found since the KVDB was opened, one sentence each: which keys of which KVS are
+    /// read-only or not maintained, why, and what to do.
+    pub damaged: Vec<String>,
 }
 
 /// Counts of calls.
@@ -404,6 +407,7 @@ impl Engine {
                 .collect(),
             open_ns: self.options.clock.now().0 - self.opened.0,
             stopped: self.stopped().map(ToString::to_string),
+            damaged: self.damages(),
         }
     }
 

@@ -13,18 +13,22 @@
 //! | --- | --- |
 //! | `repair/salvage.rs` | writes to the new KVDB, and keeps account |
 //! | `repair/named.rs` | structures that a manifest names |
+//! | `repair/gaps.rs` | keys that these leave open |
 //! | `repair/scan.rs` | structures that lie on the media, named or not |
 //! | `repair/log.rs` | frames of the log, in the order of their seqnos |
 //! | `repair/unnamed.rs` | puts the structures found by scanning in an order |
 //!
 //! Invariants
 //! 1. Every value in the new KVDB was once put under its key: its checksum says so.
-//! 2. When the newest version of a key is known and cannot be read, no older one stands for it: the key
-//!    is reported as lost.
+//! 2. When the newest version of a key is known and cannot be read, the key is reported as lost; or as old, when the
+//!    media hold an older version, which then stands for it.
 //! 3. Where an older version or a deleted key may have come back, the report says so: by ranges of keys
 //!    when pages were lost, for the whole KVDB when the manifest was.
-//! 4. The new KVDB gets its manifest last: a repair that was interrupted leaves none that opens.
+//! 4. Of a key that structures named by the manifest leave open, all is salvaged that a repair without the manifest
+//!    would find: no key is missing that such a repair would have found alive.
+//! 5. The new KVDB gets its manifest last: a repair that was interrupted leaves none that opens.
 
+mod gaps;
 mod log;
 mod named;
 pub(crate) mod report;
@@ -165,7 +169,7 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
     };
     let classes: ClassesLeft = remains.classes.iter().map(media).collect();
     let mut salvage = Salvage::new(into, &survey.dropped);
-    let found = Scanned::of(&classes, remains, survey.state.as_ref(), &mut salvage);
+    let mut found = Scanned::of(&classes, remains, survey.state.as_ref(), &mut salvage);
     if survey.damage.is_none() {
         survey.damage = found.newer_than(&survey);
     }
@@ -180,19 +184,29 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
         (Some(_), Some(_)) => ManifestState::Damaged,
         (Some(_), None) => ManifestState::Lost,
     };
+    // What a repair would find that knows of no manifest.
+    let unknown = Survey::default();
     if let Some(state) = &survey.state {
+        let owners = state.kvsets.values().map(|kvset| (kvset.id, kvset.kvs));
+        found.owners.extend(owners);
         for media in state.classes.keys().filter_map(|class| classes.get(class)) {
             // It says nothing that is needed here; but an open would stop at it.
             if let Err(error) = media.check_header(state.uuid) {
                 salvage.finding(error.to_string());
+                salvage.lose_track();
             }
         }
-        named::salvage(&mut salvage, state, &classes)?;
+        // Below what is named, because that is known to be newer.
+        let gaps = named::gaps(&salvage, state, &classes);
+        salvage.within(gaps, |salvage| unnamed::salvage(salvage, &unknown, &found))?;
+        named::salvage(&mut salvage, state, &classes, &found)?;
     }
     if let Some(damage) = &survey.damage {
         salvage.finding(damage.clone());
         unnamed::salvage(&mut salvage, &survey, &found)?;
     }
+    let lost = salvage.lost_keys();
+    salvage.within(lost, |salvage| unnamed::salvage(salvage, &unknown, &found))?;
     salvage.finish(manifest)
 }
 

@@ -36,13 +36,22 @@ impl Claim {
 pub(crate) struct Claims {
     /// Those of each step, by its number.
     under_way: BTreeMap<u64, Vec<Claim>>,
+    /// Damaged nodes, on which no step works.
+    kept: Vec<Claim>,
     last: u64,
 }
 
 impl Claims {
     /// Whether a step may begin.
     pub(crate) fn allow(&self, claim: &Claim) -> bool {
-        !self.under_way.values().flatten().any(|other| claim.conflicts(other))
+        let mut others = self.under_way.values().flatten().chain(&self.kept);
+        !others.any(|other| claim.conflicts(other))
+    }
+
+    /// Keeps nodes from all steps for good; but what is written to them goes on.
+    pub(crate) fn keep(&mut self, kvs: KvsId, nodes: BTreeSet<LeafId>) {
+        let outputs = BTreeSet::new();
+        self.kept.push(Claim { kvs, inputs: nodes, outputs, moves_bounds: false });
     }
 
     /// Claims the nodes that the steps of one worker need, until the claim is dropped.

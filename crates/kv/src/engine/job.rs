@@ -31,6 +31,19 @@ impl Job {
         !matches!(self, Job::Spill { .. } | Job::Merge { .. })
     }
 
+    /// The leaf that it is about; of a join the first.
+    pub(crate) fn leaf(&self) -> Option<LeafId> {
+        match self {
+            Job::Spill { .. } | Job::Merge { .. } => None,
+            Job::Compact { leaf, .. }
+            | Job::Split { leaf, .. }
+            | Job::Join { leaf, .. }
+            | Job::Collect { leaf, .. }
+            | Job::Sort { leaf, .. }
+            | Job::Expire { leaf, .. } => Some(*leaf),
+        }
+    }
+
     pub(crate) fn kvs(&self) -> KvsId {
         let (Job::Spill { kvs }
         | Job::Merge { kvs, .. }

@@ -16,6 +16,7 @@ use crate::compaction::scratch::Workspace;
 use crate::engine::backoff::Backoff;
 use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
+use crate::engine::fences::Fences;
 use crate::engine::manual::ManualCompaction;
 use crate::engine::transactions::Transactions;
 use crate::engine::workers::{Trial, Worker};
@@ -88,6 +89,8 @@ pub(crate) struct Engine {
     pub(crate) paused_ns: AtomicU64,
     /// Steps of that lane that need not be tried now.
     pub(crate) backoff: Mutex<Backoff>,
+    /// Where maintenance has found damage.
+    pub(crate) fences: Fences,
     pub(crate) publishing: Mutex<()>,
     pub(crate) miss_rate: MissRate,
     pub(crate) transactions: Transactions,
@@ -161,6 +164,7 @@ impl Engine {
             trial: Trial::default(),
             paused_ns: AtomicU64::new(0),
             backoff: Mutex::default(),
+            fences: Fences::default(),
             publishing: Mutex::new(()),
             miss_rate: MissRate::default(),
             transactions: Transactions::default(),

@@ -223,7 +223,7 @@ impl Picker<'_> {
     fn holds_log(&self) -> Option<(&Tree, usize)> {
         let class = self.room.log_class;
         let mut held: BTreeMap<BlockId, (u64, &Tree)> = BTreeMap::new();
-        for tree in self.view.trees.values() {
+        for tree in self.view.trees.values().filter(|tree| !tree.is_fenced) {
             let blocks = tree.root.iter().flat_map(|kvset| &kvset.blocks).map(|(block, _)| block);
             for block in blocks.filter(|block| block.is_log() && block.media().class == class) {
                 held.entry(block.id).or_insert((block.allocation.bytes(), tree));

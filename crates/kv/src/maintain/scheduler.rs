@@ -150,7 +150,17 @@ impl Engine {
                 continue;
             }
             let planned = |job: &Job| {
-                let compaction = plan(&Picker::new(self, view), job, &self.ids, asked);
+                let mut compaction = plan(&Picker::new(self, view), job, &self.ids, asked);
+                let keeps_values = |leaf| self.fences.keep_values(job.kvs(), leaf);
+                if !matches!(compaction.rewrite, Rewrite::None)
+                    && job.leaf().is_some_and(keeps_values)
+                {
+                    // Their keys are merged all the same, if there is something to merge.
+                    compaction.rewrite = Rewrite::None;
+                    if compaction.inputs.len() < 2 {
+                        return None;
+                    }
+                }
                 let tree = view.tree(job.kvs()).expect("a job names a KVS that exists");
                 let claim = claim(tree, &compaction);
                 claims.allow(&claim).then_some((compaction, claim))
@@ -197,7 +207,13 @@ impl Engine {
         let (mut done, mut ran) = (Vec::new(), Vec::new());
         for (job, compaction) in jobs {
             let before = writes.count();
+            let claim = self.view.load().tree(job.kvs()).map(|tree| claim(tree, &compaction));
             match self.compacted(worker, &job, compaction, &writes) {
+                Err(damage) if damage.is_damage() => {
+                    writes.forget(before);
+                    claim.into_iter().for_each(|it| self.fence(it.kvs, it.inputs, &damage));
+                    continue;
+                }
                 // It will be the first one day.
                 Err(full) if full.lacks_space() && !done.is_empty() => {
                     writes.forget(before);
@@ -272,6 +288,25 @@ impl Engine {
                 writes.forget(before);
                 compaction.rewrite = Rewrite::None;
                 run(&compaction)?
+            }
+            // It may have been damaged on its way.
+            Err(damage) if damage.is_damage() => {
+                writes.forget(before);
+                match run(&compaction) {
+                    // Or a value is damaged and its key sound: then values stay where they are.
+                    Err(damage)
+                        if damage.is_damage() && !matches!(compaction.rewrite, Rewrite::None) =>
+                    {
+                        writes.forget(before);
+                        compaction.rewrite = Rewrite::None;
+                        let compacted = run(&compaction)?;
+                        if let Some(tree) = self.view.load().tree(compaction.kvs) {
+                            self.fence_values(&claim(tree, &compaction), &damage);
+                        }
+                        compacted
+                    }
+                    result => result?,
+                }
             }
             result => result?,
         };

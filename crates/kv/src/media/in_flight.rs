@@ -7,13 +7,14 @@ use esker_base::{AlignedBuf, Lba};
 use esker_device::{Command, Completion, Op, QueuePair, Tag};
 
 use crate::media::class::Media;
+use crate::media::idle::CommandQueue;
 use crate::types::error::Result;
 
 /// Commands of one class under way. Dropping it waits for them.
 pub(crate) struct InFlight {
     media: Arc<Media>,
     /// There until it is dropped.
-    queue: Option<Box<dyn QueuePair>>,
+    queue: Option<CommandQueue>,
     /// Commands for which the queue pair had no room.
     waiting: VecDeque<Command>,
     finished: Vec<Completion>,
@@ -30,9 +31,18 @@ pub(crate) struct InFlight {
 impl InFlight {
     /// None yet. For those to come it keeps buffers of up to `spare_max` bytes.
     pub(crate) fn new(media: &Arc<Media>, spare_max: u64) -> Result<InFlight> {
-        Ok(InFlight {
+        Ok(InFlight::on(CommandQueue::any(media)?, media, spare_max))
+    }
+
+    /// The same for reads that can as well be left out: an error where the device has no queue pair to give.
+    pub(crate) fn ahead(media: &Arc<Media>, spare_max: u64) -> Result<InFlight> {
+        Ok(InFlight::on(CommandQueue::own(media)?, media, spare_max))
+    }
+
+    fn on(queue: CommandQueue, media: &Arc<Media>, spare_max: u64) -> InFlight {
+        InFlight {
             media: media.clone(),
-            queue: Some(media.idle_queues.queue(&**media.device())?),
+            queue: Some(queue),
             waiting: VecDeque::new(),
             finished: Vec::new(),
             forgotten: Vec::new(),
@@ -40,7 +50,7 @@ impl InFlight {
             spare_bytes: 0,
             spare_max,
             last: 0,
-        })
+        }
     }
 
     /// Those of a class among `all`, or new ones there, with buffers of up to `spare_max` bytes.
@@ -190,8 +200,8 @@ impl InFlight {
     }
 }
 
-fn queue(held: &mut Option<Box<dyn QueuePair>>) -> &mut Box<dyn QueuePair> {
-    held.as_mut().expect("there until it is dropped")
+fn queue(held: &mut Option<CommandQueue>) -> &mut dyn QueuePair {
+    held.as_mut().expect("there until it is dropped").pair()
 }
 
 impl Drop for InFlight {
@@ -202,7 +212,7 @@ impl Drop for InFlight {
                 return; // it waits when it is dropped, and serves nobody else
             }
         }
-        self.media.idle_queues.keep(self.queue.take().expect("there until it is dropped"));
+        self.queue.take().expect("there until it is dropped").keep(&self.media);
     }
 }
 

@@ -32,6 +32,7 @@ use crate::omf::manifest::Edit;
 use crate::recover::devices::Devices;
 use crate::recover::kept;
 use crate::recover::round::Round;
+use crate::recover::size::check_capacity;
 use crate::recover::structures::{check_classes, open_structures};
 use crate::tree::memtable::Memtable;
 use crate::tree::page_cache::PageCache;
@@ -60,6 +61,9 @@ pub(crate) fn open(
     let tuning = options.tuning();
     let classes = devices.classes(&options);
     check_classes(&state, &classes, Err)?;
+    for media in classes.all() {
+        check_capacity(&state, media.class, &**media.device())?;
+    }
     let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
     let opened = open_structures(&state, &classes, &pages, Err)?;
     let log = Log::of(&state, &opened.blocks);
@@ -83,6 +87,7 @@ pub(crate) fn open(
         let (ids, next) = (Ids::after(state.last_id), tail.segment().clone());
         let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
         engine.show_replayed(round.parts, &next);
+        engine.fence_unreadable();
         left.iter().try_for_each(|left| engine.show_left(left))?;
         return Ok(Some((Arc::new(engine), None)));
     }
@@ -111,6 +116,7 @@ pub(crate) fn open(
     let tail = LogTail::new(tuning, next.clone(), last_seqno);
     let view = view_of(&tuning, opened.trees);
     let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
+    engine.fence_unreadable();
     engine.take_over(&log, &opened.blocks, round, (last_seqno, &next))?;
     Ok(Some((Arc::new(engine), left)))
 }

@@ -49,7 +49,7 @@ pub(crate) fn check_classes(
 }
 
 /// Claims the space of everything the manifest names, and opens its kvsets. `damaged` says whether to go
-/// on without a block that cannot be there, or a kvset that cannot be opened.
+/// on without a block, or a kvset, that cannot be there.
 pub(crate) fn open_structures(
     state: &State,
     classes: &Classes,

@@ -155,6 +155,13 @@ impl Filter {
         Ok(Filter { bytes: copy })
     }
 
+    /// A filter that every key passes.
+    pub(crate) fn of_all_keys() -> Filter {
+        let mut filter = FilterBuilder::new(0, 1).finish();
+        filter.bytes[BLOCK..].fill(u8::MAX);
+        filter
+    }
+
     /// The bytes to write to a medium.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes

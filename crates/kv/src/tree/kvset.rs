@@ -13,6 +13,7 @@ pub(crate) mod extents;
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
 
+use esker_base::codec::Encoder;
 use esker_base::units::to_usize;
 
 use crate::media::class::Allocation;
@@ -23,10 +24,11 @@ use crate::tree::filter::Filter;
 use crate::tree::kvset::extents::KeyExtents;
 use crate::tree::page_cache::{PageCache, PageTable, SharedPage};
 use crate::tree::pinned::{ALLOCATION, Pinned};
-use crate::types::error::Result;
+use crate::types::error::{KvError, Result};
 use crate::types::expiry::{Expiries, Expiry};
 use crate::types::key::head;
 use crate::types::key_list::KeyList;
+use crate::types::limits::KEY_MAX;
 use crate::types::prefixes::{Prefixes, after};
 use crate::values::ahead::FIRST_WINDOW;
 use crate::values::block::ValueBlock;
@@ -44,6 +46,9 @@ pub(crate) struct Kvset {
     pub(crate) prefixes: Prefixes,
     expiries: Expiries,
     pages: Arc<PageTable>,
+    /// The damage of its meta. None of its pages is used then: which prefixes it hides is unknown, so older kvsets
+    /// cannot be trusted for a key that it lacks.
+    damage: Option<Box<KvError>>,
 }
 
 /// Bytes of an entry of a page besides its key, roughly.
@@ -150,43 +155,84 @@ impl PageIndex {
     }
 }
 
+/// The meta of a kvset, as it is in DRAM.
+struct Meta {
+    filter: Filter,
+    index: PageIndex,
+    prefixes: Prefixes,
+    expiries: Expiries,
+}
+
+impl Meta {
+    fn read(keys: &KeyExtents, edit: &KvsetEdit) -> Result<Meta> {
+        let at = u64::from(edit.pages) * PAGE_SIZE as u64;
+        let corrupt = |what, detail| keys.corrupt(what, at, detail);
+        let bytes = keys.read(at, to_usize(edit.meta_size.into()))?;
+        let meta = KvsetMeta::decode(&bytes, edit.id)
+            .map_err(|malformed| corrupt("kvset meta", malformed.0))?;
+        if (meta.kvs, meta.pages) != (edit.kvs, edit.pages) {
+            let detail = format!("{} pages of KVS {} found", meta.pages, meta.kvs);
+            return Err(corrupt("kvset meta", detail));
+        }
+        let filter = Filter::from_bytes(meta.filter).map_err(|why| corrupt("filter", why))?;
+        let (index, prefixes) = (PageIndex::decode(meta.index), Prefixes::decode(meta.prefixes));
+        Ok(Meta { filter, index, prefixes, expiries: meta.expiries })
+    }
+
+    /// A meta by which each key may be in the first page.
+    fn of_all_keys() -> Meta {
+        let mut index = Encoder::default();
+        index.bytes16(&[]).bytes16(&[u8::MAX; KEY_MAX]);
+        Meta {
+            filter: Filter::of_all_keys(),
+            index: PageIndex::decode(&index.0),
+            prefixes: Prefixes::default(),
+            expiries: Expiries::NONE,
+        }
+    }
+}
+
 impl Kvset {
     /// Opens a kvset that the manifest names. Reads its meta alone: pages come when they are searched, or
-    /// by [`Kvset::preload`].
+    /// by [`Kvset::preload`]. One whose meta is damaged opens, too, and every read of it fails.
     pub(crate) fn open(
-        edit: KvsetEdit,
+        mut edit: KvsetEdit,
         extents: Vec<Allocation>,
         blocks: Vec<Arc<ValueBlock>>,
         cache: &Arc<PageCache>,
     ) -> Result<Arc<Kvset>> {
         let keys = KeyExtents { extents };
-        let meta_at = u64::from(edit.pages) * PAGE_SIZE as u64;
-        let bytes = keys.read(meta_at, to_usize(edit.meta_size.into()))?;
-        let meta = KvsetMeta::decode(&bytes, edit.id)
-            .map_err(|malformed| keys.corrupt("kvset meta", meta_at, malformed.0))?;
-        if (meta.kvs, meta.pages) != (edit.kvs, edit.pages) {
-            let detail = format!("{} pages of KVS {} found", meta.pages, meta.kvs);
-            return Err(keys.corrupt("kvset meta", meta_at, detail));
+        // It may have been damaged on its way.
+        let read = Meta::read(&keys, &edit).or_else(|_| Meta::read(&keys, &edit));
+        let (meta, damage) = match read {
+            Err(damage) if damage.is_damage() => (Meta::of_all_keys(), Some(damage)),
+            meta => (meta?, None),
+        };
+        if damage.is_some() {
+            // A read goes to a page, and fails there. How many there are is not to be trusted.
+            edit.pages = 1;
         }
         let pages = PageTable::new(cache, edit.pages, 0);
-        Kvset::assemble(edit, blocks, keys, &meta, pages).map(Arc::new)
+        let kvset = Kvset::assemble(edit, blocks, keys, meta, pages);
+        Ok(Arc::new(Kvset { damage: damage.map(Box::new), ..kvset }))
     }
 
     fn assemble(
         edit: KvsetEdit,
         blocks: Vec<Arc<ValueBlock>>,
         keys: KeyExtents,
-        meta: &KvsetMeta<'_>,
+        meta: Meta,
         pages: Arc<PageTable>,
-    ) -> Result<Kvset> {
-        let filter = Filter::from_bytes(meta.filter)
-            .map_err(|why| keys.corrupt("filter", u64::from(edit.pages) * PAGE_SIZE as u64, why))?;
-        let index = PageIndex::decode(meta.index);
+    ) -> Kvset {
         let live = edit.blocks.iter().map(|(_, live)| *live);
         let blocks = blocks.into_iter().zip(live).collect();
-        let prefixes = Prefixes::decode(meta.prefixes);
-        let expiries = meta.expiries;
-        Ok(Kvset { edit, blocks, keys, filter, index, prefixes, expiries, pages })
+        let Meta { filter, index, prefixes, expiries } = meta;
+        Kvset { edit, blocks, keys, filter, index, prefixes, expiries, pages, damage: None }
+    }
+
+    /// The damage of its meta, if it has any.
+    pub(crate) fn damage(&self) -> Option<&KvError> {
+        self.damage.as_deref()
     }
 
     /// Reads the next pages that were not offered to DRAM yet, while all of them fit; false when there is
@@ -212,6 +258,9 @@ impl Kvset {
     }
 
     fn verify_page(&self, raw: &[u8], index: u32) -> Result<SharedPage> {
+        if let Some(damage) = &self.damage {
+            return Err(KvError::clone(damage));
+        }
         let corrupt = |detail: String| {
             self.keys.corrupt("key page", u64::from(index) * PAGE_SIZE as u64, detail)
         };

@@ -89,6 +89,8 @@ pub(crate) struct Tree {
     pub(crate) root: Vec<Arc<Kvset>>,
     /// Bytes of keys and values in the root.
     pub(crate) root_bytes: u64,
+    /// Whether its root is damaged: nothing of it spills.
+    pub(crate) is_fenced: bool,
     pub(crate) leaves: Vec<Leaf>,
     /// The age of the newest kvset that was ever added.
     pub(crate) age: Seqno,
@@ -125,6 +127,7 @@ impl Tree {
             options,
             root,
             root_bytes,
+            is_fenced: false,
             leaves,
             age,
             refers,
@@ -147,6 +150,11 @@ impl Tree {
             let own = Pinned { structures: tree + leaves, ..Pinned::default() };
             self.kvsets().map(|kvset| kvset.pinned()).fold(own, Pinned::plus)
         })
+    }
+
+    /// Bytes of keys and values that are to spill one day.
+    fn spilling_bytes(&self) -> u64 {
+        if self.is_fenced { 0 } else { self.root_bytes }
     }
 
     pub(crate) fn set_options(&mut self, options: KvsOptions) {
@@ -257,7 +265,7 @@ pub(crate) struct View {
     pub(crate) frozen: Vec<Arc<Frozen>>,
     /// By KVS id.
     pub(crate) trees: BTreeMap<KvsId, Arc<Tree>>,
-    /// Bytes of keys and values in all roots. Each write asks.
+    /// Bytes of keys and values in all roots that spill. Each write asks.
     root_bytes: u64,
 }
 
@@ -323,14 +331,14 @@ impl View {
     }
 
     pub(crate) fn put_tree(&mut self, tree: Tree) {
-        self.root_bytes += tree.root_bytes;
+        self.root_bytes += tree.spilling_bytes();
         let former = self.trees.insert(tree.kvs, Arc::new(tree));
-        self.root_bytes -= former.map_or(0, |tree| tree.root_bytes);
+        self.root_bytes -= former.map_or(0, |tree| tree.spilling_bytes());
     }
 
     pub(crate) fn remove_tree(&mut self, kvs: KvsId) {
         let former = self.trees.remove(&kvs);
-        self.root_bytes -= former.map_or(0, |tree| tree.root_bytes);
+        self.root_bytes -= former.map_or(0, |tree| tree.spilling_bytes());
     }
 
     /// DRAM that all trees take whatever the budget.
@@ -349,7 +357,7 @@ impl View {
         }
     }
 
-    /// Bytes of keys and values in all roots.
+    /// Bytes of keys and values in all roots that spill.
     pub(crate) fn root_bytes(&self) -> u64 {
         self.root_bytes
     }

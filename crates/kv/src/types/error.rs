@@ -36,6 +36,22 @@ pub enum KvError {
         /// The expected content and the content found.
         detail: String,
     },
+    /// A file or device of a class has fewer bytes than the data on it.
+    #[error(
+        "{device}: the {class} class is cut short: it has {found} bytes, and data lies in the first {needed}; bring \
+         back the file or device in that size, or restore it from a copy, or salvage what is left with \
+         `esker kv repair`"
+    )]
+    CutShort {
+        /// The class.
+        class: MediaClass,
+        /// Its device.
+        device: String,
+        /// The size of the device in bytes.
+        found: u64,
+        /// The bytes that it needs at least.
+        needed: u64,
+    },
     /// A medium was written by a release with another format.
     #[error(
         "{device}: the {what} at LBA {} has format version {found}; this build reads version {}: \
@@ -176,6 +192,19 @@ pub enum KvError {
         /// The failure that stopped it.
         cause: Arc<KvError>,
     },
+    /// Writes to these keys are refused since damage was found there; all other keys and KVSs go on.
+    #[error(
+        "the KVS '{kvs}', {keys}: read-only since this was found: {cause}. Reads of what is sound and writes to all \
+         other keys and KVSs still work"
+    )]
+    Fenced {
+        /// The KVS.
+        kvs: String,
+        /// Which of its keys, in words.
+        keys: String,
+        /// The damage.
+        cause: Arc<KvError>,
+    },
     /// The KVDB was opened to be read.
     #[error("the KVDB was opened to be read only: open it without `read_only` to write")]
     ReadOnly,
@@ -241,7 +270,16 @@ impl KvError {
         }
     }
 
-    /// The same for a write that only deletes: to be told to delete is of no use to it.
+    /// Whether a read has found data damaged or unreadable: nothing else is known to be wrong.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            KvError::Corrupt { .. } => true,
+            KvError::Device(error) => error.kind() == ErrorKind::Io && error.op() == OpKind::Read,
+            _ => false,
+        }
+    }
+
+    /// `NoSpace` for a write that only deletes: to be told to delete is of no use to it.
     pub(crate) fn of_deletes(self) -> KvError {
         match self {
             KvError::NoSpace { class, .. } => KvError::NoSpaceToDelete { class },
@@ -262,7 +300,7 @@ impl KvError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             KvError::Device(error) => error.kind(),
-            KvError::Corrupt { .. } => ErrorKind::Corrupt,
+            KvError::Corrupt { .. } | KvError::CutShort { .. } => ErrorKind::Corrupt,
             KvError::Version { .. } => ErrorKind::Unsupported,
             KvError::NoSpace { .. } | KvError::ClassFull { .. } => ErrorKind::NoSpace,
             KvError::KeyLength(_)
@@ -280,7 +318,7 @@ impl KvError {
                 ErrorKind::Exists
             }
             KvError::File { kind, .. } => *kind,
-            KvError::Stopped { cause } => cause.kind(),
+            KvError::Stopped { cause } | KvError::Fenced { cause, .. } => cause.kind(),
             KvError::TransactionConflict { .. }
             | KvError::TransactionExpired(_)
             | KvError::Busy

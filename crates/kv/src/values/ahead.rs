@@ -335,7 +335,7 @@ pub(crate) fn reads_of<'f>(
     media: &Arc<Media>,
 ) -> Option<&'f mut InFlight> {
     if under_way(in_flight, media).is_none() {
-        in_flight.push(InFlight::new(media, SPARE_MAX).ok()?);
+        in_flight.push(InFlight::ahead(media, SPARE_MAX).ok()?);
     }
     under_way(in_flight, media)
 }

@@ -297,7 +297,8 @@ impl Engine {
     fn catch_up(&self) -> Result<()> {
         self.ingest_or_make_room()?;
         let lags = |view: &View| {
-            let deepest = view.trees.values().map(|tree| tree.root.len()).max().unwrap_or(0);
+            let spilling = || view.trees.values().filter(|tree| !tree.is_fenced);
+            let deepest = spilling().map(|tree| tree.root.len()).max().unwrap_or(0);
             view.root_bytes() > 2 * self.spill_bytes() || deepest > 2 * self.tuning.root_kvsets
         };
         while lags(&self.view.load()) && self.maintain()? {}

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
-use super::log::LogFrames;
+use super::gaps::{Gaps, PageGaps, below};
+use super::log::{self, LogFrames};
 use super::salvage::Salvage;
+use super::scan::Scanned;
 use crate::copies::repair::report::{ClassesLeft, KeyRange};
 use crate::manifest::state::State;
 use crate::media::class::Allocation;
+use crate::omf::frame::Change;
 use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{Entry, PAGE_SIZE, Page, Stored};
@@ -25,11 +28,13 @@ use crate::values::cache::record::RecordKey;
 
 type OpenBlocks = BTreeMap<BlockId, Arc<ValueBlock>>;
 
-/// Salvages the structures that `state` names: leaves, root, log, each from its oldest structure on.
+/// Salvages the structures that `state` names: leaves, root, log, each from its oldest structure on. Where pages of
+/// keys are lost, the values of a kvset are known by the records in its blocks.
 pub(super) fn salvage(
     salvage: &mut Salvage<'_>,
     state: &State,
     classes: &ClassesLeft,
+    found: &Scanned,
 ) -> Result<()> {
     let mut blocks = OpenBlocks::new();
     for (&id, known) in &state.blocks {
@@ -39,22 +44,24 @@ pub(super) fn salvage(
             blocks.insert(id, Arc::new(ValueBlock { id, allocation, bytes, plain_bytes }));
         }
     }
-    // A KVS that was dropped behind the sound part has left its kvsets to whoever needs their space.
-    let kvsets = state.kvsets.values().filter(|kvset| !salvage.is_dropped(kvset.kvs));
-    let mut kvsets: Vec<&KvsetEdit> = kvsets.collect();
-    kvsets.sort_by_key(|kvset| (kvset.leaf == LeafId::ROOT, kvset.age));
-    for edit in kvsets {
-        let stream = Stream::of_keys(edit.leaf);
-        let extents = edit.extents.iter();
-        let extents = extents.map(|&extent| place(salvage, classes, stream, extent)).collect();
-        match extents {
-            Some(extents) => {
-                let bounds = bounds(state, edit);
-                Walk::new(edit, KeyExtents { extents }, bounds, &blocks).run(salvage)?;
+    for edit in kvsets(salvage, state) {
+        let bounds = bounds(state, edit);
+        let ranges = match keys_of(classes, edit) {
+            Some(keys) => Walk::new(edit, keys, bounds, &blocks).run(salvage)?,
+            None => {
+                edit.extents.iter().for_each(|&extent| {
+                    place(salvage, classes, Stream::of_keys(edit.leaf), extent);
+                });
+                let before = bounds.1.map(<[u8]>::to_vec);
+                vec![KeyRange { after: below(bounds.0), before }]
             }
-            None => salvage.lose_range(edit.kvs, KeyRange { after: None, before: None })?,
+        };
+        fill_in(salvage, edit, &blocks, &ranges, found)?;
+        for range in ranges {
+            salvage.lose_range(edit.kvs, range)?;
         }
     }
+    let before = salvage.count_findings();
     let mut log = LogFrames::default();
     for (&id, known) in &state.blocks {
         if known.log && id >= state.log_first {
@@ -65,7 +72,85 @@ pub(super) fn salvage(
         }
     }
     log.settle();
-    log.replay(salvage, state.ingested, true)
+    log.replay(salvage, state.ingested, true)?;
+    if salvage.count_findings() > before {
+        salvage.lose_track();
+    }
+    Ok(())
+}
+
+/// The ranges of keys in which pages of keys are lost.
+pub(super) fn gaps(salvage: &Salvage<'_>, state: &State, classes: &ClassesLeft) -> Gaps {
+    let mut gaps = Gaps::default();
+    for edit in kvsets(salvage, state) {
+        let (bounds, blocks) = (bounds(state, edit), OpenBlocks::new());
+        let mut lost = PageGaps::new(bounds);
+        match keys_of(classes, edit) {
+            None => lost.lost(),
+            Some(keys) => {
+                let walk = Walk::new(edit, keys, bounds, &blocks);
+                for index in 0..edit.pages {
+                    match walk.page(index) {
+                        Ok(page) => lost.sound(&page),
+                        Err(_) => lost.lost(),
+                    }
+                }
+            }
+        }
+        gaps.add_ranges(edit.kvs, lost.end());
+    }
+    gaps
+}
+
+/// The kvsets that `state` names, from the oldest of the leaves to the newest of the root.
+fn kvsets<'s>(salvage: &Salvage<'_>, state: &'s State) -> Vec<&'s KvsetEdit> {
+    // A KVS that was dropped behind the sound part has left its kvsets to whoever needs their space.
+    let kvsets = state.kvsets.values().filter(|kvset| !salvage.is_dropped(kvset.kvs));
+    let mut kvsets: Vec<&KvsetEdit> = kvsets.collect();
+    kvsets.sort_by_key(|kvset| (kvset.leaf == LeafId::ROOT, kvset.age));
+    kvsets
+}
+
+/// Where the keys of a kvset lie; `None` when a class of it is missing.
+fn keys_of(classes: &ClassesLeft, edit: &KvsetEdit) -> Option<KeyExtents> {
+    let stream = Stream::of_keys(edit.leaf);
+    let allocation = |extent: &Extent| {
+        let media = classes.get(&extent.class)?.clone();
+        Some(Allocation { media, extent: *extent, stream })
+    };
+    edit.extents.iter().map(allocation).collect::<Option<_>>().map(|extents| KeyExtents { extents })
+}
+
+/// Puts the records in the blocks of a kvset whose keys are in `ranges`, where its pages are lost: the last one in the
+/// blocks of each key. Which of them it referred to, and when they expire, only the pages said.
+fn fill_in(
+    salvage: &mut Salvage<'_>,
+    edit: &KvsetEdit,
+    blocks: &OpenBlocks,
+    ranges: &[KeyRange],
+    found: &Scanned,
+) -> Result<()> {
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    let mut lost = Gaps::default();
+    lost.add_ranges(edit.kvs, ranges.to_vec());
+    let mut own: Vec<BlockId> = edit.blocks.iter().map(|(id, _)| *id).collect();
+    own.sort_unstable();
+    for block in own.iter().filter_map(|id| blocks.get(id)) {
+        for header in found.frames_of(block) {
+            log::records(block, header, &log::payload(block, header), |one| {
+                let record = &one.record;
+                let is_one = matches!(record.change, Change::Put(_) | Change::Delete);
+                if !is_one || !lost.hold(record.kvs, record.key) {
+                    return Ok(());
+                }
+                salvage.doubt(record.kvs, record.key)?;
+                salvage.apply(record, one.expiry)
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// The keys from the first bound to below the second.
@@ -114,7 +199,8 @@ impl<'a> Walk<'a> {
         Walk { edit, keys, bounds, blocks, values, ahead: ReadAhead::default() }
     }
 
-    fn run(mut self, salvage: &mut Salvage<'_>) -> Result<()> {
+    /// Salvages all that is sound. Returns the ranges of keys in which pages are lost.
+    fn run(mut self, salvage: &mut Salvage<'_>) -> Result<Vec<KeyRange>> {
         let kvs = self.edit.kvs;
         let (lower, upper) = self.bounds;
         match self.prefixes() {
@@ -130,33 +216,24 @@ impl<'a> Walk<'a> {
                 salvage.lose_prefixes(kvs, lower, upper)?;
             }
         }
-        let mut last: Option<Vec<u8>> = None;
-        let mut gap = false;
+        let mut lost = PageGaps::new(self.bounds);
         let mut key = Vec::new();
         for index in 0..self.edit.pages {
-            // An invalid page is read twice: it may have been damaged on its way.
-            let page = match self.page(index).or_else(|_| self.page(index)) {
-                Ok(page) => page,
+            match self.page(index) {
+                Ok(page) => {
+                    lost.sound(&page);
+                    for slot in 0..page.count() {
+                        page.key_to(slot, &mut key);
+                        self.entry(salvage, &key, &page.entry(slot).1)?;
+                    }
+                }
                 Err(error) => {
                     salvage.finding(error.to_string());
-                    gap = true;
-                    continue;
+                    lost.lost();
                 }
-            };
-            for slot in 0..page.count() {
-                page.key_to(slot, &mut key);
-                if std::mem::take(&mut gap) {
-                    let before = Some(key.clone());
-                    salvage.lose_range(kvs, KeyRange { after: last.take(), before })?;
-                }
-                self.entry(salvage, &key, &page.entry(slot).1)?;
             }
-            last = Some(key.clone());
         }
-        if gap {
-            salvage.lose_range(kvs, KeyRange { after: last, before: None })?;
-        }
-        Ok(())
+        Ok(lost.end())
     }
 
     fn prefixes(&self) -> Result<Prefixes> {
@@ -173,6 +250,11 @@ impl<'a> Walk<'a> {
     }
 
     fn page(&self, index: u32) -> Result<Page<Vec<u8>>> {
+        // An invalid page is read twice: it may have been damaged on its way.
+        self.try_page(index).or_else(|_| self.try_page(index))
+    }
+
+    fn try_page(&self, index: u32) -> Result<Page<Vec<u8>>> {
         let at = u64::from(index) * PAGE_SIZE as u64;
         let bytes = self.keys.read(at, PAGE_SIZE)?;
         Page::verify(bytes, self.edit.id, index)

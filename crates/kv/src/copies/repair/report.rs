@@ -42,6 +42,10 @@ pub struct KvsRepair {
     pub recovered: u64,
     /// Keys that are known and whose newest value is lost: they are not in the new KVDB.
     pub lost: Vec<Vec<u8>>,
+    /// Keys whose newest value is lost as well, and which have an older one, as the media still held it.
+    pub old: Vec<Vec<u8>>,
+    /// Whether `lost` and `old` name every key that is not as it was. If not, further ones may be missing or old.
+    pub is_complete: bool,
     /// Where keys may be missing, or older than they were, or deleted ones be back: their page was lost.
     pub lost_ranges: Vec<KeyRange>,
     /// Keys of which several versions were found, and none of them surely the newest.
@@ -72,7 +76,13 @@ impl RepairReport {
     pub fn is_sound(&self) -> bool {
         self.manifest == ManifestState::Whole
             && self.findings.is_empty()
-            && self.kvss.iter().all(|kvs| kvs.lost.is_empty() && kvs.lost_ranges.is_empty())
+            && self.kvss.iter().all(KvsRepair::is_whole)
+    }
+}
+
+impl KvsRepair {
+    fn is_whole(&self) -> bool {
+        self.lost.is_empty() && self.old.is_empty() && self.lost_ranges.is_empty()
     }
 }
 

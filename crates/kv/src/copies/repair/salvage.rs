@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::gaps::{Gaps, OpenKeys, below};
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
 use crate::copies::repair::report::{KeyRange, KvsRepair, ManifestState, RepairReport};
@@ -32,6 +33,10 @@ pub(crate) struct Salvage<'a> {
     /// KVSs that are there and of which nobody knew the name.
     invented: Vec<String>,
     findings: Distinct<String>,
+    /// Whether keys may be lost that nobody knows of.
+    lost_track: bool,
+    /// When there are gaps, nothing else is salvaged, and nothing is reported.
+    gaps: Option<Gaps>,
 }
 
 /// A key, if there is one.
@@ -57,6 +62,8 @@ impl<'a> Salvage<'a> {
             knows_all: false,
             invented: Vec::new(),
             findings: Distinct::default(),
+            lost_track: false,
+            gaps: None,
         }
     }
 
@@ -96,10 +103,54 @@ impl<'a> Salvage<'a> {
         Ok(self.kvss.get_mut(&id))
     }
 
+    /// Salvages into `gaps` alone: what goes on is done with no other key, and no finding of it is reported.
+    pub(super) fn within(
+        &mut self,
+        gaps: Gaps,
+        salvage: impl FnOnce(&mut Salvage<'a>) -> Result<()>,
+    ) -> Result<()> {
+        if gaps.is_empty() {
+            return Ok(());
+        }
+        self.gaps = Some(gaps);
+        salvage(self)?;
+        self.gaps = None;
+        self.write()
+    }
+
+    /// Whether a key is to be salvaged now.
+    pub(super) fn wants(&self, kvs: KvsId, key: &[u8]) -> bool {
+        self.gaps.as_ref().is_none_or(|gaps| gaps.hold(kvs, key))
+    }
+
+    /// The keys whose newest values are lost so far.
+    pub(super) fn lost_keys(&self) -> Gaps {
+        let mut gaps = Gaps::default();
+        self.kvss.iter().for_each(|(kvs, target)| gaps.add_keys(*kvs, &target.lost));
+        gaps
+    }
+
     /// Repeats the change of a record of the damaged KVDB; a put has the same expiry.
     pub(super) fn apply(&mut self, record: &Record<'_>, expiry: Expiry) -> Result<()> {
+        if let Some(gaps) = &self.gaps {
+            match (record.change, gaps.of(record.kvs)) {
+                (_, None) => return Ok(()),
+                (Change::DeletePrefix, Some(OpenKeys::Keys(keys))) => {
+                    let covered = keys.iter().filter(|key| key.starts_with(record.key));
+                    let covered: Vec<Vec<u8>> = covered.cloned().collect();
+                    return covered.iter().try_for_each(|key| self.delete(record.kvs, key));
+                }
+                // Nothing is there yet but what lies in the ranges.
+                (Change::DeletePrefix, Some(OpenKeys::Ranges(_))) => {}
+                _ if gaps.hold(record.kvs, record.key) => {}
+                _ => return Ok(()),
+            }
+        }
+        let has_gaps = self.gaps.is_some();
         let Some(target) = self.target(record.kvs)? else { return Ok(()) };
         match record.change {
+            // The newest value of such a key is lost, whatever is found.
+            _ if has_gaps => {}
             Change::Put(_) | Change::Delete => drop(target.lost.remove(record.key)),
             Change::DeletePrefix => target.lost.retain(|key| !key.starts_with(record.key)),
             Change::Expire(_) => unreachable!("it comes with the put that it is about"),
@@ -174,9 +225,8 @@ impl<'a> Salvage<'a> {
         lower: &[u8],
         upper: Option<&[u8]>,
     ) -> Result<()> {
-        // Behind a key that is a bit below the bound, because the bound may be a key itself.
-        let after = lower.split_last().map(|(_, below)| below.to_vec());
-        self.lose_range(kvs, KeyRange { after, before: upper.map(<[u8]>::to_vec) })
+        let (after, before) = (below(lower), upper.map(<[u8]>::to_vec));
+        self.lose_range(kvs, KeyRange { after, before })
     }
 
     /// The newest version of the key is known to be there, and cannot be read.
@@ -198,6 +248,9 @@ impl<'a> Salvage<'a> {
 
     /// Nobody can say which version of a key is the newest.
     pub(super) fn doubt(&mut self, kvs: KvsId, key: &[u8]) -> Result<()> {
+        if !self.wants(kvs, key) {
+            return Ok(());
+        }
         if let Some(target) = self.target(kvs)? {
             target.uncertain.insert(key_hash(key));
         }
@@ -206,6 +259,9 @@ impl<'a> Salvage<'a> {
 
     /// Returns the value that the key has in the new KVDB so far.
     pub(super) fn so_far(&mut self, kvs: KvsId, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if !self.wants(kvs, key) {
+            return Ok(None);
+        }
         self.write()?;
         match self.target(kvs)? {
             Some(target) => target.kvs.get(key),
@@ -215,7 +271,18 @@ impl<'a> Salvage<'a> {
 
     /// Adds a line to the report, without advice to repair: the repair is being done.
     pub(super) fn finding(&mut self, finding: String) {
-        self.findings.add(finding.replace(SALVAGE_ADVICE, ""));
+        if self.gaps.is_none() {
+            self.findings.add(finding.replace(SALVAGE_ADVICE, ""));
+        }
+    }
+
+    pub(super) fn count_findings(&self) -> usize {
+        self.findings.0.len()
+    }
+
+    /// Keys may be lost that nothing names.
+    pub(super) fn lose_track(&mut self) {
+        self.lost_track = true;
     }
 
     fn write(&mut self) -> Result<()> {
@@ -249,11 +316,19 @@ impl<'a> Salvage<'a> {
             while cursor.next()?.is_some() {
                 recovered += 1;
             }
-            let (name, lost) = (kvs.name().to_owned(), lost.into_iter().collect());
+            let (mut old, mut gone) = (Vec::new(), Vec::new());
+            for key in lost {
+                let kept = if kvs.get(&key)?.is_some() { &mut old } else { &mut gone };
+                kept.push(key);
+            }
+            let (name, lost) = (kvs.name().to_owned(), gone);
+            let is_whole = manifest == ManifestState::Whole && !self.lost_track;
+            let is_complete = is_whole && lost_ranges.0.is_empty();
             let range = |(after, before)| KeyRange { after, before };
             let lost_ranges = lost_ranges.in_order().into_iter().map(range).collect();
             let uncertain = uncertain.len() as u64;
-            kvss.push(KvsRepair { name, recovered, lost, lost_ranges, uncertain });
+            let known = KvsRepair { name, recovered, lost, old, ..KvsRepair::default() };
+            kvss.push(KvsRepair { is_complete, lost_ranges, uncertain, ..known });
         }
         let findings = self.findings.in_order();
         let caveats = caveats(manifest, &kvss, &self.invented, &findings);
@@ -299,8 +374,13 @@ fn caveats(
     };
     say(
         kvss.iter().any(|kvs| !kvs.lost_ranges.is_empty()),
-        "pages of keys are lost: in the ranges of keys that are named, keys may be missing, values may \
-         be older than they were, and deleted keys may be back",
+        "pages of keys are lost: in the ranges of keys that are named, what the media hold was taken; keys may be \
+         missing, values may be older than they were or have lost their time to live, and deleted keys may be back",
+    );
+    say(
+        kvss.iter().any(|kvs| !kvs.old.is_empty()),
+        "the newest values of some keys are lost, and older ones, which the media still held, stand for them: `old` \
+         names these keys",
     );
     say(
         manifest == ManifestState::Whole && !findings.is_empty(),

@@ -155,6 +155,14 @@ impl Scanned {
         }
     }
 
+    /// The frames of a block that a manifest names.
+    pub(super) fn frames_of(&self, block: &ValueBlock) -> &[FrameHeader] {
+        let Extent { class, lba, .. } = *block.extent();
+        let number = self.media.iter().position(|media| media.class == class);
+        let frames = number.and_then(|number| self.blocks.get(&(block.id, (number, lba.0))));
+        frames.map_or(&[], Vec::as_slice)
+    }
+
     /// The blocks with their frames, which are of one kind.
     pub(super) fn blocks(&self) -> Vec<(Arc<ValueBlock>, FrameKind, Vec<FrameHeader>)> {
         let block =

@@ -78,7 +78,7 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanne
             keys(salvage, found, (KvsetId(id), index), &media, at, fill_in)?;
         }
     }
-    let log = LogVersions::of(&frames, ingested)?;
+    let log = LogVersions::of(salvage, &frames, ingested)?;
     let mut order = Order { log, references, after_log: false };
     order.all(salvage, &written, found)?;
     // Only the lost part of the manifest knew which later records were ingested.
@@ -182,12 +182,14 @@ struct LogVersion {
 }
 
 impl LogVersions {
-    fn of(frames: &LogFrames, ingested: Seqno) -> Result<LogVersions> {
+    fn of(salvage: &Salvage<'_>, frames: &LogFrames, ingested: Seqno) -> Result<LogVersions> {
         let mut versions = LogVersions::default();
         for (segment, header) in &frames.0 {
             // Damage is reported when the log is replayed.
             log::records(segment, header, &log::payload(segment, header), |one| {
-                if one.seqno > ingested {
+                let Record { kvs, key, change } = one.record;
+                let is_wanted = change == Change::DeletePrefix || salvage.wants(kvs, key);
+                if is_wanted && one.seqno > ingested {
                     versions.note(&one.record, one.seqno, segment.id);
                 }
                 Ok(())
@@ -344,6 +346,9 @@ impl Order {
         expiry: Expiry,
     ) -> Result<()> {
         let &Record { kvs, key, change } = record;
+        if !salvage.wants(kvs, key) {
+            return Ok(());
+        }
         let in_log = self.log.of_key(hash(kvs, key));
         let last = in_log.last().map(|version| (version.seqno, version.segment));
         let covered_by = self.log.covered_by(kvs, key);

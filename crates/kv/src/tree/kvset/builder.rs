@@ -7,7 +7,7 @@ use esker_base::codec::Encoder;
 use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Lba};
 
-use super::Kvset;
+use super::{Kvset, Meta, PageIndex};
 use crate::media::classes::Classes;
 use crate::media::space::Purpose;
 use crate::media::writes::Writes;
@@ -256,13 +256,14 @@ impl<'a> KvsetBuilder<'a> {
         let mut filter = FilterBuilder::new(self.hashes.len(), FILTER_BITS);
         self.hashes.iter().for_each(|&hash| filter.add(hash));
         let filter = filter.finish();
+        let (index, prefixes) = (std::mem::take(&mut self.index).0, self.prefixes.encode());
         let meta = KvsetMeta {
             kvset: self.edit.id,
             kvs: self.edit.kvs,
             pages: self.edit.pages,
             filter: filter.as_bytes(),
-            index: &std::mem::take(&mut self.index).0,
-            prefixes: &self.prefixes.encode(),
+            index: &index,
+            prefixes: &prefixes,
             expiries: self.expiries,
         };
         let encoded = meta.encode();
@@ -277,7 +278,8 @@ impl<'a> KvsetBuilder<'a> {
         for (page, index) in self.resident.iter().zip(0..) {
             pages.admit(index, page, false);
         }
-        let kvset = Kvset::assemble(self.edit, blocks, self.keys, &meta, pages)?;
-        Ok(Arc::new(kvset))
+        let (index, prefixes) = (PageIndex::decode(&index), Prefixes::decode(&prefixes));
+        let meta = Meta { filter, index, prefixes, expiries: self.expiries };
+        Ok(Arc::new(Kvset::assemble(self.edit, blocks, self.keys, meta, pages)))
     }
 }

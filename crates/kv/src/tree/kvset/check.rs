@@ -11,6 +11,9 @@ impl Kvset {
     /// and the errors found. The kvset's own counts are compared when nothing else is wrong: a miscount follows
     /// from the loss of a page.
     pub(crate) fn check(&self, mut each: impl FnMut(&[u8], Entry<'_>)) -> (u64, Vec<KvError>) {
+        if let Some(damage) = &self.damage {
+            return (0, vec![KvError::clone(damage)]);
+        }
         let mut wrong = Vec::new();
         let (mut last, mut key): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         let mut entries = 0;
