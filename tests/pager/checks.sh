@@ -58,6 +58,12 @@ check_refusals() {
     fi
 }
 
+check_signals() {
+    command -v gcc > /dev/null || need gcc gcc
+    gcc -Wall -Wextra -Werror -O1 -o "$check/daemon-program" "$here/daemon.c"
+    python3 "$here/signals.py" "$BIN/esker" "$check" "$check/daemon-program"
+}
+
 check_mappings() {
     # Only the mappings are paged, not the copies.
     "$BIN/esker" run --memory 12MiB --swap temp:1GiB --allocator own -- \
@@ -117,7 +123,8 @@ check_kills() {
     done
     pid=$(cat "$check/pid")
     sleep 1
-    kill -9 "$(awk '/^PPid/ { print $2 }' "/proc/$pid/status")"
+    # Its own command line is the program's by now.
+    kill -9 "$(pgrep -f "esker run .*$check/pid")"
     for ((tries = 0; tries < 50; tries++)); do
         kill -0 "$pid" 2> /dev/null || break
         sleep 0.1

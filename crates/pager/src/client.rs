@@ -139,6 +139,14 @@ impl Client {
         self.ask(op::RELEASE, addr, size).map(drop)
     }
 
+    /// Tells the pager that this process exits, and waits until it may.
+    pub fn exit(&self) {
+        // SAFETY: takes no arguments.
+        let pid = unsafe { raw::call(libc::SYS_getpid, [0; 6]) }.unwrap_or(0);
+        // Nothing depends on the answer.
+        let _ = self.ask(op::EXIT, pid, 0);
+    }
+
     /// Asks the pager, and waits for its answer.
     fn ask(&self, op: u64, a: usize, b: usize) -> Result<u64, Errno> {
         let doorbell = self.claim();
