@@ -1,12 +1,16 @@
-//! New files and directories: every library and command that makes one asks here first.
+//! Files and directories that users name: every library and command that makes one, or that reads one whole while
+//! others wait, asks here.
 //!
-//! Invariant: nothing is made under `/dev`. A name there that leads nowhere is a device that is misspelt or
-//! missing, and a regular file in its place takes writes that the device never sees. `/dev/shm` is a file
-//! system for files, and is excepted.
+//! Invariants
+//! 1. Nothing is made under `/dev`. A name there that leads nowhere is a device that is misspelt or missing, and a
+//!    regular file in its place takes writes that the device never sees. `/dev/shm` is a file system for files, and is
+//!    excepted.
+//! 2. Reading a file waits for nobody: a FIFO, a socket and a device are refused. Type, mode and size are those of the
+//!    open file, so a name that comes to mean another file changes nothing.
 
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where device nodes stand.
@@ -83,6 +87,52 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     fs::write(path, bytes)
 }
 
+/// Reads a regular file of text, of at most `most` bytes.
+///
+/// # Errors
+/// `InvalidInput` with the remedy for another kind of file, or a larger one; or the system's.
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    text_of(open_regular(path)?, most)
+}
+
+/// Reads a regular file of text that its owner alone can use, of at most `most` bytes.
+///
+/// # Errors
+/// As [`read_text`]; `InvalidInput` with the remedy where others can use it.
+pub fn read_private(path: &Path, most: u64) -> io::Result<String> {
+    let file = open_regular(path)?;
+    let mode = file.metadata()?.permissions().mode();
+    if mode & 0o077 != 0 {
+        let mode = mode & 0o777;
+        return Err(invalid(format!(
+            "its mode is {mode:03o}, so others can read it; chmod 600 it first"
+        )));
+    }
+    text_of(file, most)
+}
+
+/// Opens a regular file to read it, without waiting for the other end of a FIFO.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(invalid("it is no regular file; name one".to_owned())),
+    }
+}
+
+fn text_of(file: File, most: u64) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(most.saturating_add(1)).read_to_string(&mut text)?;
+    match u64::try_from(text.len()) {
+        Ok(size) if size <= most => Ok(text),
+        _ => Err(invalid(format!("it has more than {most} bytes; name another file"))),
+    }
+}
+
+fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
 /// Makes a directory, with those above it.
 ///
 /// # Errors
@@ -140,6 +190,41 @@ mod tests {
             assert!(may_create(&roundabout).is_err());
         }
         assert!(!Path::new("/dev/esker-none").exists());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn file_that_is_read_whole_is_regular_small_and_its_owners() {
+        let dir = std::env::temp_dir().join(format!("esker-base-read-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (file, fifo) = (dir.join("file"), dir.join("fifo"));
+        fs::write(&file, "secret").unwrap();
+        let mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o600);
+        assert_eq!(read_private(&file, 6).unwrap(), "secret");
+        assert_eq!(read_text(&file, 6).unwrap(), "secret");
+        let made = rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        );
+        made.unwrap();
+        let refused = |path: &Path, most, words: &str| {
+            for read in [read_text, read_private] {
+                let error = read(path, most).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+                assert!(error.to_string().contains(words), "{error}");
+            }
+        };
+        refused(&fifo, 6, "no regular file");
+        refused(Path::new("/dev/zero"), 6, "no regular file");
+        refused(&dir, 6, "no regular file");
+        refused(&file, 5, "more than 5 bytes");
+        mode(0o640);
+        assert!(read_private(&file, 6).unwrap_err().to_string().contains("chmod 600"));
+        assert_eq!(read_text(&file, u64::MAX).unwrap(), "secret");
         fs::remove_dir_all(&dir).unwrap();
     }
 

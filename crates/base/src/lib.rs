@@ -13,6 +13,7 @@
 //! | [`pool`] | [`BufPool`]: buffers that are used again |
 //! | [`prefetch()`] | asks for memory ahead of need |
 //! | [`policy`] | replacement policies over the slots of a cache |
+//! | [`process`] | [`Owner`](process::Owner): the process that opened something, and not a fork of it; calls at exit |
 //! | [`rng`] | [`Rng`]: seeded random numbers |
 //! | [`thread`] | named threads |
 //! | [`error`] | [`ErrorKind`]: the kinds of error, by the remedy for callers |
@@ -30,6 +31,7 @@ pub mod memory;
 pub mod policy;
 pub mod pool;
 mod prefetch;
+pub mod process;
 pub mod rng;
 pub mod thread;
 pub mod units;

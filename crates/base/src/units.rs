@@ -16,18 +16,19 @@ pub struct Lba(pub u64);
 pub struct LbaCount(pub u64);
 
 impl Lba {
-    /// The byte offset of this LBA on a device with LBAs of `lba_size` bytes.
+    /// The byte offset of this LBA on a device with LBAs of `lba_size` bytes; the largest one for what is beyond it.
     #[must_use]
     pub const fn offset(self, lba_size: u32) -> u64 {
-        self.0 * lba_size as u64
+        self.0.saturating_mul(lba_size as u64)
     }
 }
 
 impl LbaCount {
-    /// The size in bytes of this many LBAs of `lba_size` bytes.
+    /// The size in bytes of this many LBAs of `lba_size` bytes; the largest one for more. A remote target may say that
+    /// it has more.
     #[must_use]
     pub const fn bytes(self, lba_size: u32) -> u64 {
-        self.0 * lba_size as u64
+        self.0.saturating_mul(lba_size as u64)
     }
 
     /// The number of LBAs of `lba_size` bytes that hold `bytes` bytes, rounded up.
@@ -164,6 +165,15 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_beyond_64_bits_are_the_largest() {
+        for count in [u64::MAX, 1 << 63, u64::MAX / 512] {
+            assert_eq!(LbaCount(count).bytes(4096), u64::MAX);
+            assert_eq!(Lba(count).offset(4096), u64::MAX);
+        }
+        assert_eq!((LbaCount(3).bytes(512), Lba(3).offset(4096)), (1536, 12288));
+    }
 
     #[test]
     fn sizes_read_back_as_people_write_them() {

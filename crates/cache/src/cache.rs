@@ -8,6 +8,7 @@ mod pairing;
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::process::Owner;
 use esker_base::thread;
 use esker_base::units::round_down;
 use esker_device::{
@@ -46,6 +47,8 @@ pub struct Cache {
     pub(crate) engine: Arc<Engine>,
     bell: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<std::thread::JoinHandle<()>>,
+    /// The process that has the thread.
+    owner: Owner,
     remarks: Vec<String>,
 }
 
@@ -189,7 +192,8 @@ impl Cache {
         let engine =
             Arc::new(Engine { shared: RwLock::new(shared), cleaner, queues: Arc::default() });
         let bell = Arc::new((Mutex::new(false), Condvar::new()));
-        let mut cache = Cache { name, origin, engine, bell, thread: None, remarks };
+        let mut cache =
+            Cache { name, origin, engine, bell, thread: None, owner: Owner::here(), remarks };
         if background == Background::Thread {
             let (engine, bell) = (cache.engine.clone(), cache.bell.clone());
             let run = move || engine.run(&bell);
@@ -521,6 +525,11 @@ impl Engine {
 
 impl Drop for Cache {
     fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // The thread is the parent's, and so are the locks that it holds.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         *self.bell.0.lock() = true;
         self.bell.1.notify_all();
         if let Some(thread) = self.thread.take() {

@@ -12,6 +12,7 @@ use esker_stack::Spec;
 
 use crate::args::{AttachArgs, AttachTo, DetachArgs};
 use crate::failure::{Failure, Result};
+use crate::host;
 use crate::metrics::{self, Exporter};
 use crate::output;
 use crate::pool::link::stack;
@@ -33,6 +34,7 @@ pub(crate) fn attach(args: &AttachArgs) -> Result {
 /// Attaches the device that a specification names.
 pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
     let mut signals = StopSignals::catch()?;
+    host::allow_descriptors();
     let stack = Arc::new(stack());
     let opened = stack.open(spec, Create::Never)?;
     let remarks = opened.remarks();

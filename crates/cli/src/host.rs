@@ -8,10 +8,18 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use esker_bench::{Sample, Unit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// How many threads run at once.
 pub(crate) fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Allows this process as many descriptors as the system lets it have: drives and connections take several each. Not
+/// for a process that starts others, which would inherit the limit.
+pub(crate) fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }); // as many as there are
 }
 
 /// The most memory this process has had resident so far, in bytes.

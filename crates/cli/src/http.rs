@@ -1,77 +1,22 @@
-//! A small HTTP server on a thread of its own: the metrics of a process, and its live page.
+//! Servers over HTTP for clients that nobody trusts: metrics, the live page, requests to a pool.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `message` | [`Answer`], the head of a request, the [`Service`] that answers |
+//! | `connections` | the connections of a server: their number, and the one that gives way |
+//! | `server` | [`Server`]: accepts, reads, answers, ends |
+//!
+//! Invariants
+//! 1. Clients hold [`server::CONNECTIONS`] descriptors at most. A new connection is always taken: the connection that
+//!    has waited longest for its client is closed for it.
+//! 2. No client holds anything for longer than two [`server::PATIENCE`]: not a silent one, nor half a request, nor one
+//!    that takes no answer.
+//! 3. A service sees a request when all of it is there, within its limits, and is admitted by its head.
+//! 4. A service that panics fails its request, and no other.
 
-use std::fmt;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::thread::JoinHandle;
+mod connections;
+mod message;
+mod server;
 
-use esker_base::{ErrorKind, thread};
-
-use crate::failure::{Failure, Result};
-
-/// The answer to a request.
-pub(crate) type Answer = tiny_http::ResponseBox;
-
-/// Answers requests one after another, until it is dropped.
-pub(crate) struct Server {
-    http: Arc<tiny_http::Server>,
-    address: SocketAddr,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Server {
-    /// Listens at an address; port 0 is any that is free. `flag` is the option that named the address, and `answer`
-    /// is given the path and the query of a request.
-    ///
-    /// # Errors
-    /// `Conflict` when the address cannot be had.
-    pub(crate) fn start(
-        address: SocketAddr,
-        flag: &str,
-        answer: impl Fn(&str) -> Answer + Send + 'static,
-    ) -> Result<Server> {
-        let refused = |error: &dyn fmt::Display| {
-            let why = format!("{address}: {error}; choose another address with {flag}");
-            Failure::new(ErrorKind::Conflict, why)
-        };
-        let http = tiny_http::Server::http(address).map_err(|error| refused(&error))?;
-        let address = http.server_addr().to_ip().unwrap_or(address);
-        let http = Arc::new(http);
-        let requests = http.clone();
-        let work = move || {
-            for request in requests.incoming_requests() {
-                let response = answer(request.url());
-                let _ = request.respond(response); // whoever asked is gone
-            }
-        };
-        let name = flag.trim_start_matches('-');
-        let thread = thread::spawn(name, work).map_err(|error| refused(&error))?;
-        Ok(Server { http, address, thread: Some(thread) })
-    }
-
-    /// Where it listens.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.http.unblock();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// A text of some type: the value of `Content-Type`.
-pub(crate) fn text(content_type: &str, text: impl Into<String>) -> Answer {
-    let kind = format!("Content-Type: {content_type}").parse::<tiny_http::Header>();
-    let kind = kind.expect("a content type has no line break");
-    tiny_http::Response::from_string(text).with_header(kind).boxed()
-}
-
-/// An error, with a line that says why.
-pub(crate) fn error(code: u16, why: &str) -> Answer {
-    tiny_http::Response::from_string(format!("{why}\n")).with_status_code(code).boxed()
-}
+pub(crate) use message::{Answer, Head, Service, error, text};
+pub(crate) use server::{Listener, Server, unshared};

@@ -54,6 +54,7 @@ pub(crate) trait Subject: Send + Sync + 'static {
 pub(crate) struct Live<S> {
     shared: Arc<Shared<S>>,
     server: Server,
+    address: SocketAddr,
 }
 
 struct Shared<S> {
@@ -96,9 +97,15 @@ impl<S: Subject> Live<S> {
         });
         let answering = shared.clone();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let server = Server::start(address, FLAG, move |url| answering.answer(url))?;
-        eprintln!("esker: live at http://{}/{}/", server.address(), shared.token.text());
-        Ok(Live { shared, server })
+        let answer = move |url: &str| answering.answer(url);
+        let (server, address) = Server::start_at(address, FLAG, answer)?;
+        let live = Live { shared, server, address };
+        eprintln!("esker: live at {}", live.url());
+        Ok(live)
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/{}/", self.address, self.shared.token.text())
     }
 
     /// Its subject.
@@ -113,7 +120,7 @@ impl<S: Subject> Live<S> {
 
     /// All has ended, and this is the report: a page that is open becomes it.
     pub(crate) fn end(self, report: String) {
-        let Live { shared, server } = self;
+        let Live { shared, server, .. } = self;
         let mut end = shared.end.lock();
         end.report = Some(report);
         let until = shared.clock.now() + PATIENCE;
@@ -187,10 +194,7 @@ fn private(answer: Answer) -> Answer {
         ("Referrer-Policy", "no-referrer"),
         ("X-Content-Type-Options", "nosniff"),
     ];
-    headers.into_iter().fold(answer, |answer, (name, value)| {
-        let header = tiny_http::Header::from_bytes(name, value);
-        answer.with_header(header.expect("names and values are ASCII"))
-    })
+    headers.into_iter().fold(answer, |answer, (name, value)| answer.with_header(name, value))
 }
 
 #[cfg(test)]
@@ -211,7 +215,7 @@ mod tests {
     }
 
     fn get(live: &Live<Runs>, path: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(live.server.address()).unwrap();
+        let mut stream = TcpStream::connect(live.address).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();

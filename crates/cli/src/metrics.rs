@@ -58,7 +58,7 @@ fn of_stack(stack: &Arc<Stack>) -> Vec<Box<dyn Collector>> {
 }
 
 /// Reads figures of one kind when it is asked.
-pub(crate) trait Collector: Send {
+pub(crate) trait Collector: Send + Sync {
     /// Adds its metrics to the others' families.
     fn collect(&self, families: &mut Families);
 }

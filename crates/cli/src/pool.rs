@@ -5,6 +5,7 @@
 //! | `routes` | requests to an open pool |
 //! | `request`, `view`, `answer`, `hosts`, `refusal` | the bodies of both ways |
 //! | `openapi` | the description of both |
+//! | `opening`, `cycle` | devices that changes open: one at a time, and none that stands on the pool itself |
 //! | `operations` | changes that were made, by their ids |
 //! | `explain` | the waits of a slow volume |
 //! | `show` | answers as tables |
@@ -17,12 +18,14 @@
 
 pub(crate) mod answer;
 mod config;
+mod cycle;
 mod explain;
 mod export;
 pub(crate) mod hosts;
 pub(crate) mod link;
 mod metrics;
 mod openapi;
+mod opening;
 mod operations;
 mod refusal;
 mod request;

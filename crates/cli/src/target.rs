@@ -18,6 +18,7 @@ use crate::args::{ServeArgs, TargetCommand};
 use crate::failure::{Failure, Result};
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
+use crate::{host, http};
 
 /// How long a status may take to come.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,6 +34,7 @@ pub(crate) fn run(command: &TargetCommand) -> Result {
 fn serve(args: &ServeArgs) -> Result {
     // Before anything is open: a signal that comes early ends it in order, too.
     let mut signals = signals::Waiting::new(args.time)?;
+    host::allow_descriptors();
     let mut planner = config::Planner::new(args);
     let plan = planner.plan()?;
     planner.keep(&plan);
@@ -59,7 +61,7 @@ fn serve(args: &ServeArgs) -> Result {
     // The planner has the devices: one that is not served any more is closed.
     drop(plan);
     loop {
-        match signals.next(|| target.is_running()) {
+        match signals.next(Some(&target)) {
             signals::Event::Reload => reload(&mut planner, &target),
             signals::Event::End(why) => {
                 say(&format!("ending: {why}\n"));
@@ -68,7 +70,7 @@ fn serve(args: &ServeArgs) -> Result {
         }
     }
     drop(metrics);
-    match Arc::into_inner(target) {
+    match http::unshared(target) {
         Some(target) => {
             let closed = target.close();
             if matches!(closed, Err(NvmfError::Hung { .. })) {
@@ -77,7 +79,12 @@ fn serve(args: &ServeArgs) -> Result {
             }
             Ok(closed?)
         }
-        None => unreachable!("the metrics had the other reference"),
+        None => {
+            std::mem::forget(planner);
+            let why =
+                "a request for metrics has not ended: devices were left open, as after a crash";
+            Err(Failure::new(ErrorKind::Retry, why))
+        }
     }
 }
 

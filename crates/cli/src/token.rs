@@ -1,9 +1,7 @@
 //! The token that a client has to have: of a pool over TCP, of a live page. It is compared in a time that does not
 //! depend on where it differs.
 
-use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Write};
 use std::path::Path;
 
 use data_encoding::HEXLOWER;
@@ -40,20 +38,15 @@ impl Token {
     /// Reads the token from a file that its owner alone can read; makes one where there is no file.
     pub(crate) fn load(path: &Path) -> Result<Token> {
         let failed = |error| Failure::file(path, &error, "choose another path with --api-token");
-        if !path.exists() {
-            let token = Token::random().map_err(failed)?;
-            let mut file = files::create_private(path).map_err(failed)?;
-            writeln!(file, "{}", token.text()).map_err(failed)?;
-            return Ok(token);
-        }
-        let file = fs::File::open(path).map_err(failed)?;
-        let mode = file.metadata().map_err(failed)?.permissions().mode();
-        if mode & 0o077 != 0 {
-            let why = format!("{}: others can read it; chmod 600 it first", path.display());
-            return Err(Failure::new(ErrorKind::Invalid, why));
-        }
-        let mut text = String::new();
-        file.take(MOST).read_to_string(&mut text).map_err(failed)?;
+        let text = match files::read_private(path, MOST) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let token = Token::random().map_err(failed)?;
+                let mut file = files::create_private(path).map_err(failed)?;
+                writeln!(file, "{}", token.text()).map_err(failed)?;
+                return Ok(token);
+            }
+            read => read.map_err(failed)?,
+        };
         let text = text.trim();
         if text.len() < LEAST || text.contains(char::is_whitespace) {
             let why = format!(

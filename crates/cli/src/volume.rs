@@ -39,8 +39,8 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
             let path = path(volume)?;
             shown(Link::open(&volume.pool, at)?.look(&path)?, at)
         }
-        VolumeCommand::Resize { volume, size, shrink, how } => {
-            let body = json!({ "bytes": size, "shrink": shrink });
+        VolumeCommand::Resize { volume, size, shrink, force, how } => {
+            let body = json!({ "bytes": size, "shrink": shrink, "force": force });
             shown(ask(&volume.pool, how, "PATCH", &path(volume)?, body)?, &how.at)
         }
         VolumeCommand::Snapshot { snapshot, how } => {
@@ -55,9 +55,9 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
             let body = json!({ "snapshot": of, "name": name });
             shown(ask(&snapshot.pool, how, "POST", &format!("{path}/clones"), body)?, &how.at)
         }
-        VolumeCommand::Rollback { snapshot, how } => {
+        VolumeCommand::Rollback { snapshot, force, how } => {
             let (path, to) = parts(snapshot)?;
-            let body = json!({ "snapshot": to });
+            let body = json!({ "snapshot": to, "force": force });
             shown(ask(&snapshot.pool, how, "POST", &format!("{path}/rollback"), body)?, &how.at)
         }
         VolumeCommand::Delete { volume, keep, force, how } => {
@@ -79,6 +79,7 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
             tls_key,
             any_host,
             nobody: _,
+            force,
             how,
         } => {
             let hosts = if *any_host { vec!["*".to_owned()] } else { hosts.clone() };
@@ -92,7 +93,7 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
                 tls_key_file: tls_key.clone(),
             };
             let hosts: Vec<HostView> = hosts.into_iter().map(host).collect();
-            let body = json!({ "hosts": hosts });
+            let body = json!({ "hosts": hosts, "force": force });
             shown(ask(&volume.pool, how, "PATCH", &path(volume)?, body)?, &how.at)
         }
         VolumeCommand::Limit { volume, iops, bandwidth, how } => {

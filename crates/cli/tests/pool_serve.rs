@@ -81,11 +81,11 @@ fn volumes_come_change_and_go_while_hosts_are_connected() {
     let clone = running.open("test").unwrap();
     let mut of_clone = Port::open(&clone, 1).unwrap();
     assert_eq!((read(&mut of_clone, 0), read(&mut port, 0)), (7, 9));
-    tank.ask("volume rollback tank/db@then").succeeds();
+    tank.ask("volume rollback tank/db@then --force").succeeds();
     assert_eq!(read(&mut port, 0), 7);
-    tank.ask("volume export tank/test --nobody").succeeds();
+    tank.ask("volume export tank/test --nobody --force").succeeds();
     assert!(running.open("test").is_err(), "it is not exported any more");
-    tank.ask("volume export tank/db --host nqn.2026-01.io.esker:other").succeeds();
+    tank.ask("volume export tank/db --host nqn.2026-01.io.esker:other --force").succeeds();
     assert!(running.open("db").is_err(), "another host alone may use it");
     let (status, exports) = tank.request("GET /v1/exports", "");
     assert_eq!(

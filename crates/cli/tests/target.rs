@@ -191,6 +191,50 @@ fn device_of_a_namespace_that_was_removed_is_closed() {
 }
 
 #[test]
+fn device_replaced_by_a_signal_has_its_own_identity_and_a_given_one_is_for_those_without() {
+    let scratch = Scratch::new();
+    let config = scratch.path("target.toml");
+    let files = ["one", "two"].map(|name| text(&scratch.path(name)));
+    for path in &files {
+        fs::File::create(path).unwrap().set_len(4 << 20).unwrap();
+    }
+    let head = "listen = [\"127.0.0.1:0\"]\n";
+    let host = "nqn.2026-01.io.esker:host";
+    let uuid = "0b0a0908-0706-4504-8302-010012345678";
+    let serve = |device: &str, more: &str| {
+        let served = subsystem(A, host, &[device.to_owned()]);
+        fs::write(&config, format!("{head}{served}{more}")).unwrap();
+    };
+    let identity = |target: &Running| target.open(A, 1).unwrap().identity().unwrap().to_string();
+    serve(&files[0], "");
+    let mut target = Running::start(&config);
+    let mut seen = vec![identity(&target)];
+    for device in [&files[1], &files[0]] {
+        serve(device, "");
+        target.signal(Signal::HUP);
+        until(&mut target.out, "configuration read again");
+        seen.push(identity(&target));
+    }
+    assert!(seen[0] != seen[1] && seen[0] == seen[2], "{seen:?}");
+    let given = format!("uuid = \"{uuid}\"\n");
+    serve("mem:4MiB", &given);
+    target.signal(Signal::HUP);
+    until(&mut target.out, "configuration read again");
+    assert!(identity(&target).contains(uuid), "{}", identity(&target));
+    serve(&files[0], &given);
+    target.signal(Signal::HUP);
+    let said = until(&mut target.err, "esker: note: ");
+    assert!(said.contains("namespace 1: its uuid is not used"), "{said}");
+    until(&mut target.out, "configuration read again");
+    assert_eq!(identity(&target), seen[0]);
+    serve(&files[0], "uuid = \"7\"\n");
+    target.signal(Signal::HUP);
+    let said = until(&mut target.err, "esker: the configuration was not read again");
+    assert!(said.contains("'7' is no UUID"), "{said}");
+    assert_eq!(target.end(Signal::TERM), Some(0));
+}
+
+#[test]
 fn a_damaged_file_of_reservations_stops_the_start() {
     let scratch = Scratch::new();
     let (file, path) = (text(&scratch.path("r")), scratch.path("r"));

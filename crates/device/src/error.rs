@@ -83,6 +83,13 @@ impl DeviceError {
         DeviceError::new(device, op, lba, bytes, Cause::Invalid(why))
     }
 
+    /// An error of a device that was opened before a fork, in the child.
+    #[must_use]
+    pub fn forked(device: &str) -> DeviceError {
+        let why = "the process that opened it was forked, and this is the child: open the device here instead";
+        DeviceError::new(device, OpKind::Open, Lba(0), 0, Cause::Gone(why.to_owned()))
+    }
+
     /// Checks the depth asked of a queue pair, which is from 1 to [`MAX_DEPTH`].
     ///
     /// # Errors

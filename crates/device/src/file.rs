@@ -24,6 +24,7 @@
 //! 3. A flush is `fdatasync` and a write with FUA is `RWF_DSYNC`, with and without the page cache.
 //! 4. Whatever could not be done as preferred is a sentence in [`Device::remarks`].
 //! 5. After a flush that failed, no flush and no write with FUA succeeds.
+//! 6. A forked child of the process that opened the file has neither the file nor its rings: each command fails there.
 
 mod discard;
 mod identity;
@@ -97,6 +98,7 @@ impl Device for FileDevice {
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         DeviceError::check_depth(&self.0.name, depth)?;
         let open = self.0.clone();
+        open.check_owner()?;
         if !open.uses_io_uring {
             return Ok(Box::new(Immediate::new(open, depth)));
         }

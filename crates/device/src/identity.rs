@@ -95,6 +95,20 @@ impl Identity {
         (!self.facts.is_empty()).then_some(self)
     }
 
+    /// The facts that name the device, whatever else is known of it: its strongest identifier, or those of a
+    /// file, and the part. Text to derive other names from.
+    #[must_use]
+    pub fn stable_name(&self) -> Option<String> {
+        use Fact::{Eui64, FileSystem, Inode, Made, Mapped, Nguid, Serial, Uuid, Wwid};
+        let shown = |fact: &Fact| Some(format!("{}={}", fact.name(), self.facts.get(fact)?));
+        let strongest = [Wwid, Uuid, Nguid, Eui64, Mapped, Serial].iter().find_map(shown);
+        let of_file = || {
+            let facts: Vec<_> = [Inode, Made, FileSystem].iter().filter_map(shown).collect();
+            self.facts.contains_key(&Inode).then(|| facts.join(", "))
+        };
+        Some(format!("{}, part={}", strongest.or_else(of_file)?, self.part))
+    }
+
     /// Whether both mean the same device: one fact at least is the same, none differs, nor does the part.
     #[must_use]
     pub fn is_same(&self, other: &Identity) -> bool {
@@ -214,6 +228,18 @@ mod tests {
         assert!(!part.is_same(&whole) && !whole.is_same(&part) && part.is_same(&part));
         assert_eq!(file("7").joined(&whole), whole);
         assert_eq!(Identity::default().joined(&part), part, "the part is kept");
+    }
+
+    #[test]
+    fn name_stays_when_more_is_known_of_a_drive() {
+        let drive = Identity::default().with(Fact::Wwid, "w").part("sector-8");
+        let name = drive.stable_name();
+        assert_eq!(name.as_deref(), Some("wwid=w, part=sector-8"));
+        assert_eq!(drive.with(Fact::Uuid, "u").with(Fact::Serial, "s").stable_name(), name);
+        let named = |made| file("7").with(Fact::Made, made).stable_name();
+        assert_eq!(named("5.3").as_deref(), Some("inode=7, made=5.3, part="));
+        assert_ne!(named("5.3"), named("5.4"));
+        assert_eq!(Identity::default().part("p").stable_name(), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub(crate) mod backlog;
 pub(crate) mod backoff;
 pub(crate) mod claims;
 pub(crate) mod counters;
+pub(crate) mod ending;
 pub(crate) mod flush;
 pub(crate) mod job;
 pub(crate) mod manual;

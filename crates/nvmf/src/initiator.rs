@@ -85,6 +85,7 @@ impl Device for Initiator {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         DeviceError::check_depth(self.name(), depth)?;
+        self.keeper.shared.check_owner()?;
         let queue = Queue::open(self.keeper.clone(), depth).map_err(|error| {
             DeviceError::new(self.name(), OpKind::Open, Lba(0), 0, error.cause())
         })?;

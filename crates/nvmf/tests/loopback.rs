@@ -425,12 +425,15 @@ fn a_host_sees_its_namespace_grow() {
 
 #[test]
 fn a_host_that_saw_its_namespace_go_hears_of_what_comes_after() {
-    let target = serve(memory(1));
+    let uuid = Some([5; 16]);
+    let mut config = config(memory(1));
+    config.subsystems[0].namespaces[0].uuid = uuid;
+    let target = Target::start(&config).unwrap();
     let initiator = open(&target);
     target.remove_namespace(NQN, 1).unwrap();
     // Enough for the host to have asked.
     Clock::real().sleep(Duration::from_millis(500));
-    let larger = NamespaceConfig { nsid: 1, device: memory(2), uuid: None };
+    let larger = NamespaceConfig { nsid: 1, device: memory(2), uuid };
     target.add_namespace(NQN, &larger).unwrap();
     wait_until("the host sees 4,096 LBAs", || initiator.geometry().capacity.0 == 4096);
 }

@@ -14,9 +14,7 @@ use esker_nvmf::conn::Payload;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, Target};
 use esker_nvmf::wire::capsule::{NSID_ALL, Sgl, Sqe};
 use esker_nvmf::wire::command::{LbaRange, Registrant, ReservationKeys, admin, io};
-use esker_nvmf::wire::fabrics::{
-    CC, CNTLID_ANY, CONNECT, Connect, ConnectData, OPCODE, PROPERTY_SET, Property,
-};
+use esker_nvmf::wire::fabrics::{CNTLID_ANY, CONNECT, Connect, ConnectData, OPCODE};
 use esker_nvmf::wire::feature;
 use esker_nvmf::wire::identify::{self, OAES_NAMESPACE, cns};
 use esker_nvmf::wire::log::{self, event, lid};
@@ -138,12 +136,6 @@ fn keep_alive_is_what_the_host_asks_for_rounded_up() {
     assert_eq!(kas, 10, "the granularity that the host is told of");
 }
 
-fn reset(host: &mut Client, cc: u32) {
-    let property = Property { ofst: CC, value: cc.into(), ..Property::default() };
-    let sqe = Sqe::new(OPCODE, PROPERTY_SET.into()).with_arguments(&property.encode());
-    assert!(host.run(sqe, Payload::None).0.status.is_success());
-}
-
 fn namespace(nsid: u32) -> NamespaceConfig {
     NamespaceConfig { nsid, device: memory(1), uuid: None }
 }
@@ -164,7 +156,7 @@ fn event_requests_end_with_the_reset_of_their_controller() {
         target.add_namespace(NQN, &namespace(2 + round)).unwrap();
         let (cqe, _) = host.wait(before[0]);
         assert_eq!(cqe.result, u64::from(event::NAMESPACE), "round {round}");
-        reset(&mut host, 0);
+        host.configure(0);
         for cid in &before[1..] {
             assert_eq!(host.wait(*cid).0.status, Status::ABORTED, "round {round}");
         }
@@ -239,7 +231,7 @@ fn hosts_without_identifiers_share_no_reservation() {
     let one = Registrant::decode(&second.fetch(report, 4096)[64..]).unwrap();
     assert_eq!((one.hostid, one.rkey, one.rcsts), ([0; 16], 7, 1));
     // They do not outlast a reset of the controller.
-    reset(&mut first_admin, 0);
+    first_admin.configure(0);
     assert!(write_through(&mut second).is_success());
     // Nor its end.
     let (third_admin, mut third) = nameless(at, 3);

@@ -65,7 +65,7 @@ pub use error::StackError;
 pub use pool::OpenPool;
 pub use spec::{
     CacheSpec, DiskSpec, FileSpec, FtlSide, IfExists, MemorySpec, NullSpec, RemoteSpec, Spec,
-    SsdSpec, StripeSpec, TracedSpec, VolumeSpec,
+    SsdSpec, StripeSpec, TracedSpec, VolumeSpec, parse_uuid, show_uuid,
 };
 pub use stack::{CacheParts, Model, Opened, Stack};
 pub use time::Time;

@@ -39,7 +39,7 @@ pub use cache::CacheSpec;
 pub use disk::DiskSpec;
 pub(crate) use plain::Access;
 pub use plain::{FileSpec, MemorySpec, NullSpec};
-pub use remote::RemoteSpec;
+pub use remote::{RemoteSpec, parse_uuid, show_uuid};
 pub use ssd::{FtlSide, SsdSpec};
 pub(crate) use ssd::{differs, show_placement};
 pub use stripe::StripeSpec;

@@ -33,6 +33,9 @@ pub struct Stack {
     access: Access,
     /// Where processes listen that serve pools.
     sockets: PathBuf,
+    /// Held while the drive of a model is looked for or opened.
+    opening: Mutex<()>,
+    /// Never held while a device is waited for.
     state: Mutex<State>,
 }
 
@@ -165,6 +168,7 @@ impl Stack {
             clock,
             access: Access::default(),
             sockets: served::socket_dir(),
+            opening: Mutex::default(),
             state: Mutex::default(),
         }
     }
@@ -447,30 +451,32 @@ impl Stack {
     /// # Errors
     /// As [`Stack::open`].
     pub fn drive(&self, spec: &SsdSpec, create: Create) -> Result<Model, StackError> {
-        let mut state = self.state.lock();
+        let _one_at_a_time = self.opening.lock();
         let time = spec.time.unwrap_or_default();
         let key = key_of(spec)?;
-        state.drives.retain(|shared| shared.drive.strong_count() > 0);
-        let mut shared = state.drives.iter().filter(|shared| Some(&shared.key) == key.as_ref());
-        let known = shared.find_map(|shared| Some((shared, shared.drive.upgrade()?)));
-        let open = if let Some((shared, open)) = known {
-            if spec.time.is_some_and(|time| time != shared.time) {
-                let why = format!("has time {}, not {time}", shared.time);
+        let known = {
+            let drives = &mut self.state.lock().drives;
+            drives.retain(|shared| shared.drive.strong_count() > 0);
+            let mut shared = drives.iter().filter(|shared| Some(&shared.key) == key.as_ref());
+            shared.find_map(|shared| Some((shared.time, shared.drive.upgrade()?)))
+        };
+        let open = if let Some((known, open)) = known {
+            if spec.time.is_some_and(|time| time != known) {
+                let why = format!("has time {known}, not {time}");
                 return Err(StackError::contradiction(spec, why));
             }
             drive::check(spec, &open.0)?;
             open
         } else {
-            let pace = state.pace(time, &self.clock);
+            let pace = self.state.lock().pace(time, &self.clock);
             let ssd = match &spec.image {
                 Some(path) => open_image(spec, path, create, pace)?,
                 None => {
-                    let name = state.name(spec);
+                    let name = self.state.lock().name(spec);
                     drive::make(spec, &name, pace)?
                 }
             };
             let open = Arc::new(OpenDrive(ssd));
-            state.open_drives.push(Arc::downgrade(&open));
             // An image has its key only now that it is there.
             let shared = key_of(spec)?.map(|key| Shared {
                 key,
@@ -478,6 +484,8 @@ impl Stack {
                 drive: Arc::downgrade(&open),
                 _in_memory: spec.image.is_none().then(|| open.clone()),
             });
+            let mut state = self.state.lock();
+            state.open_drives.push(Arc::downgrade(&open));
             state.drives.extend(shared);
             open
         };

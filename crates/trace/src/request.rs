@@ -12,8 +12,8 @@ pub const BLOCK_BYTES: u64 = 4096;
 /// The end of the largest device: 64 PiB.
 pub const MAX_OFFSET: u64 = 1 << 56;
 
-/// How many devices one trace may have.
-pub const MAX_DEVICES: u32 = 1 << 20;
+/// How many devices one trace may have: the end of the last block of the last one fits a key, too.
+pub const MAX_DEVICES: u32 = (1 << 20) - 1;
 
 /// The bits of a block's number within its device.
 const BLOCK_BITS: u32 = MAX_OFFSET.ilog2() - BLOCK_BYTES.ilog2();
@@ -174,6 +174,8 @@ mod tests {
         assert_eq!(device_and_block(keys[1]), (7, 0));
         let top = Request::checked(0, Op::Read, 0, 1, MAX_DEVICES - 1).unwrap();
         assert_eq!(device_and_block(top.block_keys().start), (MAX_DEVICES - 1, 0));
+        let last = Request::checked(0, Op::Read, MAX_OFFSET - 1, 1, MAX_DEVICES - 1).unwrap();
+        assert_eq!(last.block_keys().count(), 1);
     }
 
     #[test]

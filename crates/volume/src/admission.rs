@@ -44,11 +44,18 @@ pub(crate) fn admit(
     }
     // Pending blocks may replace what is there, or compress.
     keep::drain(shared, io)?;
-    let (fits, fits_slack, live, usable) = room(shared, bytes);
-    if fits || fits_slack && is_overwrite(io) {
-        return Ok(());
+    loop {
+        let (fits, fits_slack, live, usable) = room(shared, bytes);
+        if fits || fits_slack && is_overwrite(io) {
+            return Ok(());
+        }
+        // Blocks that nobody can see any more make room.
+        if keep::sweep_on(shared, io)? {
+            continue;
+        }
+        let blocks = bytes / BLOCK;
+        let what =
+            format!("volumes use {live} of {usable} bytes, and {blocks} blocks more do not fit");
+        return Err(VolumeError::NoSpace { pool: shared.name.clone(), what });
     }
-    let blocks = bytes / BLOCK;
-    let what = format!("volumes use {live} of {usable} bytes, and {blocks} blocks more do not fit");
-    Err(VolumeError::NoSpace { pool: shared.name.clone(), what })
 }

@@ -31,6 +31,7 @@ pub(crate) fn run<'a>(
         let records = build(first)?;
         match log.append(io, &records) {
             Appended::Durable { failed } => {
+                *shared.durable.lock() = log.end();
                 if !failed.is_empty() {
                     // Before the acknowledgement: the copy that missed this frame must not count after a crash.
                     shared.take_out(io, &failed)?;

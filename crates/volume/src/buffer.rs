@@ -2,6 +2,7 @@
 //! that is in segments. Sees `types`, `omf` and `drive`.
 
 pub(crate) mod ahead;
+pub(crate) mod mark;
 pub(crate) mod pending;
 pub(crate) mod ring;
 

@@ -7,6 +7,7 @@
 //! Invariants
 //! 1. The points of a lineage are the seqnos of its snapshots and those that other lineages go on from.
 //! 2. A lineage without head and points is empty once it was swept, and is removed then.
+//! 3. A lineage that is empty, and that only others go on from, is removed: they go on from its parent then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(crate) struct Catalog {
     names: BTreeMap<VolumeId, BTreeMap<String, SnapshotId>>,
     /// Bytes of all rows in a checkpoint.
     bytes: u64,
+    /// Counts the changes.
+    version: u64,
 }
 
 impl Catalog {
@@ -72,6 +75,7 @@ impl Catalog {
             points: BTreeMap::new(),
             names: BTreeMap::new(),
             bytes: 0,
+            version: 1,
         };
         for row in catalog.snapshots.values() {
             let names = catalog.names.entry(row.volume).or_default();
@@ -125,7 +129,13 @@ impl Catalog {
         if is_new { row_bytes(change) } else { 0 }
     }
 
+    /// Counts the changes.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
     pub(crate) fn apply(&mut self, change: &Change) {
+        self.version += 1;
         let (old, new) = (self.replaced_bytes(change), row_bytes(change));
         let mut touched = Vec::new();
         match change {
@@ -210,10 +220,12 @@ impl Catalog {
         let snapshots = self.snapshots.values().filter(|row| row.lineage == lineage);
         let clones = self.lineages.values().filter_map(|row| row.parent);
         let clones = clones.filter(|(parent, _)| *parent == lineage).map(|(_, at)| at);
-        let mut seqnos: Vec<Seqno> = snapshots.map(|row| row.at).chain(clones).collect();
+        let mut seqnos: Vec<Seqno> = clones.collect();
+        let has_clones = !seqnos.is_empty();
+        seqnos.extend(snapshots.map(|row| row.at));
         seqnos.sort_unstable();
         seqnos.dedup();
-        let points = Points { seqnos, has_head: row.head.is_some() };
+        let points = Points { seqnos, has_head: row.head.is_some(), has_clones };
         self.points.insert(lineage, Arc::new(points));
     }
 
@@ -225,6 +237,33 @@ impl Catalog {
     /// Whether blocks that a lineage does not have are another one's.
     pub(crate) fn has_parent(&self, lineage: LineageId) -> bool {
         self.lineages.get(&lineage).is_some_and(|row| row.parent.is_some())
+    }
+
+    /// The lineages that this one goes on from, the nearest first, each with the seqno up to which it is seen.
+    pub(crate) fn ancestors(
+        &self,
+        lineage: LineageId,
+    ) -> impl Iterator<Item = (LineageId, Seqno)> + '_ {
+        let parent = |id| self.lineages.get(&id).and_then(|row| row.parent);
+        std::iter::successors(parent(lineage), move |(id, _)| parent(*id))
+    }
+
+    /// Whether a snapshot shows a lineage as it was at this seqno.
+    pub(crate) fn has_snapshot_at(&self, lineage: LineageId, at: Seqno) -> bool {
+        self.snapshots.values().any(|row| row.lineage == lineage && row.at == at)
+    }
+
+    /// The ancestors of which a lineage may be the last that sees something: up to one that a snapshot shows as it does.
+    pub(crate) fn dependent_ancestors(&self, lineage: LineageId) -> Vec<LineageId> {
+        let ancestors = self.ancestors(lineage);
+        let hidden = ancestors.take_while(|(id, at)| !self.has_snapshot_at(*id, *at));
+        hidden.map(|(id, _)| id).collect()
+    }
+
+    /// Whether nobody looks at a lineage.
+    pub(crate) fn is_unseen(&self, lineage: LineageId) -> bool {
+        let points = self.points.get(&lineage);
+        points.is_none_or(|points| !points.has_head && points.seqnos.is_empty())
     }
 
     /// Whether blocks that are written to this lineage are compressed later.
@@ -321,7 +360,8 @@ mod tests {
 
     #[test]
     fn version_is_seen_up_to_the_next_one() {
-        let points = Points { seqnos: vec![Seqno(10), Seqno(20)], has_head: false };
+        let seqnos = vec![Seqno(10), Seqno(20)];
+        let points = Points { seqnos, has_head: false, has_clones: false };
         let sees = |birth, next: Option<u64>| points.see(Seqno(birth), next.map(Seqno));
         assert!(sees(5, Some(11)) && sees(10, Some(11)) && sees(11, Some(21)) && sees(20, None));
         assert!(!sees(5, Some(10)) && !sees(11, Some(20)) && !sees(21, None));

@@ -56,7 +56,12 @@ pub(crate) enum State {
 
 /// Moves the end of the log on, as far as it goes without waiting.
 pub(crate) fn advance(shared: &Shared, front: &mut Front) -> State {
+    let _alert = Alert(shared);
     loop {
+        if shared.has_failed.load(Ordering::Acquire) {
+            give_up(shared, front);
+            return State::Idle;
+        }
         if !front.flights.is_empty() {
             front.lanes.poll(&mut front.arrived);
             land(shared, front);
@@ -79,10 +84,35 @@ pub(crate) fn advance(shared: &Shared, front: &mut Front) -> State {
     }
 }
 
+/// Stops the pool when a panic ends a turn at the end of the log.
+struct Alert<'a>(&'a Shared);
+
+impl Drop for Alert<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("a thread panicked while it wrote to the write buffer");
+        }
+    }
+}
+
+/// The pool has failed: all that is under way, and all that waits, is told so.
+fn give_up(shared: &Shared, front: &mut Front) {
+    let Err(error) = shared.check_sound(&shared.core.lock()) else { return };
+    let flights = std::mem::take(&mut front.flights).into_iter();
+    let flying = flights.flat_map(|flight| flight.batches).map(|(_, batch)| batch);
+    let waiting: Vec<Batch> = shared.inbox.lock().drain(..).collect();
+    flying.chain(waiting).for_each(|batch| tell(shared, batch, Err(error.clone())));
+}
+
 /// Waits for the frames in flight. Nobody else appends as long as the guard is held.
 pub(crate) fn hold(shared: &Shared) -> MutexGuard<'_, Front> {
+    let _alert = Alert(shared);
     let mut front = shared.front.lock();
     while !front.flights.is_empty() {
+        if shared.has_failed.load(Ordering::Acquire) {
+            give_up(shared, &mut front);
+            break;
+        }
         let Front { lanes, arrived, .. } = &mut *front;
         lanes.wait(arrived, LOOK);
         land(shared, &mut front);
@@ -108,9 +138,10 @@ pub(crate) fn refuse(shared: &Shared, why: Option<VolumeError>) {
     }
 }
 
-fn tell(shared: &Shared, batch: Batch, result: Result<(), VolumeError>) {
+fn tell(shared: &Shared, mut batch: Batch, result: Result<(), VolumeError>) {
     shared.admitted.fetch_sub(batch.bytes, Ordering::Relaxed);
-    batch.outbox.lock().push((batch.changes, result));
+    let changes = std::mem::take(&mut batch.changes);
+    batch.outbox.lock().push((changes, result));
 }
 
 /// Begins the next frame with what waits, if there is anything.
@@ -294,6 +325,7 @@ fn finish(
     let was_in = |member: &&DriveIndex| log.members.contains(member);
     let failed: Vec<DriveIndex> = failed.iter().filter(was_in).copied().collect();
     log.finish(frame, &failed);
+    *shared.durable.lock() = log.end();
     match failed.is_empty() {
         true => Ok(()),
         false => shared.take_out(&mut shared.ios.take(), &failed),

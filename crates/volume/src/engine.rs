@@ -1,7 +1,7 @@
 //! State that the threads of an open pool share, and the few steps that several rooms above need: taking a failed drive out,
 //! finding a version, counting space.
 //!
-//! Locks, in the order in which they may be taken: `keeper`, `front`, `log`, `core`, `config`; `inbox` last.
+//! Locks, in the order in which they may be taken: `keeper`, `front`, `log`, `core`, `config`; `inbox` and `durable` last.
 //!
 //! | lock | guards | held during I/O |
 //! | --- | --- | --- |
@@ -9,15 +9,18 @@
 //! | `front` | the frames of the log that are being written: who has it may append | by those who run to their end |
 //! | `inbox` | changes that wait for a frame | no |
 //! | `log` | the order of records | by those who run to their end |
+//! | `durable` | up to where the log is durable: what labels and marks say | no |
 //! | `core` | map, pending versions, catalogue, table of segments | while a leaf is read |
 //! | `config` | the label | while labels are written |
 
 mod keeper;
 mod load;
 mod room;
+mod sight;
 
 pub(crate) use keeper::{Content, Gain, Job, Keeper, Scrub, Target};
 pub(crate) use load::{Begun, Load};
+pub(crate) use sight::{AtLeaf, Viewers, bytes_of};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -38,6 +41,7 @@ use crate::map::{Access, LeafKey, Map};
 use crate::omf::frame::Change;
 use crate::omf::label::{Config, MemberState, Role};
 use crate::omf::leaf::{Fragment, Place};
+use crate::omf::mark::LogEnd;
 use crate::pace::Pace;
 use crate::segment::Broken;
 use crate::space::{Class, Space};
@@ -57,10 +61,14 @@ pub(crate) struct Shared {
     pub(crate) geometry: Geometry,
     pub(crate) keeper: Mutex<Keeper>,
     pub(crate) front: Mutex<Front>,
+    /// A thread panicked in the middle of a change of the state: see [`Core::failed`].
+    pub(crate) has_failed: AtomicBool,
     pub(crate) inbox: Mutex<VecDeque<Batch>>,
     /// Bytes of writes that were admitted and are not pending yet.
     pub(crate) admitted: AtomicU64,
     pub(crate) log: Mutex<Ring>,
+    /// Up to where the log is durable.
+    pub(crate) durable: Mutex<LogEnd>,
     pub(crate) core: Mutex<Core>,
     pub(crate) config: Mutex<Config>,
     pub(crate) counts: Counts,
@@ -87,6 +95,17 @@ pub(crate) struct Batch {
     pub(crate) outbox: Arc<Outbox>,
     /// The volume's counters.
     pub(crate) tally: Arc<Tally>,
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if !self.changes.is_empty() {
+            // It got lost in a panic, and its owner waits.
+            let why = "a panic ended what was under way; see the log".to_owned();
+            let told = (std::mem::take(&mut self.changes), Err(VolumeError::Conflict(why)));
+            self.outbox.lock().push(told);
+        }
+    }
 }
 
 /// Results of batches.
@@ -163,6 +182,8 @@ pub(crate) struct Core {
     pub(crate) stamp: u64,
     /// Why nothing is written any more.
     pub(crate) stopped: Option<String>,
+    /// The panic after which nothing is done any more.
+    pub(crate) failed: Option<String>,
     pub(crate) is_closed: bool,
 }
 
@@ -212,6 +233,7 @@ impl Core {
             catalog,
             stamp: 1,
             stopped: None,
+            failed: None,
             is_closed: false,
         }
     }
@@ -315,11 +337,27 @@ impl Shared {
         }
     }
 
-    /// Refuses when nothing may be written.
-    pub(crate) fn check_writable(&self, core: &Core) -> Result<(), VolumeError> {
+    /// Refuses when the pool is closed, or a panic left its state as nobody meant it.
+    pub(crate) fn check_sound(&self, core: &Core) -> Result<(), VolumeError> {
         if core.is_closed {
             return Err(VolumeError::Closed(self.name.clone()));
         }
+        match &core.failed {
+            Some(why) => Err(VolumeError::Failed { pool: self.name.clone(), why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// A thread panicked in the middle of a change: nothing is done with the state any more, and those who wait are told.
+    pub(crate) fn fail(&self, why: &str) {
+        self.core.lock().failed = Some(why.to_owned());
+        self.has_failed.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Refuses when nothing may be written.
+    pub(crate) fn check_writable(&self, core: &Core) -> Result<(), VolumeError> {
+        self.check_sound(core)?;
         match &core.stopped {
             Some(why) => Err(VolumeError::Stopped { pool: self.name.clone(), why: why.clone() }),
             None => Ok(()),
@@ -438,6 +476,12 @@ impl Shared {
         failed: &mut Vec<DriveIndex>,
     ) -> Vec<DriveIndex> {
         config.sequence += 1;
+        // A pool of which no record was read yet knows only what the last label says.
+        let end = *self.durable.lock();
+        if end > LogEnd::default() {
+            let known = config.log.durable.unwrap_or_default();
+            config.log.durable = Some(known.max(end));
+        }
         let members = active(config);
         let members: Vec<DriveIndex> =
             members.into_iter().filter(|index| self.fleet.get(*index).is_some()).collect();

@@ -6,6 +6,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod clean;
 pub(crate) mod degraded;
 pub(crate) mod destage;
+mod mark;
 pub(crate) mod output;
 pub(crate) mod rebuild;
 mod reclaim;
@@ -16,4 +17,4 @@ pub(crate) mod step;
 pub(crate) mod sweep;
 pub(crate) mod verify;
 
-pub(crate) use reclaim::{drain, drain_all, ensure_space, make_room};
+pub(crate) use reclaim::{drain, drain_all, ensure_space, make_room, sweep_on};

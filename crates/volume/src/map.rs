@@ -3,15 +3,18 @@
 //! `buffer` who looks at a lineage.
 //!
 //! Invariants
-//! 1. A version is in a leaf as long as someone sees it; what it points to counts as live in its segment exactly then.
+//! 1. A version is in a leaf as long as someone sees it, or until it is swept; what it points to counts as live in its
+//!    segment exactly then.
 //! 2. A leaf that was changed stays in memory until it is written.
 //! 3. A node lists every leaf with a version, and where the leaf was last written: as a whole, and what was changed of
 //!    it since, so that a checkpoint costs what was changed and not the leaves that it was changed in.
 //! 4. Only the keeper of the pool changes the map; others load leaves.
+//! 5. `shadows` names each leaf in which a block got a version that may hide the last one of an ancestor, or that only
+//!    clones may keep, until the sweep has looked at it.
 
 pub(crate) mod leaf;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use esker_base::units::{to_u64, to_usize};
@@ -45,6 +48,10 @@ pub(crate) struct Map {
     dirty_leaves: usize,
     leaf_count: u64,
     pub(crate) loads: u64,
+    pub(crate) shadows: BTreeSet<LeafKey>,
+    /// Counts the sweeps that dropped a version, and lineages that were taken out of a chain: a search that was paused
+    /// before has to begin anew.
+    pub(crate) sweeps: u64,
 }
 
 /// 512 leaves.
@@ -84,6 +91,8 @@ impl Map {
             dirty_leaves: 0,
             leaf_count: 0,
             loads: 0,
+            shadows: BTreeSet::new(),
+            sweeps: 0,
         }
     }
 
@@ -185,8 +194,13 @@ impl Map {
         }
         let leaf = self.load(access, key, true)?.expect("made if it was not there");
         let before = leaf.size();
+        let is_first = keeps_zero && leaf.count_of(within) == 0;
         let dropped = leaf.insert(within, version, points, keeps_zero);
         let after = leaf.size();
+        let is_kept = points.has_clones && (!points.has_head || leaf.count_of(within) > 1);
+        if is_first || is_kept {
+            self.shadows.insert(key);
+        }
         if let Place::Fragment(fragment) = version.place {
             access.space.add_live(fragment.segment, fragment_bytes(&fragment));
         }
@@ -241,34 +255,48 @@ impl Map {
             let before = leaf.size();
             let dropped = leaf.clear(start..end, seqno, points, keeps_zero);
             let after = leaf.size();
+            if keeps_zero || points.has_clones {
+                self.shadows.insert((lineage, index));
+            }
             release(access.space, &dropped);
             self.changed(access.space, (lineage, index), before, after);
         }
         Ok(())
     }
 
-    /// Drops what nobody sees from the first leaf at or behind `from`, and says which was looked at.
+    /// The first leaf of a lineage at or behind `from`.
+    pub(crate) fn next_leaf(&self, lineage: LineageId, from: u64) -> Option<u64> {
+        self.leaves_of(lineage, from..u64::MAX).first().copied()
+    }
+
+    /// Drops the versions of a leaf that nobody sees: of a block, born at a seqno, replaced at another one.
     pub(crate) fn sweep(
         &mut self,
         access: &mut Access<'_>,
-        lineage: LineageId,
-        from: u64,
-        points: &Points,
+        key: LeafKey,
+        see: impl Fn(u16, Seqno, Option<Seqno>) -> bool,
         keeps_zero: bool,
-    ) -> Result<Option<u64>, Broken> {
-        let Some(index) = self.leaves_of(lineage, from..u64::MAX).first().copied() else {
-            return Ok(None);
-        };
-        let leaf = self.load(access, (lineage, index), false)?.expect("it is listed");
+    ) -> Result<(), Broken> {
+        let Some(leaf) = self.load(access, key, false)? else { return Ok(()) };
         let before = leaf.size();
-        let dropped = leaf.sweep(points, keeps_zero);
+        let dropped = leaf.sweep(see, keeps_zero);
         let after = leaf.size();
         let is_changed = !dropped.is_empty();
+        self.sweeps += u64::from(is_changed);
         release(access.space, &dropped);
         if is_changed || after == Leaf::EMPTY_SIZE {
-            self.changed(access.space, (lineage, index), before, after);
+            self.changed(access.space, key, before, after);
         }
-        Ok(Some(index))
+        Ok(())
+    }
+
+    /// The blocks of a leaf with versions, each with the birth of its oldest one.
+    pub(crate) fn oldest(
+        &mut self,
+        access: &mut Access<'_>,
+        key: LeafKey,
+    ) -> Result<Vec<(u16, Seqno)>, Broken> {
+        Ok(self.load(access, key, false)?.map(|leaf| leaf.oldest()).unwrap_or_default())
     }
 
     /// Whether so many leaves were changed that they do not leave the budget to others.
@@ -466,7 +494,7 @@ impl Map {
         Ok(leaf.map(|leaf| leaf.versions_of(within)).unwrap_or_default())
     }
 
-    fn has_leaf(&self, (lineage, index): LeafKey) -> bool {
+    pub(crate) fn has_leaf(&self, (lineage, index): LeafKey) -> bool {
         let (node, leaf) = node_of(index);
         self.nodes.get(&(lineage, node)).is_some_and(|node| node.leaves.contains_key(&leaf))
     }

@@ -11,6 +11,7 @@ pub(crate) mod envelope;
 pub(crate) mod frame;
 pub(crate) mod label;
 pub(crate) mod leaf;
+pub(crate) mod mark;
 pub(crate) mod root;
 pub(crate) mod seal;
 pub(crate) mod summary;

@@ -23,10 +23,12 @@ mod status;
 mod volumes;
 mod what_if;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use esker_base::process::Owner;
 use esker_base::thread;
 use esker_device::{Device, DeviceStats};
 use parking_lot::Mutex;
@@ -62,6 +64,8 @@ pub struct Pool {
     /// The error with which maintenance failed last.
     failure: Arc<Mutex<Option<String>>>,
     keeper: Option<JoinHandle<()>>,
+    /// The process that has the keeper.
+    owner: Owner,
 }
 
 impl Pool {
@@ -78,11 +82,17 @@ impl Pool {
             Maintenance::Manual => None,
             Maintenance::Thread => {
                 let (shared, failure) = (shared.clone(), failure.clone());
-                let keeper = thread::spawn("pool-keeper", move || keep_up(&shared, &failure));
+                let keeper = thread::spawn("pool-keeper", move || {
+                    let run = AssertUnwindSafe(|| keep_up(&shared, &failure));
+                    if let Err(panic) = catch_unwind(run) {
+                        let said = thread::said(&*panic);
+                        shared.fail(&format!("its maintenance thread panicked: {said}"));
+                    }
+                });
                 Some(keeper.map_err(|error| VolumeError::Thread(error.to_string()))?)
             }
         };
-        Ok(Pool { shared, remarks, failure, keeper })
+        Ok(Pool { shared, remarks, failure, keeper, owner: Owner::here() })
     }
 
     /// The pool's name.
@@ -149,7 +159,7 @@ impl Pool {
     /// # Errors
     /// The pool's.
     pub fn checkpoint(&self) -> Result<(), VolumeError> {
-        let mut keeper = self.shared.keeper.lock();
+        let mut keeper = self.shared.keep()?;
         let mut io = self.shared.ios.take();
         keep::ensure_space(&self.shared, &mut keeper, &mut io)?;
         checkpoint::run(&self.shared, &mut keeper, &mut io, &Options::default())
@@ -163,7 +173,7 @@ impl Pool {
         self.end_thread();
         let shared = &self.shared;
         let mut io = shared.ios.take();
-        let mut keeper = shared.keeper.lock();
+        let mut keeper = shared.keep()?;
         shared.check_writable(&shared.core.lock())?;
         keep::drain_all(shared, &mut keeper, &mut io)?;
         let result = checkpoint::run(
@@ -180,7 +190,7 @@ impl Pool {
         self.shared.bell.lock().is_over = true;
         self.shared.rung.notify_all();
         if let Some(keeper) = self.keeper.take() {
-            // It ends by itself; a panic of its was shown already.
+            // It ends by itself; a panic of its stopped the pool already.
             let _ = keeper.join();
         }
     }
@@ -188,6 +198,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // The keeper is the parent's, and so are the locks that it holds.
+            std::mem::forget(self.keeper.take());
+            return;
+        }
         self.end_thread();
         self.shared.core.lock().is_closed = true;
     }

@@ -88,7 +88,9 @@ impl Device for Volume {
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         DeviceError::check_depth(&self.name, depth)?;
-        Ok(Box::new(Queue::new(self, depth)))
+        let mut queue = Queue::new(self, depth);
+        queue.lanes.open()?;
+        Ok(Box::new(queue))
     }
 
     fn discards_zero(&self) -> bool {
@@ -173,9 +175,7 @@ impl Queue {
 
     /// The view that the device shows now, how many blocks it has, and its limits.
     fn seen(&self, core: &Core) -> Result<(Seen, u64, VolumeOptions), VolumeError> {
-        if core.is_closed {
-            return Err(VolumeError::Closed(self.shared.name.clone()));
-        }
+        self.shared.check_sound(core)?;
         let seen = match self.view {
             View::Volume(id) => {
                 let row = core.catalog.volumes.get(&id).filter(|row| row.trashed.is_none());
@@ -479,7 +479,7 @@ fn make_room(shared: &Shared) {
         Maintenance::Manual => keep::make_room(shared, None, &mut shared.ios.take()),
         Maintenance::Thread => {
             shared.ring();
-            let Some(mut keeper) = shared.keeper.try_lock() else { return };
+            let Some(mut keeper) = shared.try_keep() else { return };
             keep::make_room(shared, Some(&mut keeper), &mut shared.ios.take())
         }
     };
@@ -558,7 +558,7 @@ pub(crate) fn zero(
     lineage: LineageId,
     blocks: std::ops::Range<u64>,
 ) -> Result<(), VolumeError> {
-    let mut keeper = shared.keeper.lock();
+    let mut keeper = shared.keep()?;
     let keeper = &mut *keeper;
     let (block, count) = (Block(blocks.start), blocks.end - blocks.start);
     let record = Record::Zero { lineage, block, blocks: count, at_once: true };

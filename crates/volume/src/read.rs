@@ -33,8 +33,8 @@ struct Read {
     tag: Tag,
     lba: Lba,
     seen: Seen,
-    /// Where the search for the next block goes on, if it waits for a leaf.
-    paused: Option<Seen>,
+    /// Where the search for the next block goes on, if it waits for a leaf; and the sweeps before.
+    paused: Option<(Seen, u64)>,
     /// With a fetch while that reads the whole of it.
     buf: Option<AlignedBuf>,
     size: usize,
@@ -149,7 +149,9 @@ impl Reads {
             let block = Block(read.lba.0 + read.next);
             let buf = read.buf.as_mut().expect("not all was looked up");
             let part = part_of(buf, read.next);
-            let mut seen = read.paused.take().unwrap_or(read.seen);
+            // Versions passed on the way may be written over meanwhile, and those behind them gone.
+            let paused = read.paused.take().filter(|(_, sweeps)| *sweeps == core.map.sweeps);
+            let mut seen = paused.map_or(read.seen, |(seen, _)| seen);
             match core.look(&mut seen, block) {
                 Ok(Found::Zero) => part.fill(0),
                 Ok(Found::Data(data)) => part.copy_from_slice(&data),
@@ -178,7 +180,10 @@ impl Reads {
                 }
                 Err(key) => {
                     match self.load(shared, core, id, key) {
-                        Ok(()) => (read.left, read.paused) = (read.left + 1, Some(seen)),
+                        Ok(()) => {
+                            read.left += 1;
+                            read.paused = Some((seen, core.map.sweeps));
+                        }
                         Err(broken) => read.fail(shared.damaged(&broken)),
                     }
                     break;

@@ -14,14 +14,16 @@ use esker_device::Device;
 use parking_lot::{Condvar, Mutex};
 
 use crate::buffer::pending::PendingVersion;
-use crate::buffer::{Ahead, Ring};
+use crate::buffer::{Ahead, Ring, mark};
 use crate::catalog::Catalog;
 use crate::config::{self, Assembly, bring_up, voters, write_labels};
 use crate::drive::{Drive, Fleet, Io, IoPool, Layout, Read};
 use crate::engine::{Bell, Core, Counts, Front, Keeper, Load, Scrub, Shared, geometry};
+use crate::keep::{self, checkpoint};
 use crate::map::{Access, Map};
 use crate::omf::frame::{Frame, Record};
 use crate::omf::label::{Config, MemberState, Role, kept_name};
+use crate::omf::mark::LogEnd;
 use crate::omf::root::{Root, SegmentRow};
 use crate::space::Space;
 use crate::stats::Tallies;
@@ -45,12 +47,15 @@ pub(crate) fn open(
     let ios = IoPool::new(fleet.clone());
     let root = read_root(&mut ios.take(), &config)?;
     let space = space(&config, layout, &current, &root);
-    let catalog = Catalog::new(
-        root.lineages.clone(),
-        root.volumes.clone(),
-        root.snapshots.clone(),
-        root.next_id,
-    );
+    let mut lineages = root.lineages.clone();
+    if config.log.durable.is_none() {
+        // Earlier software kept for a clone what that had written over.
+        for row in &mut lineages {
+            row.sweep.get_or_insert(0);
+        }
+    }
+    let catalog =
+        Catalog::new(lineages, root.volumes.clone(), root.snapshots.clone(), root.next_id);
     let mut keeper = Keeper::default();
     if options.scrub_within.is_some() {
         keeper.scrub = Scrub::resume(root.scrub);
@@ -62,6 +67,10 @@ pub(crate) fn open(
     let map = Map::new(config.pool, options.map_bytes);
     let members: Vec<DriveIndex> =
         config.log.members.iter().copied().filter(|m| fleet.get(*m).is_some()).collect();
+    // All descriptors that I/O needs are open before anybody is served.
+    let mut front = Front::new(fleet.clone());
+    front.lanes.open()?;
+    ios.open()?;
     // The first frame may begin with records that the checkpoint has.
     let (epoch, ring_bytes) = (config.log.epoch, config.log.ring_bytes);
     let ring = Ring::new(epoch, ring_bytes, members, root.tail, Seqno(0), Incarnation(0));
@@ -71,10 +80,12 @@ pub(crate) fn open(
         fleet: fleet.clone(),
         ios,
         keeper: Mutex::new(keeper),
-        front: Mutex::new(Front::new(fleet.clone())),
+        front: Mutex::new(front),
+        has_failed: AtomicBool::new(false),
         inbox: Mutex::default(),
         admitted: AtomicU64::new(0),
         log: Mutex::new(ring),
+        durable: Mutex::default(),
         core: Mutex::new(Core::new(space, map, catalog)),
         config: Mutex::new(config),
         counts: Counts::default(),
@@ -207,9 +218,12 @@ fn recover(
     }
     let was_clean = shared.config.lock().is_clean;
     begin_incarnation(shared, io, remarks)?;
-    let is_dirty = replay(shared, io, root, was_clean, remarks)?;
+    let is_lost = replay(shared, io, root, was_clean, remarks)?;
+    let (copies, has_mark) = {
+        let log = shared.log.lock();
+        (log.members.len(), mark::has_place(&shared.fleet, &log))
+    };
     let config = shared.config.lock();
-    let copies = shared.log.lock().members.len();
     let is_short = copies < shared.log_wanted(&config);
     // A buffer device that returned takes the log again.
     let returned =
@@ -217,17 +231,21 @@ fn recover(
     let is_short = is_short || returning.iter().any(returned);
     drop(config);
     shared.log_is_degraded.store(is_short, std::sync::atomic::Ordering::Release);
-    if copies == 0 {
-        // Nothing can be acknowledged before there is a log again.
+    if copies == 0 && is_lost {
+        remarks.push(format!(
+            "the write buffer was lost: what was written after checkpoint {} (record {}) is gone",
+            root.number, root.catalogued.0
+        ));
+    }
+    if copies == 0 || is_lost || !has_mark {
+        // Nothing can be acknowledged before there is a log again; what is left of a damaged one would be found again; and
+        // that of earlier software has no mark.
         let mut keeper = shared.keeper.lock();
-        let want = crate::keep::checkpoint::Options { new_log: true, is_clean: false };
-        crate::keep::checkpoint::run(shared, &mut keeper, io, &want)?;
-        if is_dirty {
-            remarks.push(format!(
-                "the write buffer was lost: what was written after checkpoint {} (record {}) is gone",
-                root.number, root.catalogued.0
-            ));
+        if copies > 0 {
+            keep::drain_all(shared, &mut keeper, io)?;
         }
+        let want = checkpoint::Options { new_log: true, is_clean: false };
+        checkpoint::run(shared, &mut keeper, io, &want)?;
     }
     Ok(())
 }
@@ -295,7 +313,7 @@ fn begin_incarnation(
     shared.take_out(io, &failed)
 }
 
-/// Replays the write buffer. Whether it had to be left out.
+/// Replays the write buffer. Whether it, or the end of it, had to be left out.
 fn replay(
     shared: &Shared,
     io: &mut Io,
@@ -303,44 +321,47 @@ fn replay(
     was_clean: bool,
     remarks: &mut Vec<String>,
 ) -> Result<bool, VolumeError> {
+    let mark = mark::find(io, &shared.log.lock()).unwrap_or_default();
+    shared.keeper.lock().mark = mark;
     let mut log = shared.log.lock();
     let incarnation = shared.config.lock().incarnation;
     let least = Seqno(root.catalogued.0 + 1);
-    if log.members.is_empty() {
-        log.begin(incarnation, least);
-        return Ok(true);
-    }
+    let mut is_lost = log.members.is_empty();
     // A pool that was closed has an empty log: nothing was appended between its last label and the one of this open. A
     // half that was told to open alone may lack a later label.
-    if !was_clean || shared.options.accept_half {
-        replay_frames(shared, io, root, &mut log, remarks)?;
+    if !is_lost && (!was_clean || shared.options.accept_half) {
+        let expected = shared.config.lock().log.durable.unwrap_or_default().max(mark.end);
+        is_lost = !replay_frames(shared, io, root, &mut log, expected, remarks)?;
     }
     log.begin(incarnation, least);
-    Ok(false)
+    *shared.durable.lock() = log.end();
+    Ok(is_lost)
 }
 
-/// Applies every frame of the write buffer, in order.
+/// Applies every frame of the write buffer, in order; false when some are lost, and may be.
 fn replay_frames(
     shared: &Shared,
     io: &mut Io,
     root: &Root,
     log: &mut Ring,
+    expected: LogEnd,
     remarks: &mut Vec<String>,
-) -> Result<(), VolumeError> {
+) -> Result<bool, VolumeError> {
     let mut ahead = Ahead::default();
-    loop {
+    let result = loop {
         match log.replay(io, &mut ahead) {
             Ok(Some(frame)) => apply(shared, io, root, frame)?,
-            Ok(None) => return Ok(()),
-            Err(why) if shared.options.lose_buffer => {
-                remarks.push(format!("records of the write buffer are lost: {why}"));
-                return Ok(());
-            }
-            Err(why) => {
-                let what = "the write buffer".to_owned();
-                return Err(VolumeError::Damaged { pool: shared.name.clone(), what, why });
-            }
+            Ok(None) => break log.check_end(expected),
+            Err(why) => break log.check_end(expected).and(Err(why)),
         }
+    };
+    match result {
+        Ok(()) => Ok(true),
+        Err(why) if shared.options.lose_buffer => {
+            remarks.push(format!("records of the write buffer are lost: {why}"));
+            Ok(false)
+        }
+        Err(why) => Err(VolumeError::BufferDamaged { pool: shared.name.clone(), why }),
     }
 }
 

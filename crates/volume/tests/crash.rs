@@ -79,13 +79,7 @@ fn record_acts(
     mut next: impl FnMut(&Oracle, usize) -> Act,
 ) -> Recorded {
     let recorder = CrashRecorder::new();
-    let (drives, buffers) = rig::devices(shape);
-    let attach = |devices: Vec<Arc<dyn Device>>| -> Vec<Arc<dyn Device>> {
-        devices.into_iter().map(|d| recorder.attach(d) as Arc<dyn Device>).collect()
-    };
-    let (drives, buffers) = (attach(drives), attach(buffers));
-    Pool::create(&drives, &buffers, &rig::create_options(shape)).unwrap();
-    let devices = [drives, buffers].concat();
+    let devices = rig::create_recorded(shape, &recorder);
     recorder.mark(0);
     let mut pool = rig::open(&devices, shape);
     let mut oracles = vec![Oracle::default()];
@@ -93,17 +87,8 @@ fn record_acts(
     for n in 0..count {
         let mut oracle = oracles[n].clone();
         let act = next(&oracle, n);
-        match act {
-            Act::Reopen => {
-                pool.close().unwrap();
-                pool = rig::open(&devices, shape);
-            }
-            Act::Abandon => {
-                drop(pool);
-                pool = rig::open(&devices, shape);
-            }
-            _ => rig::run(&pool, &act).unwrap(),
-        }
+        pool = rig::reopened(pool, &devices, shape, &act);
+        rig::run(&pool, &act).unwrap();
         oracle.apply(&act);
         oracles.push(oracle);
         acts.push(act);
@@ -370,6 +355,11 @@ fn check(
     }
     rig::compare_all(&pool, allowed[state])?;
     pool.check()?;
+    while pool.status().sweeping > 0 {
+        pool.step().map_err(|error| error.to_string())?;
+    }
+    rig::compare_all(&pool, allowed[state])?;
+    pool.check()?;
     check_parities(&pool)?;
     Ok(state)
 }
@@ -478,6 +468,17 @@ fn acknowledged_acts_survive_on_one_drive() {
 fn acknowledged_acts_survive_with_next_to_no_memory() {
     let images: u64 = (30..32).map(|seed| sweep(&FRUGAL, seed, 50, 300)).sum();
     assert!(images > 500, "{images} images");
+}
+
+#[test]
+fn chains_with_deleted_origins_survive_every_crash() {
+    let sweep = |shape: &Shape, seed| {
+        let mut rng = Rng::new(seed);
+        let next = |oracle: &Oracle, n| oracle.random_chain(&mut rng, 1 + n as u64 * 16);
+        sweep_of(&record_acts(shape, 80, next), shape, seed, 300)
+    };
+    let images: u64 = (80..83).map(|seed| sweep(&SMALL, seed) + sweep(&FRUGAL, seed)).sum();
+    assert!(images > 1500, "{images} images");
 }
 
 #[test]

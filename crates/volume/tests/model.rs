@@ -15,20 +15,9 @@ fn check(shape: &Shape, seed: u64, acts: u64) {
     for n in 0..acts {
         let act = oracle.random(&mut rng, 1 + n * 16, 96);
         log.push(act.clone());
-        match act {
-            Act::Reopen => {
-                pool.close().unwrap();
-                pool = rig::open(&devices, shape);
-            }
-            Act::Abandon => {
-                drop(pool);
-                pool = rig::open(&devices, shape);
-            }
-            _ => {
-                if let Err(error) = rig::run(&pool, &act) {
-                    panic!("seed {seed}, act {n}, {act:?}: {error}\n{:#?}", pool.status());
-                }
-            }
+        pool = rig::reopened(pool, &devices, shape, &act);
+        if let Err(error) = rig::run(&pool, &act) {
+            panic!("seed {seed}, act {n}, {act:?}: {error}\n{:#?}", pool.status());
         }
         oracle.apply(&act);
         if n % 8 == 0 || matches!(act, Act::Reopen | Act::Abandon | Act::Rollback(..)) {

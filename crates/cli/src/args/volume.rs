@@ -64,6 +64,9 @@ pub(crate) enum VolumeCommand {
         /// Lose what lies behind a smaller size
         #[arg(long)]
         shrink: bool,
+        /// Although hosts are connected to it, or it is attached here: it shrinks under them
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         how: Change,
     },
@@ -151,6 +154,9 @@ pub(crate) enum VolumeCommand {
         /// The snapshot
         #[arg(value_name = "POOL/NAME@SNAPSHOT")]
         snapshot: VolumeName,
+        /// Although hosts are connected to it, or it is attached here: its content changes under them
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         how: Change,
     },
@@ -200,6 +206,9 @@ pub(crate) enum VolumeCommand {
         /// No host may use it any more
         #[arg(long, conflicts_with_all = ["hosts", "any_host"])]
         nobody: bool,
+        /// Although a host that may use it no more is connected, or it is attached here: they lose it
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         how: Change,
     },

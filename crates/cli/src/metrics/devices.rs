@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::{Collector, Families};
 
 /// Reader of the traffic of devices; it returns none once they are closed.
-type Read = Box<dyn Fn() -> Vec<DeviceStats> + Send>;
+type Read = Box<dyn Fn() -> Vec<DeviceStats> + Send + Sync>;
 
 /// The collector: devices, and those they stand on.
 pub(crate) struct Devices(Read);
@@ -27,7 +27,9 @@ impl Roots {
 
 impl Devices {
     /// Devices whose statistics a function reads.
-    pub(crate) fn told(read: impl Fn() -> Vec<DeviceStats> + Send + 'static) -> Box<dyn Collector> {
+    pub(crate) fn told(
+        read: impl Fn() -> Vec<DeviceStats> + Send + Sync + 'static,
+    ) -> Box<dyn Collector> {
         Box::new(Devices(Box::new(read)))
     }
 

@@ -13,10 +13,13 @@ use crate::http::{self, Answer, Server};
 pub(crate) const FLAG: &str = "--metrics";
 
 /// A page for people beside the metrics: its path, and its text.
-pub(crate) type Page = (&'static str, Box<dyn Fn() -> String + Send>);
+pub(crate) type Page = (&'static str, Box<dyn Fn() -> String + Send + Sync>);
 
 /// Answers for metrics until it is dropped.
-pub(crate) struct Exporter(Server);
+pub(crate) struct Exporter {
+    _server: Server,
+    address: SocketAddr,
+}
 
 impl Exporter {
     /// Answers at an address; port 0 is any that is free.
@@ -38,7 +41,8 @@ impl Exporter {
                 None => http::error(404, &unknown),
             },
         };
-        Server::start(address, FLAG, answer).map(Exporter)
+        let (server, address) = Server::start_at(address, FLAG, answer)?;
+        Ok(Exporter { _server: server, address })
     }
 
     /// Answers if an address was given, and says where on standard error.
@@ -57,7 +61,7 @@ impl Exporter {
 
     /// Where Prometheus finds them, in words.
     pub(crate) fn place(&self) -> String {
-        format!("metrics at http://{}/metrics", self.0.address())
+        format!("metrics at http://{}/metrics", self.address)
     }
 }
 
@@ -90,7 +94,7 @@ mod tests {
     }
 
     fn get(exporter: &Exporter, path: &str) -> String {
-        let mut stream = TcpStream::connect(exporter.0.address()).unwrap();
+        let mut stream = TcpStream::connect(exporter.address).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
@@ -116,7 +120,7 @@ mod tests {
     #[test]
     fn busy_port_is_refused_with_advice() {
         let exporter = Exporter::start(any_port(), Vec::new(), Vec::new()).unwrap();
-        let again = Exporter::start(exporter.0.address(), Vec::new(), Vec::new());
+        let again = Exporter::start(exporter.address, Vec::new(), Vec::new());
         let refusal = again.err().expect("the port is taken");
         assert!(refusal.message().contains("choose another address with --metrics"));
     }

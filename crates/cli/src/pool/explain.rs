@@ -1,15 +1,20 @@
 //! The stages in which a slow volume waits, and the cure of each.
 
 use esker_base::units::human_bytes;
-use esker_volume::{Status, VolumeInfo};
+use esker_volume::{Status, VolumeInfo, VolumeSpace};
 
 use super::answer::{ExplainView, StatsView};
 
 /// From how many percent of the space on cleaning competes with users.
 const FULL_PERCENT: u64 = 85;
 
-/// Explains the latencies of a volume.
-pub(crate) fn volume(status: &Status, info: &VolumeInfo, stats: StatsView) -> ExplainView {
+/// Explains the latencies of a volume, and the space that its ancestors hold, if it has some.
+pub(crate) fn volume(
+    status: &Status,
+    info: &VolumeInfo,
+    space: Option<&VolumeSpace>,
+    stats: StatsView,
+) -> ExplainView {
     let slowest = stats.stages.iter().max_by_key(|stage| stage.latency.sum_ns);
     let slowest = slowest.filter(|stage| stage.latency.sum_ns > 0).map(|stage| stage.stage.clone());
     let mut findings = Vec::new();
@@ -33,6 +38,16 @@ pub(crate) fn volume(status: &Status, info: &VolumeInfo, stats: StatsView) -> Ex
         findings.push(format!(
             "{percent} % of the space is used: cleaning writes more the fuller a pool is; `esker pool add {pool} DEVICE`, \
              or delete"
+        ));
+    }
+    if let Some(space) = space {
+        let (count, name) = (info.ancestors, &info.name);
+        findings.push(format!(
+            "{} of its {} lie in {count} ancestors: volumes, deleted or not, that it is a clone of; {} more \
+             there nobody shows any more, and they are freed within a minute; see `esker volume du {pool}/{name}`",
+            human_bytes(space.inherited),
+            human_bytes(space.stored),
+            human_bytes(space.unswept)
         ));
     }
     if stats.errors > 0 {

@@ -4,7 +4,7 @@
 //! Which hosts may use a volume is kept in the pool, so a server that starts again exports what the one before did. Keys
 //! are in files, and the pool has their paths: `NQN?key-file=PATH`. A host whose key cannot be read is not let in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,11 @@ pub(crate) fn nqn(pool: &str, volume: &str, snapshot: Option<&str>) -> String {
     format!("nqn.2026-01.io.esker:{pool}:{volume}{at}")
 }
 
+/// The UUID of the namespace that a volume, or a snapshot, of this number is.
+pub(crate) fn namespace_uuid(pool: u128, id: u64) -> [u8; 16] {
+    (pool ^ u128::from(id)).to_be_bytes()
+}
+
 /// A target that serves the volumes of a pool which have hosts.
 pub(crate) struct Exports {
     target: Arc<Target>,
@@ -48,6 +53,16 @@ type Devices = BTreeMap<u64, Arc<dyn Device>>;
 
 /// Hosts that are not let in, with their volumes and the reasons.
 type Refused = Vec<(String, HostView, String)>;
+
+/// A host that is connected to a volume, or to a snapshot of it.
+pub(crate) struct User {
+    /// Its NQN.
+    pub(crate) host: String,
+    /// The snapshot, where it uses one.
+    pub(crate) snapshot: Option<String>,
+    /// The NQN of the subsystem that it is connected to.
+    pub(crate) subsystem: String,
+}
 
 struct State {
     config: TargetConfig,
@@ -111,22 +126,18 @@ impl Exports {
         exported(&self.pool).into_iter().map(view).collect()
     }
 
-    /// Hosts that are connected now to a volume or one of its snapshots, or to this snapshot alone; each with the
-    /// subsystem that it is connected to.
-    pub(crate) fn connected(
-        &self,
-        volume: &VolumeInfo,
-        snapshot: Option<&str>,
-    ) -> Vec<(String, String)> {
-        let mut exported: Vec<Option<String>> =
+    /// Hosts that are connected now to a volume or one of its snapshots.
+    pub(crate) fn users(&self, volume: &VolumeInfo) -> Vec<User> {
+        let exported: BTreeSet<Option<String>> =
             Hosts::of(volume).0.into_iter().map(|host| host.snapshot).collect();
-        exported.sort();
-        exported.dedup();
-        exported.retain(|its| snapshot.is_none() || its.as_deref() == snapshot);
-        let of = |its: Option<String>| {
-            let subsystem = nqn(self.pool.name(), &volume.name, its.as_deref());
+        let of = |snapshot: Option<String>| {
+            let subsystem = nqn(self.pool.name(), &volume.name, snapshot.as_deref());
             let hosts = self.target.hosts_of(&subsystem).into_iter();
-            hosts.map(move |host| (host, subsystem.clone())).collect::<Vec<_>>()
+            hosts.map(move |host| User {
+                host,
+                snapshot: snapshot.clone(),
+                subsystem: subsystem.clone(),
+            })
         };
         exported.into_iter().flat_map(of).collect()
     }
@@ -209,7 +220,7 @@ fn wanted(
             }
         }
         let is_any = hosts.iter().any(|host| host.nqn == ANY_HOST);
-        let uuid = Some((uuid ^ u128::from(id)).to_be_bytes());
+        let uuid = Some(namespace_uuid(uuid, id));
         subsystems.push(SubsystemConfig {
             access: if is_any { Access::Any } else { Access::Hosts(access) },
             namespaces: vec![NamespaceConfig { nsid: 1, device, uuid }],

@@ -94,6 +94,9 @@ requests! {
         bytes_limit: Option<u64>,
         /// The hosts that may use it, and no others.
         hosts: Option<Vec<HostView>>,
+        /// It may be in use: hosts that are connected see it shrink, or lose it.
+        #[serde(default)]
+        force: bool,
     }
 
     /// How a volume is deleted.
@@ -130,8 +133,11 @@ requests! {
     Rollback {
         /// The snapshot.
         snapshot: String,
-        /// Only while the volume has this generation; if it went back to this snapshot since, that is the answer.
+        /// Only while the volume has this generation.
         if_generation: Option<u64>,
+        /// It may be in use: its content changes under hosts that are connected.
+        #[serde(default)]
+        force: bool,
     }
 
     /// A host that may use a volume from now on.
@@ -146,6 +152,13 @@ requests! {
         controller_key_file: Option<std::path::PathBuf>,
         /// The file with the host's key for TLS.
         tls_key_file: Option<std::path::PathBuf>,
+    }
+
+    /// How a host is taken off.
+    RemoveHost {
+        /// It may be connected: it loses the volume.
+        #[serde(default)]
+        force: bool,
     }
 }
 

@@ -6,16 +6,19 @@
 //! | `route` | a route |
 //! | `look` | requests that change nothing |
 //! | `volumes`, `drives` | changes |
+//! | `users` | hosts that a change would disturb |
 //!
 //! Invariants
 //! 1. A request that is refused has changed nothing.
 //! 2. A request that is repeated gives the same answer: names tell volumes and snapshots apart. Deleting a
 //!    volume that is not there any more succeeds for a request that has a key, and is refused to others.
-//! 3. Changes are made one at a time.
+//! 3. Changes are made one at a time. A device is opened before the turn of its change, and all that the change needs
+//!    is looked at again then.
 
 mod drives;
 mod look;
 pub(super) mod route;
+mod users;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -54,17 +57,26 @@ impl Served {
         };
         let (route, names) = named.swap_remove(index);
         let queries = queries(route, query)?;
-        let call = Call { names, queries, has_key: key.is_some(), known: &ROUTES };
+        let call =
+            Call { names, queries, has_key: key.is_some(), known: &ROUTES, opened: None.into() };
         if route.request.is_none() {
             return match (route.run)(self, &call, body)? {
                 Ran::Answer(answer) | Ran::Did(answer, _) => Ok(answer),
             };
         }
-        let _one_at_a_time = self.changing.lock();
         let request = format!("{method} {url}");
-        if let Some(key) = key
-            && let Some(answer) = self.operations.first(key, &request, &body)?
-        {
+        let first = || match key {
+            Some(key) => self.operations.first(key, &request, &body),
+            None => Ok(None),
+        };
+        if let Some(open) = &route.open {
+            if let Some(answer) = first()? {
+                return Ok(answer);
+            }
+            *call.opened.borrow_mut() = Some(open(self, &call, &body)?);
+        }
+        let _one_at_a_time = self.changing.lock();
+        if let Some(answer) = first()? {
             return Ok(answer);
         }
         self.operations.settle(&self.status());

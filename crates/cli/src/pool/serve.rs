@@ -21,6 +21,7 @@ use crate::output;
 use crate::target::metrics;
 use crate::target::signals::{Event, Waiting};
 use crate::token::Token;
+use crate::{host, http};
 
 /// The longest wait for drives and devices that a process which has ended lets go of in a moment.
 const LETTING_GO: Duration = Duration::from_secs(5);
@@ -34,6 +35,7 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     }
     // Before anything is open: a signal that comes early ends it in order, too.
     let mut signals = Waiting::new(args.time)?;
+    host::allow_descriptors();
     let token = args.api_token.as_deref().filter(|_| args.api.is_some());
     let token = token.map(Token::load).transpose()?;
     let spec = VolumeSpec {
@@ -77,7 +79,7 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     text.push_str(&format!("{}\n", metrics.place()));
     output::print(&text)?;
     loop {
-        match signals.next(|| served.is_running()) {
+        match signals.next(served.target()) {
             Event::Reload => {}
             Event::End(why) => {
                 let _ = output::print(&format!("ending: {why}\n")); // nobody may read it
@@ -87,7 +89,10 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     }
     drop((server, tcp));
     drop(metrics);
-    let served = Arc::into_inner(served).expect("the servers had the other references");
+    let Some(served) = http::unshared(served) else {
+        let why = "a request has not ended: the pool was left open, as after a crash; nothing acknowledged is lost";
+        return Err(Failure::new(ErrorKind::Retry, why));
+    };
     let ended = served.close();
     // The target's threads let go of their devices after it has ended, unless a device hangs.
     let clock = Clock::real();

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use esker_nvmf::Target;
 use esker_stack::{OpenPool, Stack};
 use esker_volume::Status;
 use parking_lot::Mutex;
 
 use super::export::Exports;
+use super::opening::Openings;
 use super::operations::Operations;
 use super::view::PoolView;
 use crate::failure::Failure;
@@ -19,6 +21,10 @@ pub(crate) struct Served {
     pub(super) stack: Arc<Stack>,
     pub(super) exports: Option<Exports>,
     pub(super) operations: Operations,
+    /// The newest generation of a volume when the pool was opened: later ones are this process's.
+    pub(super) newest_at_open: u64,
+    /// Devices that changes open before their turn.
+    pub(super) openings: Arc<Openings>,
     /// Held while something is changed.
     pub(super) changing: Mutex<()>,
 }
@@ -26,8 +32,16 @@ pub(crate) struct Served {
 impl Served {
     /// A pool that is open in this process and exports nothing.
     pub(crate) fn new(stack: Arc<Stack>, pool: Arc<OpenPool>) -> Served {
-        let (operations, changing) = (Operations::default(), Mutex::default());
-        Served { pool, stack, exports: None, operations, changing }
+        let newest_at_open = pool.volumes().iter().map(|one| one.generation).max().unwrap_or(0);
+        Served {
+            pool,
+            stack,
+            exports: None,
+            operations: Operations::default(),
+            newest_at_open,
+            openings: Arc::default(),
+            changing: Mutex::default(),
+        }
     }
 
     /// A pool whose volumes are exported.
@@ -37,12 +51,12 @@ impl Served {
 
     /// Where hosts reach its volumes.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.exports.as_ref().map(|exports| exports.target().addresses()).unwrap_or_default()
+        self.target().map(Target::addresses).unwrap_or_default()
     }
 
-    /// Whether hosts are served, if they are to be.
-    pub(crate) fn is_running(&self) -> bool {
-        self.exports.as_ref().is_none_or(|exports| exports.target().is_running())
+    /// The target that serves its volumes, if hosts are served.
+    pub(crate) fn target(&self) -> Option<&Target> {
+        self.exports.as_ref().map(|exports| &**exports.target())
     }
 
     pub(super) fn status(&self) -> Status {

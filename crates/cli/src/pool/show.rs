@@ -97,7 +97,7 @@ pub(crate) fn pool(view: &PoolView) -> String {
             writeln!(text, "scrub {state}: {}, {} errors", human_bytes(scrub.bytes), scrub.errors);
     }
     if view.sweeping > 0 {
-        text.push_str("what was deleted is being swept\n");
+        text.push_str("what nobody shows any more is being swept\n");
     }
     for alarm in &view.alarms {
         let _ = writeln!(text, "\n{}: {}", alarm.code, alarm.text);
@@ -187,6 +187,8 @@ pub(crate) fn space(view: &DuView) -> String {
         bytes("stored", view.stored),
         bytes("unique", view.unique),
         bytes("shared", view.shared),
+        bytes("inherited", view.inherited),
+        bytes("unswept", view.unswept),
     ];
     format!("{}ratio {ratio:.2}\n", align(&rows, 1))
 }

@@ -2,30 +2,23 @@
 //!
 //! A file that an earlier process left is replaced; one that answers is not.
 
-use std::fmt;
 use std::fs::{self, Permissions};
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use esker_base::{ErrorKind, files, thread};
+use esker_base::{ErrorKind, files};
 use esker_stack::served::{self, CODES, NoAnswer};
 use serde_json::{Value, json};
-use tiny_http::{Header, Request, Response};
 
-use super::refusal::{Answer, Refusal};
+use super::refusal::Refusal;
 use super::served::Served;
 use crate::failure::{Failure, Result};
+use crate::http::{self, Answer, Head, Listener, Service};
 use crate::token::Token;
-
-/// Requests that are worked on at once.
-const THREADS: usize = 4;
-/// The largest body of a request.
-const BODY_MAX: u64 = 1 << 20;
 
 /// The directory of the sockets where nothing else is said.
 pub(crate) fn directory() -> PathBuf {
@@ -43,22 +36,21 @@ pub(crate) fn default_path(pool: &str) -> PathBuf {
 
 /// Answers until it is dropped.
 pub(crate) struct Server {
-    http: Arc<tiny_http::Server>,
     /// The socket's file.
     path: Option<PathBuf>,
-    threads: Vec<JoinHandle<()>>,
+    _http: http::Server,
 }
 
 impl Server {
     /// Answers at a socket.
     pub(crate) fn start(path: &Path, served: &Arc<Served>) -> Result<Server> {
-        let refused = |error: &dyn fmt::Display| {
+        let listener = Listener::Unix(bind(path)?);
+        let requests = Requests { served: served.clone(), token: None };
+        let http = http::Server::start(listener, "pool-socket", requests).map_err(|error| {
             let why = format!("{}: {error}; choose another path with --socket", path.display());
             Failure::new(ErrorKind::Conflict, why)
-        };
-        let http = tiny_http::Server::from_listener(bind(path)?, None);
-        let http = http.map_err(|error| refused(&error))?;
-        Server::over(http, Some(path.to_owned()), served, None).map_err(|error| refused(&error))
+        })?;
+        Ok(Server { path: Some(path.to_owned()), _http: http })
     }
 
     /// Answers clients with the token at a loopback address.
@@ -67,39 +59,15 @@ impl Server {
         token: Token,
         served: &Arc<Served>,
     ) -> Result<(Server, SocketAddr)> {
-        let refused = |error: &dyn fmt::Display| {
-            let why = format!("{address}: {error}; choose another address with --api");
-            Failure::new(ErrorKind::Conflict, why)
-        };
         if !address.ip().is_loopback() {
             let why = format!(
                 "{address}: the token would be read on the way; say a loopback address, and put a proxy with TLS before it"
             );
             return Err(Failure::usage(why));
         }
-        let http = tiny_http::Server::http(address).map_err(|error| refused(&error))?;
-        let address = http.server_addr().to_ip().unwrap_or(address);
-        let server = Server::over(http, None, served, Some(token));
-        Ok((server.map_err(|error| refused(&error))?, address))
-    }
-
-    fn over(
-        http: tiny_http::Server,
-        path: Option<PathBuf>,
-        served: &Arc<Served>,
-        token: Option<Token>,
-    ) -> io::Result<Server> {
-        let mut server = Server { http: Arc::new(http), path, threads: Vec::new() };
-        let token = Arc::new(token);
-        for _ in 0..THREADS {
-            let (http, served, token) = (server.http.clone(), served.clone(), token.clone());
-            let work = move || {
-                http.incoming_requests()
-                    .for_each(|one| respond(&served, token.as_ref().as_ref(), one));
-            };
-            server.threads.push(thread::spawn("pool-api", work)?);
-        }
-        Ok(server)
+        let requests = Requests { served: served.clone(), token: Some(token) };
+        let (http, address) = http::Server::start_at(address, "--api", requests)?;
+        Ok((Server { path: None, _http: http }, address))
     }
 }
 
@@ -107,10 +75,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
             let _ = fs::remove_file(path);
-        }
-        self.threads.iter().for_each(|_| self.http.unblock());
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
         }
     }
 }
@@ -143,24 +107,29 @@ fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// The value of a header.
-fn header(request: &Request, name: &str) -> Option<String> {
-    let mut headers = request.headers().iter();
-    let found = headers.find(|one| one.field.as_str().as_str().eq_ignore_ascii_case(name))?;
-    Some(found.value.as_str().trim().to_owned())
+/// Requests to a pool.
+struct Requests {
+    served: Arc<Served>,
+    token: Option<Token>,
 }
 
-fn respond(served: &Served, token: Option<&Token>, mut request: Request) {
-    let refused = |status, code: &str, message: &str| {
-        (status, json!({ "error": { "code": code, "message": message } }))
-    };
-    let said = header(&request, "Authorization").unwrap_or_default();
-    let (status, value) = if token.is_some_and(|token| !token.is_in(&said)) {
-        let why = "the token is missing or wrong; send Authorization: Bearer TOKEN";
-        refused(401, "DENIED", why)
-    } else {
-        match answer(served, &mut request) {
-            Ok(value) => (200, value),
+impl Service for Requests {
+    const BODY_MAX: usize = 1 << 20;
+
+    fn admit(&self, head: &Head) -> std::result::Result<(), Answer> {
+        let said = head.header("Authorization").unwrap_or_default();
+        if self.token.as_ref().is_some_and(|token| !token.is_in(said)) {
+            let why = "the token is missing or wrong; send Authorization: Bearer TOKEN";
+            return Err(refused(401, "DENIED", why));
+        }
+        Ok(())
+    }
+
+    fn answer(&self, head: &Head, body: &[u8]) -> Answer {
+        let key = head.header("Idempotency-Key");
+        let run = |body| self.served.run(head.method(), head.url(), key, body);
+        match parsed(body).and_then(run) {
+            Ok(value) => json(200, &value),
             Err(refusal) => {
                 let known = CODES.iter().find(|(kind, ..)| *kind == refusal.kind);
                 let (code, status) =
@@ -168,32 +137,26 @@ fn respond(served: &Served, token: Option<&Token>, mut request: Request) {
                 refused(status, code, &refusal.message)
             }
         }
-    };
-    let json: Header = "Content-Type: application/json".parse().expect("a header");
-    let response = Response::from_string(format!("{value}\n"));
-    let _ = request.respond(response.with_status_code(status).with_header(json)); // the client is gone
-}
-
-fn answer(served: &Served, request: &mut Request) -> Answer {
-    let method = request.method().as_str().to_owned();
-    let url = request.url().to_owned();
-    let key = header(request, "Idempotency-Key");
-    let body = body(request)?;
-    served.run(&method, &url, key.as_deref(), body)
-}
-
-fn body(request: &mut Request) -> Answer {
-    let mut text = Vec::new();
-    let read = request.as_reader().take(BODY_MAX + 1).read_to_end(&mut text);
-    read.map_err(|error| Refusal::invalid(format!("the request's body: {error}")))?;
-    if text.len() as u64 > BODY_MAX {
-        let why = format!("the request's body has more than {BODY_MAX} bytes; send less");
-        return Err(Refusal::invalid(why));
     }
-    if text.is_empty() {
+
+    fn error(&self, status: u16, why: &str) -> Answer {
+        refused(status, if status < 500 { "INVALID" } else { "IO" }, why)
+    }
+}
+
+fn json(status: u16, value: &Value) -> Answer {
+    Answer::new(status, "application/json", format!("{value}\n"))
+}
+
+fn refused(status: u16, code: &str, message: &str) -> Answer {
+    json(status, &json!({ "error": { "code": code, "message": message } }))
+}
+
+fn parsed(body: &[u8]) -> std::result::Result<Value, Refusal> {
+    if body.is_empty() {
         return Ok(Value::Null);
     }
-    serde_json::from_slice(&text)
+    serde_json::from_slice(body)
         .map_err(|error| Refusal::invalid(format!("the request's body is no JSON: {error}")))
 }
 

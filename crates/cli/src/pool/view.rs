@@ -51,7 +51,7 @@ pub(crate) struct PoolView {
     pub(crate) segments: [u64; 4],
     pub(crate) beyond_repair: u64,
     pub(crate) rebuild: Option<RebuildView>,
-    /// Lineages that are being swept after something was deleted.
+    /// Lineages that are being swept: something of them was deleted, or was written over by a clone.
     pub(crate) sweeping: u64,
     pub(crate) scrub: Option<ScrubView>,
     pub(crate) written: WrittenView,
@@ -202,6 +202,12 @@ pub(crate) struct DuView {
     pub(crate) stored: u64,
     pub(crate) unique: u64,
     pub(crate) shared: u64,
+    /// Of what is stored, that which its ancestors hold.
+    #[serde(default)]
+    pub(crate) inherited: u64,
+    /// Bytes that its ancestors hold and nobody shows any more: they are freed within a minute.
+    #[serde(default)]
+    pub(crate) unswept: u64,
 }
 
 /// The label of a device.
@@ -390,8 +396,8 @@ impl VolumeView {
 
 impl From<VolumeSpace> for DuView {
     fn from(space: VolumeSpace) -> DuView {
-        let VolumeSpace { provisioned, used, stored, unique, shared } = space;
-        DuView { provisioned, used, stored, unique, shared }
+        let VolumeSpace { provisioned, used, stored, unique, shared, inherited, unswept } = space;
+        DuView { provisioned, used, stored, unique, shared, inherited, unswept }
     }
 }
 

@@ -1,17 +1,17 @@
 //! The configuration of a target: from a file or from the command line.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use esker_base::files;
 use esker_device::{Create, Device, WriteThrough};
 use esker_nvmf::TargetConfig;
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig};
 use esker_nvmf::tls::{Derivation, TlsKey};
-use esker_stack::{Opened, Spec, Stack};
+use esker_stack::{Opened, Spec, Stack, parse_uuid};
 use serde::Deserialize;
 
 use crate::args::ServeArgs;
@@ -81,6 +81,8 @@ struct Namespace {
     nsid: u32,
     device: String,
     write_cache: Option<WriteCache>,
+    /// Its identity, if the device has none of its own.
+    uuid: Option<String>,
 }
 
 /// Whether hosts have the volatile write cache of a device.
@@ -232,7 +234,7 @@ impl<'a> Planner<'a> {
             Access::Hosts(host.into_iter().map(allowed).collect::<Result<_>>()?)
         };
         let mut namespaces = Vec::new();
-        for Namespace { nsid, device, write_cache: own } in namespace {
+        for Namespace { nsid, device, write_cache: own, uuid } in namespace {
             let write_cache = own.unwrap_or(write_cache);
             let key = (nqn.clone(), nsid, device);
             let served = match self.open.get(&key).cloned().or_else(|| take(left, &key.2)) {
@@ -245,7 +247,15 @@ impl<'a> Planner<'a> {
                 }
             };
             let device = served.device.clone();
-            namespaces.push(NamespaceConfig { nsid, device, uuid: None });
+            let wrong = |why| Failure::usage(format!("{nqn}: namespace {nsid}: uuid: {why}"));
+            let uuid = uuid.as_deref().map(parse_uuid).transpose().map_err(wrong)?;
+            let is_known = device.identity().is_some();
+            if uuid.is_some() && is_known {
+                let why = "its uuid is not used, because the device has an identity of its own";
+                plan.remarks.push(format!("{nqn}: namespace {nsid}: {why}"));
+            }
+            let uuid = uuid.filter(|_| !is_known);
+            namespaces.push(NamespaceConfig { nsid, device, uuid });
             plan.open.insert(key, served);
         }
         let plain = SubsystemConfig::new(&nqn);
@@ -269,8 +279,12 @@ fn take(left: &mut Devices, device: &str) -> Option<Served> {
     left.remove(&place)
 }
 
+/// The most bytes of a configuration file.
+const FILE_MAX: u64 = 16 << 20;
+
+/// Reads the configuration, which is read again later: it is a regular file.
 fn read(path: &Path) -> Result<File> {
-    let text = fs::read_to_string(path)
+    let text = files::read_text(path, FILE_MAX)
         .map_err(|error| Failure::file(path, &error, "check the path and its permissions"))?;
     toml::from_str(&text)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display()).trim_end()))
@@ -288,6 +302,7 @@ fn of_options(args: &ServeArgs) -> File {
         nsid,
         device: device.clone(),
         write_cache: None,
+        uuid: None,
     };
     File {
         listen: Vec::new(),

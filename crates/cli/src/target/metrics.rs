@@ -20,7 +20,7 @@ fn status(target: &Target) -> String {
     let metrics = target.metrics();
     let mut text = format!(
         "connections {}, controllers {}; accepted {}, refused {}, displaced {}, protocol violations {}, \
-         timeouts {}, too slow {}, late commands {}, failed authentication {}\n",
+         timeouts {}, too slow {}, late commands {}, failed authentication {}, panics {}\n",
         metrics.connections,
         metrics.controllers,
         metrics.accepted,
@@ -30,7 +30,8 @@ fn status(target: &Target) -> String {
         metrics.timeouts,
         metrics.slow,
         metrics.late,
-        metrics.unauthenticated
+        metrics.unauthenticated,
+        metrics.panics
     );
     for why in &metrics.closed {
         let _ = writeln!(text, "{why}");
@@ -110,6 +111,11 @@ impl Collector for Metrics {
                 "esker_target_unauthenticated_total",
                 "Hosts that failed to prove their identity",
                 metrics.unauthenticated,
+            ),
+            (
+                "esker_target_panics_total",
+                "Panics of workers, whose connections were closed",
+                metrics.panics,
             ),
         ] {
             families.counter(name, help, count);

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use esker_base::{Clock, Nanos};
+use esker_nvmf::Target;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -48,8 +49,8 @@ impl Waiting {
         Ok(Waiting { signals, clock, end })
     }
 
-    /// Waits for the next event of a target that `is_running`.
-    pub(crate) fn next(&mut self, is_running: impl Fn() -> bool) -> Event {
+    /// Waits for the next event. Panics of the target's threads are told of on standard error.
+    pub(crate) fn next(&mut self, target: Option<&Target>) -> Event {
         loop {
             match self.signals.pending().next() {
                 Some(SIGHUP) => return Event::Reload,
@@ -57,8 +58,13 @@ impl Waiting {
                 Some(_) => return Event::End("terminated"),
                 None => {}
             }
-            if !is_running() {
-                return Event::End("a worker has panicked");
+            for panic in target.map(Target::take_panics).unwrap_or_default() {
+                eprintln!(
+                    "esker: {panic}; its connections were closed, and hosts can connect again"
+                );
+            }
+            if target.is_some_and(|target| !target.is_running()) {
+                return Event::End("a worker has panicked, and there is no thread for another one");
             }
             if self.end.is_some_and(|end| self.clock.now() >= end) {
                 return Event::End("the time is up");

@@ -5,9 +5,9 @@
 pub(crate) mod tank;
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// A directory that is gone after the test.
 pub(crate) struct Scratch(tempfile::TempDir);
@@ -91,4 +91,15 @@ pub(crate) fn ran(output: Output) -> Ran {
         stdout: output.stdout,
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
+}
+
+/// Says aloud that a test is skipped, whose command ended instead of mounting; it fails unless this machine or user
+/// cannot mount.
+#[track_caller]
+pub(crate) fn skip_without_mounts(child: &mut Child) {
+    let mut why = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+    let code = child.wait().unwrap().code();
+    assert!(code == Some(69) || why.contains("must be allowed"), "{code:?} {why}");
+    eprintln!("SKIPPED: {why}");
 }

@@ -111,9 +111,7 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn open(&self, volume: &str) -> Result<Initiator, NvmfError> {
-        let nqn = format!("nqn.2026-01.io.esker:tank:{volume}");
-        let config = InitiatorConfig::new(vec![self.address.parse().unwrap()], &nqn, 1)?;
-        Initiator::open(InitiatorConfig { host_nqn: HOST.to_owned(), ..config })
+        open(&self.address, volume)
     }
 
     /// The page of its metrics.
@@ -147,6 +145,13 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Opens a volume of the pool over NVMe/TCP.
+pub(crate) fn open(address: &str, volume: &str) -> Result<Initiator, NvmfError> {
+    let nqn = format!("nqn.2026-01.io.esker:tank:{volume}");
+    let config = InitiatorConfig::new(vec![address.parse().unwrap()], &nqn, 1)?;
+    Initiator::open(InitiatorConfig { host_nqn: HOST.to_owned(), ..config })
 }
 
 /// The rest of the first line that begins so.

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
+use esker_base::process::{Owner, withhold};
 use esker_base::{Clock, ErrorKind, Lba, LbaCount, files};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -214,6 +215,8 @@ fn settle(
     let (placement, placement_handles) = found.map_or((None, 0), |(it, ids)| (Some(it), ids));
     let spin = Spin::new(options.spin);
     Ok(move |file| OpenFile {
+        owner: Owner::here(),
+        _withheld: withhold(&file),
         geometry: Geometry {
             lba_size: medium.lba_size,
             capacity: LbaCount(medium.capacity_bytes / u64::from(medium.lba_size)),

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 
+use esker_base::process::{Owner, Withheld};
 use esker_base::{AlignedBuf, Clock, Lba};
 
 use super::placement::DrivePlacement;
@@ -13,6 +14,10 @@ use crate::{Counters, DeviceError, Geometry, OpKind};
 
 /// State that the queue pairs of one device share.
 pub(super) struct OpenFile {
+    /// The process that opened it; its forked children may not use it.
+    pub(super) owner: Owner,
+    /// Keeps the file from them, and so its lock.
+    pub(super) _withheld: Withheld,
     pub(super) file: File,
     pub(super) name: String,
     pub(super) geometry: Geometry,
@@ -39,6 +44,11 @@ impl OpenFile {
     pub(super) fn os_error(&self, error: &io::Error) -> DeviceError {
         DeviceError::os(&self.name, OpKind::Open, Lba(0), 0, error)
     }
+
+    /// Refuses a forked child of the process that opened the file.
+    pub(super) fn check_owner(&self) -> Result<(), DeviceError> {
+        if self.owner.is_here() { Ok(()) } else { Err(DeviceError::forked(&self.name)) }
+    }
 }
 
 impl Drop for OpenFile {
@@ -46,6 +56,9 @@ impl Drop for OpenFile {
         // The kernel may hold the file a little longer for a ring that is being torn down. The
         // lock must not wait for that: whoever opens the file next would find it taken.
         // Nothing can be done about an error, and closing the file unlocks it as well.
-        let _ = self.file.unlock();
+        // A child does not have the file any more, and the lock is its parent's.
+        if self.owner.is_here() {
+            let _ = self.file.unlock();
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! 2. From pushing an entry until its completion is reaped, nobody touches the command's buffer:
 //!    a slot is emptied by its completion only, and `Drop` waits for all of them.
 //! 3. No memory is allocated per command: slots and lists have their full size from the start.
+//! 4. A forked child has neither the ring's memory nor its descriptor: the ring is not touched there, `Drop` included.
 //!
 //! A queue pair may be handed to another thread between calls, so the ring is not bound to one
 //! (`IORING_SETUP_SINGLE_ISSUER`).
@@ -14,11 +15,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem;
-use std::os::fd::AsRawFd;
+use std::mem::{self, ManuallyDrop};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::process::{Withheld, withhold};
 use esker_base::units::{to_u64, to_usize};
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
@@ -41,7 +43,9 @@ const STARTED_AT_ONCE: usize = 4;
 const FILE: Fixed = Fixed(0);
 
 pub(super) struct Queue {
-    ring: IoUring,
+    ring: ManuallyDrop<IoUring>,
+    /// Keeps the ring's descriptor from forked children.
+    withheld: ManuallyDrop<Withheld>,
     open: Arc<OpenFile>,
     slots: Vec<Option<Transfer>>,
     /// The indices of empty slots.
@@ -59,14 +63,15 @@ pub(super) fn probe() -> io::Result<()> {
 
 fn ring(depth: usize) -> io::Result<IoUring> {
     let entries = u32::try_from(depth).map_err(io::Error::other)?;
-    let ring =
-        IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(entries).or_else(
-            |error| match error.raw_os_error() {
-                // Before Linux 5.19 completions interrupt the thread they belong to.
-                Some(code) if code == Errno::INVAL.raw_os_error() => IoUring::new(entries),
-                _ => Err(error),
-            },
-        )?;
+    let mut builder = IoUring::builder();
+    let modern = builder.dontfork().setup_coop_taskrun().setup_taskrun_flag().build(entries);
+    let ring = modern.or_else(|error| match error.raw_os_error() {
+        // Before Linux 5.19 completions interrupt the thread they belong to.
+        Some(code) if code == Errno::INVAL.raw_os_error() => {
+            IoUring::builder().dontfork().build(entries)
+        }
+        _ => Err(error),
+    })?;
     if !ring.params().is_feature_ext_arg() {
         let why = "its waits have no timeout; use Linux 5.11 or later";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
@@ -78,9 +83,12 @@ impl Queue {
     /// A queue pair of `depth` commands.
     pub(super) fn new(open: Arc<OpenFile>, depth: usize) -> io::Result<Queue> {
         let ring = ring(depth)?;
+        // SAFETY: the descriptor is open as long as the ring.
+        let withheld = withhold(unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) });
         ring.submitter().register_files(&[open.file.as_raw_fd()])?;
         Ok(Queue {
-            ring,
+            ring: ManuallyDrop::new(ring),
+            withheld: ManuallyDrop::new(withheld),
             open,
             slots: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
@@ -211,6 +219,7 @@ impl Queue {
 
 impl QueuePair for Queue {
     fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        self.open.check_owner()?;
         let mut taken = 0;
         while self.in_flight() < self.slots.len()
             && let Some(command) = commands.pop_front()
@@ -237,6 +246,7 @@ impl QueuePair for Queue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        self.open.check_owner()?;
         self.look()?;
         Ok(self.hand_back(done))
     }
@@ -246,6 +256,7 @@ impl QueuePair for Queue {
         done: &mut Vec<Completion>,
         timeout: Option<Duration>,
     ) -> Result<usize, DeviceError> {
+        self.open.check_owner()?;
         let deadline = timeout.map(|timeout| self.open.clock.now() + timeout);
         let mut waiting = None;
         loop {
@@ -274,6 +285,10 @@ impl QueuePair for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        if !self.open.owner.is_here() {
+            // Its addresses may be in use for something else by now.
+            return;
+        }
         while !self.is_idle() {
             self.reap();
             if !self.is_idle() && self.enter(1, None).is_err() {
@@ -286,6 +301,11 @@ impl Drop for Queue {
         }
         // The kernel tears the ring down later, in its own time; the file must not wait for that.
         let _ = self.ring.submitter().unregister_files();
+        // SAFETY: they are not used after this.
+        unsafe {
+            ManuallyDrop::drop(&mut self.withheld);
+            ManuallyDrop::drop(&mut self.ring);
+        }
     }
 }
 

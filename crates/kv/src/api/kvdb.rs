@@ -1,9 +1,11 @@
 //! A KVDB: creating, opening, closing it, and operations on all of its KVSs.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use esker_base::process::AtExit;
 use esker_device::Device;
 
 use crate::api::batch::Batch;
@@ -40,6 +42,7 @@ pub struct Kvdb {
     dir: Option<PathBuf>,
     manifest: Arc<dyn Device>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    _at_exit: Option<AtExit>,
 }
 
 impl Kvdb {
@@ -133,7 +136,8 @@ impl Kvdb {
             return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
         };
         let manifest = devices.manifest.clone();
-        let db = Kvdb { engine, dir, manifest, threads: Mutex::new(Vec::new()) };
+        let _at_exit = engine.flush_at_exit();
+        let db = Kvdb { engine, dir, manifest, threads: Mutex::new(Vec::new()), _at_exit };
         if threads {
             let started = db.engine.start_threads().map_err(|error| {
                 KvError::Options(format!("the maintenance threads could not be started: {error}"))
@@ -195,6 +199,7 @@ impl Kvdb {
         let options = options.into();
         Kvdb::check_kvs_name(name)?;
         check_ttl(options.ttl_ms)?;
+        self.engine.check_owner()?;
         let _naming = self.engine.naming.lock();
         self.engine.check_running()?;
         if self.find(name).is_some() {
@@ -224,6 +229,7 @@ impl Kvdb {
     /// # Errors
     /// `NotFound` when there is none.
     pub fn kvs(&self, name: &str) -> Result<Kvs> {
+        self.engine.check_owner()?;
         self.find(name).ok_or_else(|| KvError::UnknownKvs(name.into()))
     }
 
@@ -244,6 +250,7 @@ impl Kvdb {
     /// # Errors
     /// `NotFound` when there is none of this name.
     pub fn drop_kvs(&self, name: &str) -> Result<()> {
+        self.engine.check_owner()?;
         let _naming = self.engine.naming.lock();
         // No step may be under way that would add to the KVS.
         // Ingest goes on while a long step of the other lane is waited for.
@@ -310,6 +317,7 @@ impl Kvdb {
     /// # Errors
     /// A device's, since which the KVDB takes no writes; `NoSpace`, which more space mends.
     pub fn step(&self) -> Result<bool> {
+        self.engine.check_owner()?;
         self.engine.step()
     }
 
@@ -319,6 +327,7 @@ impl Kvdb {
     /// As [`Kvdb::step`].
     #[doc(hidden)]
     pub fn help(&self) -> Result<bool> {
+        self.engine.check_owner()?;
         self.engine.help()
     }
 
@@ -382,6 +391,7 @@ impl Kvdb {
         device: impl FnOnce() -> Result<Arc<dyn Device>>,
         path: String,
     ) -> Result<()> {
+        self.engine.check_owner()?;
         let _naming = self.engine.naming.lock();
         let engine = &self.engine;
         engine.check_running()?;
@@ -441,7 +451,8 @@ impl Kvdb {
     /// How a compaction, or the removal of a class, is getting on.
     #[must_use]
     pub fn compact_status(&self) -> CompactStatus {
-        self.engine.compact_status()
+        let status = self.engine.check_owner().map(|()| self.engine.compact_status());
+        status.unwrap_or_default()
     }
 
     /// Calls off the compaction, or the removal of a class, that is under way. It ends soon; its work so far stays.
@@ -452,6 +463,9 @@ impl Kvdb {
     /// Remarks for the user about how the devices were opened.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
+        if let Err(forked) = self.engine.check_owner() {
+            return vec![forked.to_string()];
+        }
         let classes = self.engine.classes.all();
         let devices = classes.iter().map(|media| media.device()).chain([&self.manifest]);
         let mut remarks: Vec<String> = devices.flat_map(|device| device.remarks()).collect();
@@ -466,7 +480,9 @@ impl Kvdb {
     /// The figures of the KVDB now.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        let forked =
+            |error: KvError| Stats { stopped: Some(error.to_string()), ..Stats::default() };
+        self.engine.check_owner().map_or_else(forked, |()| self.engine.stats())
     }
 
     /// Ingests all records in memory, so that the next open has nothing to replay, and closes. The KVDB may be opened
@@ -475,6 +491,7 @@ impl Kvdb {
     /// # Errors
     /// A device's; writes that were not durable before may not be then.
     pub fn close(self) -> Result<()> {
+        self.engine.check_owner()?;
         if !self.engine.options.read_only {
             self.engine.check_running()?;
             self.ingest()?;
@@ -495,7 +512,7 @@ impl Kvdb {
         }
         engine.work.notify();
         for thread in self.threads.lock().drain(..) {
-            // A thread that panicked has said so on its own; there is nothing to add here.
+            // A panic has stopped the engine.
             let _ = thread.join();
         }
         // A writer that waits for space may run a step: no other one begins.
@@ -514,6 +531,12 @@ impl Kvdb {
 
 impl Drop for Kvdb {
     fn drop(&mut self) {
+        if self.engine.check_owner().is_err() {
+            // The child has no such threads, and locks that they held stay locked: nothing is freed.
+            let threads = self.threads.try_lock().map(|mut threads| mem::take(&mut *threads));
+            mem::forget((threads, self.engine.clone(), self.manifest.clone()));
+            return;
+        }
         if !self.engine.closing.load(Ordering::Acquire) {
             let _ = self.sync();
             let _ = self.shut();
@@ -522,116 +545,4 @@ impl Drop for Kvdb {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{kvdb, kvdb_with, small_blocks};
-    use crate::types::policy::Policy;
-    use esker_base::{Clock, ErrorKind, thread};
-    use esker_device::MemoryDevice;
-    use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
-    use std::sync::{Arc, mpsc};
-    use std::time::Duration;
-
-    #[test]
-    fn a_step_that_another_thread_runs_ends_before_the_kvdb_and_no_other_begins() {
-        let (db, kvs, _) = kvdb();
-        kvs.put(b"k", b"v").unwrap();
-        let (engine, other) = (db.engine.clone(), db.engine.clone());
-        let (begun, has_begun) = mpsc::channel();
-        let (ended, has_ended) = mpsc::channel();
-        let step = thread::spawn("step", move || {
-            let _lanes = (other.compacting.lock(), other.ingesting.lock());
-            begun.send(()).unwrap();
-            Clock::real().sleep(Duration::from_millis(50));
-            ended.send(()).unwrap();
-        });
-        has_begun.recv().unwrap();
-        drop(db);
-        has_ended.try_recv().expect("closed while a step ran");
-        step.unwrap().join().unwrap();
-        assert_eq!(engine.ingest_oldest().unwrap_err().kind(), ErrorKind::Closed);
-        assert_eq!(engine.maintain().unwrap_err().kind(), ErrorKind::Closed);
-    }
-
-    #[test]
-    fn ingest_goes_on_while_a_drop_waits_for_a_long_step() {
-        let (db, kvs, _) = kvdb();
-        kvs.put(b"k", b"v").unwrap();
-        let db = Arc::new(db);
-        let step = db.engine.compacting.lock();
-        let dropper = db.clone();
-        let dropped = thread::spawn("drop", move || dropper.drop_kvs("a").unwrap()).unwrap();
-        while db.engine.naming.try_lock().is_some() {
-            Clock::real().sleep(Duration::from_millis(1));
-        }
-        // It may not have come to the lanes yet, and takes no more time to come there than this.
-        Clock::real().sleep(Duration::from_millis(20));
-        assert!(db.engine.ingesting.try_lock().is_some());
-        drop(step);
-        dropped.join().unwrap();
-    }
-
-    /// Something else is damaged, and the log is not.
-    #[test]
-    fn writes_acknowledged_before_a_stop_become_durable_in_time() {
-        let (db, kvs, clock) = kvdb();
-        kvs.put(b"k", b"v").unwrap();
-        db.engine.stop(&KvError::Cancelled);
-        assert_eq!(kvs.put(b"k", b"w").unwrap_err().kind(), ErrorKind::Conflict);
-        clock.advance(Duration::from_secs(1));
-        let _ = db.step();
-        let durable = |db: &Kvdb| db.engine.durable.load().0;
-        assert_eq!(durable(&db), 1);
-
-        let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
-        let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
-        let db = Kvdb::create_on(devices, Options::default()).unwrap();
-        db.create_kvs("a", Policy::default()).unwrap().put(b"k", b"v").unwrap();
-        db.engine.stop(&KvError::Cancelled);
-        let clock = Clock::real();
-        let limit = clock.now() + Duration::from_secs(10);
-        while durable(&db) < 1 && clock.now() < limit {
-            clock.sleep(Duration::from_millis(1));
-        }
-        assert_eq!(durable(&db), 1);
-    }
-
-    #[test]
-    fn writes_acknowledged_while_a_segment_opens_become_durable_in_time() {
-        let device = |name| Arc::new(MemoryDevice::new(name, 16 << 20, 512));
-        let plan = FaultPlan::new();
-        let manifest = Arc::new(FaultDevice::new(device("m"), &plan));
-        let devices = Devices { manifest, capacity: device("c"), staging: None };
-        let tuning = Some(small_blocks());
-        let options = Options { memory_bytes: 16 << 20, tuning, ..Options::default() };
-        let db = Kvdb::create_on(devices, options).unwrap();
-        let kvs = db.create_kvs("a", Policy::default()).unwrap();
-        let (clock, span) = (Clock::real(), Duration::from_secs(5));
-        let delay = Effect::DelaySpan { clock: clock.clone(), span };
-        plan.from_then_on(Target::Any, plan.seen(Target::Any), delay);
-        let began = clock.now();
-        // A part of a segment of 64 KiB, and then less.
-        for (seqno, size) in [(1, 20_000), (2, 10)] {
-            kvs.put(b"k", &vec![7; size]).unwrap();
-            while db.engine.durable.load().0 < seqno {
-                clock.sleep(Duration::from_millis(1));
-            }
-        }
-        assert!(clock.now().since(began) < span);
-        while plan.fired() == 0 {
-            clock.sleep(Duration::from_millis(1));
-        }
-        assert!(db.engine.writer.lock().is_opening());
-    }
-
-    #[test]
-    fn writes_acknowledged_before_closing_are_durable_or_closing_fails() {
-        let plan = FaultPlan::new();
-        let (db, kvs, _) = kvdb_with(|device| Arc::new(FaultDevice::new(device, &plan)));
-        db.ingest().unwrap();
-        kvs.put(b"k", b"v").unwrap();
-        plan.from_then_on(Target::Flush, plan.seen(Target::Flush), Effect::Fail);
-        let error = db.shut().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
-    }
-}
+mod tests;

@@ -69,6 +69,7 @@ impl Kvs {
     /// Changes options, durably.
     pub(crate) fn change_options(&self, change: impl FnOnce(&mut KvsOptions)) -> Result<()> {
         let engine = &self.engine;
+        engine.check_owner()?;
         let _naming = engine.naming.lock();
         engine.check_running()?;
         let mut options = self.options()?;

@@ -43,7 +43,10 @@ impl Observer {
     }
 
     fn open(&self) -> Option<Arc<Engine>> {
-        self.engine.upgrade().filter(|engine| !engine.closing.load(Ordering::Acquire))
+        let is_open = |engine: &Arc<Engine>| {
+            !engine.closing.load(Ordering::Acquire) && engine.check_owner().is_ok()
+        };
+        self.engine.upgrade().filter(is_open)
     }
 }
 

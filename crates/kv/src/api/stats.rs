@@ -14,7 +14,7 @@ use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
 /// A KVDB's figures. Counts are since it was opened, sizes are now; all sizes in bytes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Stats {
     /// Operations that callers have asked for.
     pub operations: Operations,
@@ -47,7 +47,7 @@ pub struct Stats {
 }
 
 /// Counts of calls.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct Operations {
     pub puts: u64,
@@ -112,7 +112,7 @@ pub struct StreamStats {
 }
 
 /// DRAM by purpose.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct Dram {
     pub budget_bytes: u64,
@@ -150,7 +150,7 @@ impl Dram {
 }
 
 /// Caches.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct CacheStats {
     pub record_hits: u64,
@@ -163,7 +163,7 @@ pub struct CacheStats {
 }
 
 /// Counts of maintenance steps.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct MaintenanceStats {
     pub log_flushes: u64,
@@ -184,7 +184,7 @@ pub struct MaintenanceStats {
 }
 
 /// Waits of writers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Stalls {
     /// For another writer, a millisecond and more.
     pub writer: u64,
@@ -215,7 +215,7 @@ impl Stalls {
 }
 
 /// Transactions.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct TransactionStats {
     /// Begun and not yet ended.
     pub open: usize,

@@ -22,6 +22,7 @@ use crate::engine::shared::Engine;
 use crate::engine::transactions::{HISTORY_PART, Sight};
 use crate::omf::frame::{Change, Record};
 use crate::read::cursor::Cursor;
+use crate::sync::ArcSwapOption;
 use crate::tree::memtable::Memtable;
 use crate::tree::source::MemtableSource;
 use crate::tree::view::View;
@@ -91,8 +92,15 @@ pub struct Transaction {
 
 impl Transaction {
     pub(crate) fn begin(engine: &Arc<Engine>) -> Transaction {
-        let (id, seqno, sight) = engine.transactions.begin(&engine.options, || engine.snapshot());
-        let own_max = engine.writer.lock().batch_max();
+        let (id, seqno, sight, own_max) = match engine.check_owner() {
+            Ok(()) => {
+                let snapshot = || engine.snapshot();
+                let (id, seqno, sight) = engine.transactions.begin(&engine.options, snapshot);
+                (id, seqno, sight, engine.writer.lock().batch_max())
+            }
+            // Its calls say so.
+            Err(_) => (0, Seqno::ZERO, Sight::new(ArcSwapOption::new(None)), 0),
+        };
         Transaction {
             engine: engine.clone(),
             id,
@@ -117,6 +125,9 @@ impl Transaction {
     }
 
     fn over(&self) -> KvError {
+        if let Err(forked) = self.engine.check_owner() {
+            return forked;
+        }
         let options = &self.engine.options;
         KvError::TransactionExpired(format!(
             "it was open for more than {} s, or what others wrote since it began takes more than {} MiB of memory \
@@ -277,6 +288,7 @@ impl Transaction {
 
     /// The seqno of the last write; `None` when there were none.
     fn apply(self) -> Result<Option<Seqno>> {
+        self.engine.check_owner()?;
         let mut batch = Batch::new();
         self.each_own(|kvs, key, change| batch.push(kvs, key, change));
         self.sight.load().iter().for_each(|view| batch.name_as_in(view));
@@ -315,7 +327,9 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        self.engine.transactions.end(self.id);
+        if self.engine.check_owner().is_ok() {
+            self.engine.transactions.end(self.id);
+        }
     }
 }
 

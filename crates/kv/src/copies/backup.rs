@@ -86,6 +86,7 @@ impl Kvdb {
         layout: &Layout,
         given: &BTreeMap<MediaClass, NamedDevice>,
     ) -> Result<BackupReport> {
+        self.engine.check_owner()?;
         let classes = layout.classes(dir.as_ref(), given)?;
         let new = layout::new_files(dir.as_ref(), &classes);
         let devices = layout::make(dir.as_ref(), &classes, given)?;
@@ -100,6 +101,7 @@ impl Kvdb {
     /// # Errors
     /// As [`Kvdb::backup`].
     pub fn backup_on(&self, devices: &Devices) -> Result<BackupReport> {
+        self.engine.check_owner()?;
         layout::check_without_kvdb(devices)?;
         self.engine.back_up(devices, &devices.names())
     }

@@ -21,13 +21,21 @@ use crate::values::block::ValueBlock;
 impl Engine {
     /// Makes every record up to `seqno` durable, together with records that others have appended since.
     pub(crate) fn flush_through(&self, seqno: Seqno) -> Result<()> {
-        let mut leader = self.flushing.lock();
+        self.flush_as(self.flushing.lock(), seqno)
+    }
+
+    /// The same, by the thread that leads.
+    pub(crate) fn flush_as(
+        &self,
+        mut leader: MutexGuard<'_, Option<Arc<KvError>>>,
+        seqno: Seqno,
+    ) -> Result<()> {
         let durable = self.durable.load();
         if durable >= seqno {
             return Ok(());
         }
         if let Some(cause) = &*leader {
-            return Err(KvError::Stopped { cause: cause.clone() });
+            return Err(KvError::since(cause));
         }
         let mut flush = self.lock_in_turn().take_unflushed(durable);
         // How long a small one takes says nothing of how fast the log is.
@@ -35,7 +43,8 @@ impl Engine {
         if is_large {
             self.write_controller.log_rate.begins(clock.now());
         }
-        let flushed = self.stop_at_any(flush.write_and_flush());
+        let flushed =
+            self.stop_at_any(self.caught("a flush of the log", || flush.write_and_flush()));
         self.write_controller.log_rate.drained(clock.now(), flush.bytes());
         self.write_controller.log_rate.rests();
         *leader = flushed.as_ref().err().cloned().map(Arc::new);

@@ -3,9 +3,12 @@
 //! Locks, in the order in which they may be taken: `naming`, `compacting`, `helping`, `ingesting`, `scratch`, `claims`,
 //! `flushing`, `writer`, that of `transactions`, `publishing`. The last two are never held during I/O.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use esker_base::Nanos;
+use esker_base::process::Owner;
+use esker_base::thread::said;
 use esker_base::units::to_usize;
 
 use crate::compaction::miss_rate::MissRate;
@@ -37,6 +40,8 @@ use crate::values::block::{ValueBlock, Values};
 /// Everything that the handles and threads of a KVDB share.
 pub(crate) struct Engine {
     pub(crate) options: Options,
+    /// The process that opened the KVDB.
+    pub(crate) owner: Owner,
     pub(crate) tuning: Tuning,
     pub(crate) classes: Classes,
     pub(crate) manifest: Manifest,
@@ -125,6 +130,7 @@ impl Engine {
         let Parts { classes, manifest, ids, log, view, pages } = parts;
         let last_seqno = log.last_seqno();
         let engine = Engine {
+            owner: Owner::here(),
             tuning: options.tuning(),
             classes,
             manifest,
@@ -175,6 +181,23 @@ impl Engine {
         BuilderContext { classes: &self.classes, cache: &self.pages, tuning: &self.tuning, writes }
     }
 
+    // ---- forks and panics --------------------------------------------------------------------
+
+    /// Refuses a forked child of the process that opened the KVDB. A call asks this before it takes a lock: a thread
+    /// that the child does not have may hold it.
+    pub(crate) fn check_owner(&self) -> Result<()> {
+        if self.owner.is_here() { Ok(()) } else { Err(KvError::Forked) }
+    }
+
+    /// Does `work`; a panic of it stops the KVDB and is the error.
+    pub(crate) fn caught<T>(&self, task: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let error = KvError::Panicked { task: task.to_owned(), message: said(&*panic) };
+            self.stop(&error);
+            Err(error)
+        })
+    }
+
     // ---- stopping ----------------------------------------------------------------------------
 
     /// Refuses writes from now on: the media may differ from the state that the engine believes. Writes acknowledged
@@ -198,12 +221,21 @@ impl Engine {
             return Err(KvError::ReadOnly);
         }
         self.check_open()?;
-        self.stopped.get().map_or(Ok(()), |cause| Err(KvError::Stopped { cause: cause.clone() }))
+        self.stopped.get().map_or(Ok(()), |cause| Err(KvError::since(cause)))
     }
 
-    /// Refuses whatever needs the devices when the KVDB is closed.
+    /// Refuses whatever needs the devices when the KVDB is closed, belongs to the parent process, or has panicked.
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closing.load(Ordering::Acquire) { Err(KvError::Closed) } else { Ok(()) }
+        let is_closed = self.closing.load(Ordering::Acquire);
+        if !is_closed && self.owner.is_here() && self.stopped.get().is_none() {
+            return Ok(());
+        }
+        self.check_owner()?;
+        match self.stopped.get().map(|cause| &**cause) {
+            Some(panicked @ KvError::Panicked { .. }) => Err(panicked.clone()),
+            _ if is_closed => Err(KvError::Closed),
+            _ => Ok(()), // it may still be read
+        }
     }
 
     /// Refuses to go on with a step that nobody wants any more.
@@ -239,7 +271,8 @@ impl Engine {
 
     /// Commits edits to the manifest. Any failure stops the engine: nobody knows the manifest's content now.
     pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
-        self.stop_at_any(self.manifest.commit(edits))
+        let committed = self.caught("a commit to the manifest", || self.manifest.commit(edits));
+        self.stop_at_any(committed)
     }
 
     pub(crate) fn stop_at_any<T>(&self, result: Result<T>) -> Result<T> {

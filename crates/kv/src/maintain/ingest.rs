@@ -265,7 +265,7 @@ impl Engine {
         // Before the next memtable has grown.
         self.balance_memory();
         self.write_controller.ingest_begins(self.options.clock.now());
-        self.note_space(self.ingest(&frozen))?;
+        self.note_space(self.caught("an ingest", || self.ingest(&frozen)))?;
         self.write_controller.ingest_ends(self.options.clock.now(), frozen.table.bytes());
         // Under the lock, so that a writer about to wait does not miss it.
         let writer = self.writer.lock();

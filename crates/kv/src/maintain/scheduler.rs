@@ -114,7 +114,8 @@ impl Engine {
                 }
             };
             let job = step.jobs[0].0.clone();
-            outcome = self.run(worker, step).map(|()| true);
+            outcome =
+                self.caught("a step of maintenance", || self.run(worker, step).map(|()| true));
             self.ran(worker, &outcome)?;
             // A step that finds no room may be helped by another step, which makes some.
             let Err(full) = &outcome else { break };

@@ -78,15 +78,25 @@ impl Engine {
 
     /// Starts the threads of a KVDB. They end when it closes.
     pub(crate) fn start_threads(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
-        let engine = || self.clone();
-        let (flush, open, ingest, age, help) = (engine(), engine(), engine(), engine(), engine());
-        Ok(vec![
-            thread::spawn("esker-flush", move || flush.flush_loop())?,
-            thread::spawn("esker-open", move || open.open_loop())?,
-            thread::spawn("esker-ingest", move || ingest.lane_loop(Engine::ingest_oldest))?,
-            thread::spawn("esker-age", move || age.lane_loop(Engine::age_step))?,
-            thread::spawn("esker-help", move || help.lane_loop(Engine::help_step))?,
-        ])
+        type Run = fn(&Engine);
+        let threads: [(&str, Run); 5] = [
+            ("esker-flush", Engine::flush_loop),
+            ("esker-open", Engine::open_loop),
+            ("esker-ingest", |engine| engine.lane_loop(Engine::ingest_oldest)),
+            ("esker-age", |engine| engine.lane_loop(Engine::age_step)),
+            ("esker-help", |engine| engine.lane_loop(Engine::help_step)),
+        ];
+        let start = |(name, run): (&'static str, Run)| {
+            let engine = self.clone();
+            // A panic stops the engine, so that nobody relies on the thread.
+            thread::spawn(name, move || {
+                let _ = engine.caught(&format!("the thread {name}"), || {
+                    run(&engine);
+                    Ok(())
+                });
+            })
+        };
+        threads.into_iter().map(start).collect()
     }
 
     /// A step of the second lane.

@@ -118,6 +118,9 @@ impl Manifest {
         if let Some(cause) = &writer.failed {
             return Err(cause.clone());
         }
+        // Until it has ended: a panic leaves a part of it.
+        let (task, message) = ("a commit to the manifest".into(), "it has not ended".into());
+        writer.failed = Some(KvError::Panicked { task, message });
         let result = writer.commit(edits);
         writer.failed = result.as_ref().err().cloned();
         result

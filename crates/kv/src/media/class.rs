@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use esker_base::process::Owner;
 use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount};
 use esker_device::{Device, Op, PortPool};
@@ -30,6 +31,8 @@ use crate::types::stream::Stream;
 pub(crate) struct Media {
     pub(crate) class: MediaClass,
     pub(crate) lba_size: u32,
+    /// The process that opened it.
+    owner: Owner,
     pub(crate) ports: PortPool,
     pub(crate) lease: Arc<Lease>,
     pub(crate) idle_queues: IdleQueues,
@@ -93,6 +96,7 @@ impl Media {
         Media {
             class,
             lba_size,
+            owner: Owner::here(),
             transfer_size: to_usize(geometry.max_transfer_size.min(TRANSFER_SIZE).into()),
             transfer: Transfer::of(&geometry),
             placement_handles: geometry.placement_handles,
@@ -487,7 +491,8 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.extent.count.0 > 0 {
+        // A forked child frees nothing, and may not find the lock free.
+        if self.extent.count.0 > 0 && self.media.owner.is_here() {
             self.media.freed.lock().push(self.extent);
         }
     }

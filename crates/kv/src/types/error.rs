@@ -196,6 +196,26 @@ pub enum KvError {
     /// The KVDB was closed.
     #[error("the KVDB is closed: open it again, and take handles of that")]
     Closed,
+    /// The KVDB was opened by a process of which this one is a forked child.
+    #[error(
+        "the process that opened the KVDB was forked, and this is the child: fork first and open the KVDB in the \
+         child instead, or in a program that the child starts"
+    )]
+    Forked,
+    /// The process exits; what was acknowledged before is made durable.
+    #[error("the process exits")]
+    Exiting,
+    /// A thread of the KVDB panicked, or work of a caller's thread.
+    #[error(
+        "{task} panicked: {message}. The KVDB takes no more calls: drop it and open it again, and report this as a \
+         bug of Esker or of the device"
+    )]
+    Panicked {
+        /// The thread or the work.
+        task: String,
+        /// The message of the panic.
+        message: String,
+    },
     /// A snapshot or transaction is asked for a KVS that was not there yet when it began.
     #[error(
         "the KVS '{0}' was created after this snapshot or transaction began: begin another one to read it"
@@ -229,6 +249,14 @@ impl KvError {
         }
     }
 
+    /// The answer to writes after a failure that stopped the KVDB. After a panic reads do not work either.
+    pub(crate) fn since(cause: &Arc<KvError>) -> KvError {
+        match &**cause {
+            panicked @ KvError::Panicked { .. } => panicked.clone(),
+            _ => KvError::Stopped { cause: cause.clone() },
+        }
+    }
+
     /// Returns the kind of the error: the remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -258,7 +286,11 @@ impl KvError {
             | KvError::Busy
             | KvError::StillRead(_)
             | KvError::Cancelled => ErrorKind::Conflict,
-            KvError::Closed | KvError::Dropped(_) => ErrorKind::Closed,
+            KvError::Closed
+            | KvError::Dropped(_)
+            | KvError::Forked
+            | KvError::Exiting
+            | KvError::Panicked { .. } => ErrorKind::Closed,
         }
     }
 }

@@ -72,6 +72,7 @@ impl Engine {
         records: impl Iterator<Item = Record<'r>>,
         check: impl FnOnce(&LogTail) -> Result<()>,
     ) -> Result<Seqno> {
+        self.check_owner()?;
         let mut log = self.lock_writer();
         self.check_running()?;
         let max = log.batch_max();

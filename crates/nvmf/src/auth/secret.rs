@@ -2,12 +2,10 @@
 //! CRC-32, little-endian; `hh` names the hash that binds the key to its owner's NQN, 00 is none.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use data_encoding::BASE64;
+use esker_base::files;
 
 use super::Hash;
 use crate::error::NvmfError;
@@ -83,21 +81,13 @@ impl Secret {
     }
 }
 
+/// The most bytes of a file with a key.
+const FILE_MAX: u64 = 4096;
+
 /// Reads a file that nobody but its owner can read.
 pub(crate) fn read_private(path: &Path) -> Result<String, NvmfError> {
-    let shown = path.display();
-    let failed = |error| NvmfError::os(format!("reading the key {shown}"), &error);
-    let mut file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        return Err(NvmfError::Config(format!(
-            "{shown} has mode {:03o}, others can use it: chmod 600 {shown}",
-            mode & 0o777
-        )));
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(failed)?;
-    Ok(text)
+    let failed = |error| NvmfError::os(format!("reading the key {}", path.display()), &error);
+    files::read_private(path, FILE_MAX).map_err(failed)
 }
 
 /// Never shows the key.

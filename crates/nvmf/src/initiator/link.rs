@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use esker_base::process::{Withheld, withhold};
 use esker_base::{AlignedBuf, Clock, Nanos};
 
 use super::config::InitiatorConfig;
@@ -43,6 +44,8 @@ pub(crate) struct QueueShape {
 /// A connected queue.
 pub(crate) struct Link {
     pub(crate) peer: SocketAddr,
+    /// Keeps the socket from forked children.
+    _withheld: Withheld,
     pub(crate) stream: Stream,
     pub(crate) wire: HostConnection,
     clock: Clock,
@@ -69,6 +72,7 @@ impl Link {
         let span = deadline.since(now).max(Duration::from_millis(1)); // zero is refused
         let stream = TcpStream::connect_timeout(&peer, span).map_err(failed)?;
         socket::prepare(&stream).map_err(failed)?;
+        let _withheld = withhold(&stream);
         let stream = secure(stream, config, peer, clock, deadline)?;
         let is_admin = shape.qid == 0;
         let wire = HostConnection::new(HostSettings {
@@ -80,8 +84,16 @@ impl Link {
         });
         let (clock, timeout) = (clock.clone(), config.timeout);
         let others = Vec::new();
-        let mut link =
-            Link { peer, stream, wire, clock, timeout, deadline: Some(deadline), others };
+        let mut link = Link {
+            peer,
+            _withheld,
+            stream,
+            wire,
+            clock,
+            timeout,
+            deadline: Some(deadline),
+            others,
+        };
         link.wait_for("ICResp", |event| matches!(event, HostEvent::Ready).then_some(()))?;
         let kato = if is_admin {
             u32::try_from(config.keep_alive.as_millis()).unwrap_or(u32::MAX)

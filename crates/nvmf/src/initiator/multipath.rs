@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use esker_base::process::Owner;
 use esker_base::{Clock, LbaCount};
-use esker_device::{Counters, Geometry};
+use esker_device::{Counters, DeviceError, Geometry};
 use parking_lot::{Condvar, Mutex};
 
 use super::config::InitiatorConfig;
@@ -42,6 +43,8 @@ impl Active {
 
 /// State that the queue pairs share.
 pub(crate) struct Multipath {
+    /// The process that connected it; its forked children may not use it.
+    pub(crate) owner: Owner,
     pub(crate) config: InitiatorConfig,
     pub(crate) clock: Clock,
     pub(crate) name: String,
@@ -72,6 +75,11 @@ pub(crate) struct Multipath {
 }
 
 impl Multipath {
+    /// Refuses a forked child of the process that connected.
+    pub(crate) fn check_owner(&self) -> Result<(), DeviceError> {
+        if self.owner.is_here() { Ok(()) } else { Err(DeviceError::forked(&self.name)) }
+    }
+
     /// Connects the paths; one of them is enough.
     pub(crate) fn connect(config: InitiatorConfig) -> Result<Multipath, NvmfError> {
         let clock = Clock::real();
@@ -100,6 +108,7 @@ impl Multipath {
             Mutex::new(Unflushed::new(lba_size, max_transfer_size, config.replay))
         });
         Ok(Multipath {
+            owner: Owner::here(),
             unflushed,
             has_lost: AtomicBool::new(false),
             clock,
@@ -289,6 +298,11 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
+        if !self.shared.owner.is_here() {
+            // The threads are the parent's, and so are the locks that they hold.
+            std::mem::forget(std::mem::take(&mut self.threads));
+            return;
+        }
         self.shared.is_stopping.store(true, Ordering::Relaxed);
         *self.shared.management.lock() = None;
         *self.shared.is_closed.lock() = true;

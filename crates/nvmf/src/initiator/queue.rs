@@ -308,6 +308,7 @@ impl Queue {
 
 impl QueuePair for Queue {
     fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        self.shared().check_owner()?;
         let mut taken = 0;
         let geometry = self.shared().geometry();
         let is_stuck = !matches!(self.state, State::Connected(_));
@@ -361,6 +362,7 @@ impl QueuePair for Queue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        self.shared().check_owner()?;
         self.progress();
         let count = self.done.len();
         done.append(&mut self.done);
@@ -398,6 +400,11 @@ impl QueuePair for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        if !self.shared().owner.is_here() {
+            // The connection is the parent's.
+            std::mem::forget(std::mem::replace(&mut self.state, State::Down));
+            return;
+        }
         let mut done = Vec::new();
         self.is_closing = true;
         if let State::Connecting(_, cancelled) = &self.state {

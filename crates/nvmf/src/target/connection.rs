@@ -5,6 +5,9 @@
 //!    connection is not dropped, nor its socket closed, while there are any. So a host that sees
 //!    the connection end knows that nothing it sent through it is still going to happen.
 //! 2. `buffered` is the size of all buffers that hold data of this connection.
+//! 3. A command is for the namespace that had its number when the command came. When that is gone, the command
+//!    is refused, whatever has the number by then.
+//! 4. The slot of a command is free when the command is answered and no device has a piece of it.
 
 pub(crate) mod backend;
 pub(crate) mod commands;
@@ -19,12 +22,15 @@ use std::time::Duration;
 
 use esker_base::{AlignedBuf, Nanos};
 
+use self::core::DeviceQueue;
 use super::config::Limits;
 use super::controller::Controller;
-use super::ids::{AbortId, Visitor};
+use super::ids::{AbortId, Address, Id, Slots, Visitor};
 use super::limits::budget::STRANGERS;
 use super::limits::pace::{Pace, Slow};
 use super::metrics::Flow;
+use super::subsystem::Namespace;
+use super::subsystem::late::LateCommand;
 use crate::auth::Verifier;
 use crate::conn::{ControllerConnection, ControllerSettings, Slot};
 use crate::stream::Stream;
@@ -63,9 +69,8 @@ pub(crate) struct Job {
     pub(crate) started: Nanos,
     /// When the device was given the first of its commands that it has.
     pub(crate) given: Nanos,
-    /// It was answered before its devices were done, or the connection ends: the number that its namespace
-    /// knows it by.
-    pub(crate) late: Option<u64>,
+    /// It was answered before its devices were done, or the connection ends.
+    pub(crate) late: Option<LateCommand>,
     /// Commands that the device has of it.
     pub(crate) pieces: u32,
     /// The first error of these.
@@ -78,8 +83,8 @@ pub(crate) struct Job {
     pub(crate) asked: Option<Nanos>,
     /// It is to be aborted when its data has come, or its devices are done: by this Abort.
     pub(crate) abort: Option<AbortId>,
-    /// Index in `flows`.
-    pub(crate) flow: Option<usize>,
+    /// Its namespace: the one that had the number when the command came.
+    pub(crate) used: Option<Id<Use>>,
 }
 
 impl Job {
@@ -89,15 +94,13 @@ impl Job {
     }
 }
 
-/// A namespace as this connection uses it.
+/// A namespace as this connection uses it, for as long as the worker has a queue pair on it.
 pub(crate) struct Use {
-    pub(crate) nsid: u32,
-    /// Of the subsystem when this was looked up. An older one is used no more, but commands in
-    /// progress refer to it.
+    pub(crate) namespace: Arc<Namespace>,
+    /// Of the subsystem when the namespace was looked up: it has the number at least as long as this is the same.
     pub(crate) generation: u64,
-    pub(crate) lba_size: u32,
-    /// Index of the device's queue in the worker.
-    pub(crate) device: usize,
+    /// The worker's queue pair.
+    pub(crate) queue: Id<DeviceQueue>,
     /// Bytes of this connection's commands that the device has or will get.
     pub(crate) bytes: usize,
     pub(crate) flow: Arc<Flow>,
@@ -126,7 +129,7 @@ pub(crate) struct Connection {
     pub(crate) share: usize,
     pub(crate) pace: Pace,
     pub(super) in_device: usize,
-    pub(crate) uses: Vec<Use>,
+    pub(crate) uses: Slots<Use>,
     /// No more input: it is closed when the devices are done with it.
     pub(crate) is_ending: bool,
     /// Until when the host has time to take a termination request. Bytes that it still sends are
@@ -172,7 +175,7 @@ impl Connection {
             share: STRANGERS,
             pace: Pace::default(),
             in_device: 0,
-            uses: Vec::new(),
+            uses: Slots::default(),
             is_ending: false,
             parting: None,
             is_blocked: false,
@@ -206,6 +209,17 @@ impl Connection {
         self.verifier.as_ref().is_some_and(|verifier| !verifier.is_done())
     }
 
+    /// Where it is, for others.
+    pub(crate) fn address(&self, worker: usize) -> Address {
+        Address { worker, connection: self.index, visitor: self.visitor }
+    }
+
+    /// The namespace of a command, as this connection uses it; `None` when the worker has closed its queue pair.
+    pub(crate) fn used(&mut self, slot: Slot) -> Option<&mut Use> {
+        let id = self.job(slot).used?;
+        self.uses.get_mut(id)
+    }
+
     pub(crate) fn job(&mut self, slot: Slot) -> &mut Job {
         &mut self.jobs[usize::from(slot.0)]
     }
@@ -214,17 +228,5 @@ impl Connection {
     pub(crate) fn is_slow(&mut self, now: Nanos, limit: Duration) -> Option<Slow> {
         let asked = self.jobs.iter().filter_map(|job| job.asked);
         self.pace.look(&self.wire, asked, now, limit)
-    }
-}
-
-impl Use {
-    /// A command for the device carries so many bytes more.
-    pub(crate) fn gave(&mut self, len: usize) {
-        self.bytes += len;
-    }
-
-    /// A command that the device has no more carried so many bytes.
-    pub(crate) fn got(&mut self, len: usize) {
-        self.bytes -= len;
     }
 }

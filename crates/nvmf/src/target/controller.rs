@@ -325,10 +325,11 @@ fn enabling(event: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::ids::Visitor;
 
     fn controller() -> Controller {
         let host = Host { nqn: "nqn.2026-01.io.esker:host".to_owned(), id: [1; 16] };
-        let admin = Address { worker: 0, connection: 0 };
+        let admin = Address { worker: 0, connection: 0, visitor: Visitor::default() };
         let controller = Controller::new((1, 1), host, None, None, (0, admin));
         controller.configure(CC_EN);
         controller.state.lock().io_queues = 2;
@@ -338,7 +339,7 @@ mod tests {
     #[test]
     fn no_queue_is_entered_once_those_that_are_were_told_to_end() {
         let one = controller();
-        let at = Address { worker: 1, connection: 5 };
+        let at = Address { worker: 1, connection: 5, visitor: Visitor::default() };
         assert_eq!(one.enter(1, at), Ok(()));
         assert_eq!(one.enter(1, at), Err(NotEntered::Sequence));
         assert_eq!(one.enter(3, at), Err(NotEntered::Number));
@@ -356,8 +357,10 @@ mod tests {
     #[test]
     fn a_queue_that_leaves_late_takes_no_other_with_it() {
         let one = controller();
-        let (before, after) =
-            (Address { worker: 0, connection: 5 }, Address { worker: 1, connection: 5 });
+        let (before, after) = (
+            Address { worker: 0, connection: 5, visitor: Visitor::default() },
+            Address { worker: 1, connection: 5, visitor: Visitor::default() },
+        );
         one.enter(1, before).unwrap();
         one.configure(0);
         one.configure(CC_EN);

@@ -3,15 +3,13 @@
 pub(crate) mod copy;
 pub(crate) mod deadline;
 
-use std::sync::Arc;
-
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::Op;
 
 use super::connection::core::Core;
 use super::connection::reply::Reply;
-use super::connection::{Connection, Role, Use};
+use super::connection::{Connection, Role};
 use super::controller::Controller;
 use super::fdp;
 use super::subsystem::Namespace;
@@ -32,25 +30,20 @@ pub(crate) fn execute(
     let Role::Io(controller, _) = &connection.role else { unreachable!("an I/O queue") };
     let controller = controller.clone();
     let prepared = check_path(core, &controller)
-        .and_then(|()| lookup(connection, core, &controller, sqe.nsid))
-        .and_then(|flow| {
-            let namespace = core.namespace(connection.uses[flow].device).clone();
+        .and_then(|()| connection.namespace(core, slot))
+        .and_then(|namespace| {
             namespace.reservations.check(controller.claimant(), sqe.opcode).or_else(
                 |conflict| {
                     // Commands that a reservation never stops (Base 2.1, Figure 128).
                     if is_about_reservations(sqe.opcode) { Ok(()) } else { Err(conflict) }
                 },
             )?;
-            Ok((flow, namespace))
+            Ok(namespace)
         });
-    let (flow, namespace) = match prepared {
+    let namespace = match prepared {
         Ok(prepared) => prepared,
         Err(status) => return connection.refuse(core, slot, data, status),
     };
-    // A command that waited for memory is counted once.
-    if connection.job(slot).flow.replace(flow).is_none() {
-        connection.uses[flow].flow.start();
-    }
     if namespace.late.fences(&sqe) {
         return connection.wait_for_late(core, slot, data);
     }
@@ -133,28 +126,6 @@ fn check_path(core: &Core, controller: &Controller) -> Result<(), Status> {
         AnaState::PersistentLoss => Err(Status::ANA_LOST),
         AnaState::Change => Err(Status::ANA_TRANSITION),
     }
-}
-
-/// The index of a namespace among those that the connection uses.
-fn lookup(
-    connection: &mut Connection,
-    core: &mut Core,
-    controller: &Arc<Controller>,
-    nsid: u32,
-) -> Result<usize, Status> {
-    let subsystem = controller.subsystem.as_ref().ok_or(Status::INVALID_OPCODE.final_())?;
-    let generation = subsystem.generation();
-    let is_it = |one: &Use| one.nsid == nsid && one.generation == generation;
-    if let Some(index) = connection.uses.iter().position(is_it) {
-        return Ok(index);
-    }
-    let namespace = subsystem.namespace(nsid).ok_or(Status::INVALID_NAMESPACE.final_())?;
-    let device = core.device(&namespace).map_err(|error| Status::from(error.kind()))?;
-    let (host, shared) = (&controller.host.nqn, &core.shared);
-    let flow = shared.metrics.flow(host, &subsystem.nqn, nsid, shared.is_listed(host));
-    let lba_size = namespace.lba_size();
-    connection.uses.push(Use { nsid, generation, lba_size, device, bytes: 0, flow });
-    Ok(connection.uses.len() - 1)
 }
 
 /// The range of a command that moves data, and its size in bytes.

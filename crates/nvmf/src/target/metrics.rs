@@ -202,6 +202,8 @@ pub struct TargetMetrics {
     pub late: u64,
     /// Hosts that failed to prove their identity.
     pub unauthenticated: u64,
+    /// Panics of workers, and of devices that took their worker with them.
+    pub panics: u64,
     /// Why connections were closed last, the newest last.
     pub closed: Vec<String>,
     /// Work of each host on each namespace; those of many hosts that are on no list, or are gone,
@@ -222,6 +224,7 @@ pub(crate) struct Registry {
     /// Why connections were closed last.
     closed: Mutex<VecDeque<String>>,
     pub(crate) unauthenticated: AtomicU64,
+    pub(crate) panics: AtomicU64,
     sums: Mutex<Sums>,
 }
 

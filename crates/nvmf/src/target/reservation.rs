@@ -1,4 +1,4 @@
-//! Reservations of one namespace (Base 2.1, 8.1.22): hosts register keys, one of them holds the
+//! Reservations of one device that is a namespace (Base 2.1, 8.1.22): hosts register keys, one of them holds the
 //! reservation, and its type says which commands the others may still run.
 //!
 //! With a file for them ([`Store`]), reservations outlive the target where hosts ask for it (PTPL).
@@ -19,10 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::error::NvmfError;
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{Registrant, ReservationKeys, ReservationStatus, io};
 use crate::wire::status::Status;
-use omf::{Key, Record};
+use omf::{Key, Owner, Record};
 pub(crate) use store::Store;
 
 /// A host identifier.
@@ -82,7 +83,7 @@ struct State {
     persists: bool,
 }
 
-/// The reservations of a namespace.
+/// The reservations of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
     is_active: AtomicBool,
@@ -155,13 +156,28 @@ const CONFLICT: Status = Status::RESERVATION_CONFLICT.final_();
 const INVALID: Status = Status::INVALID_FIELD.final_();
 
 impl Reservations {
-    /// The reservations of namespace `nsid` of a subsystem: those that persisted, if any.
-    pub(crate) fn new(store: Option<&Arc<Store>>, nqn: &str, nsid: u32) -> Reservations {
-        let store = store.map(|store| (store.clone(), (nqn.to_owned(), nsid)));
-        let record = store.as_ref().and_then(|(store, key)| store.get(key));
+    /// The reservations of the device with an identity, in a subsystem that has it as namespace `nsid`: those
+    /// that persisted, if any.
+    ///
+    /// # Errors
+    /// When the file has those of the number, and cannot be told that they are the device's.
+    pub(crate) fn new(
+        store: Option<&Arc<Store>>,
+        nqn: &str,
+        nsid: u32,
+        uuid: [u8; 16],
+    ) -> Result<Reservations, NvmfError> {
+        let record = store.map(|store| store.claim(nqn, nsid, uuid)).transpose()?.flatten();
+        let store = store.map(|store| (store.clone(), (nqn.to_owned(), Owner::Device(uuid))));
         let state = record.map(State::of).unwrap_or_default();
         let is_active = AtomicBool::new(state.reservation.is_some());
-        Reservations { is_active, state: Mutex::new(state), changing: Mutex::default(), store }
+        Ok(Reservations { is_active, state: Mutex::new(state), changing: Mutex::default(), store })
+    }
+
+    /// Whether no host is registered, and none ever was.
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.registrations.is_empty() && state.generation == 0 && !state.persists
     }
 
     /// Whether they can persist.

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 
 use esker_base::thread;
 use esker_device::Port;
@@ -27,7 +26,6 @@ use reload::Started;
 /// A target that is running. Dropping it stops it.
 pub struct Target {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
     started: Started,
 }
 
@@ -45,7 +43,7 @@ impl Target {
             let listen = listener.local_addr().map_err(refused)?;
             let announce = portal.announce.unwrap_or(listen);
             portals.push(Portal::new(listen, announce, portal));
-            listeners.push(listener);
+            listeners.push(Some(listener));
         }
         let store = config.reservations.as_deref().map(Store::open).transpose()?.map(Arc::new);
         let mut subsystems = Vec::new();
@@ -62,27 +60,26 @@ impl Target {
         let shared =
             Arc::new(Shared::new(limits, portals, referrals, store, subsystems, mailboxes));
         let started = Started::new(config);
-        let mut target = Target { shared, threads: Vec::new(), started };
+        let target = Target { shared, started };
         for index in 0..config.limits.workers {
             let listeners = std::mem::take(&mut listeners); // worker 0 has them
-            let worker = Worker::new(target.shared.clone(), index, listeners).map_err(starting)?;
-            let name = format!("nvmf-{index}");
-            let sentinel = Sentinel(target.shared.clone());
-            let run = move || {
-                let _sentinel = sentinel;
-                worker.run();
-            };
-            let thread = thread::spawn(&name, run).map_err(starting)?;
-            target.threads.push(thread);
+            Worker::start(&target.shared, index, listeners).map_err(starting)?;
         }
         Ok(target)
     }
 
-    /// Whether it serves. One in which a worker has panicked does not: it has closed all connections, so
-    /// that hosts go on elsewhere, and [`Target::close`] says so.
+    /// Whether it serves. It ends by itself only when a worker has panicked and the system has no thread for
+    /// another one: it has closed all connections, so that hosts go on elsewhere.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.shared.is_stopped.load(Ordering::Acquire)
+    }
+
+    /// Takes the messages of panics since this was asked last, in sentences. A worker that panics has closed its
+    /// connections, and another one is in its place. [`Target::close`] fails with one that nobody has taken.
+    #[must_use]
+    pub fn take_panics(&self) -> Vec<String> {
+        self.shared.take_panics()
     }
 
     /// The addresses it listens on, in the order of the configuration.
@@ -126,6 +123,7 @@ impl Target {
             late: get(&registry.late),
             closed: registry.last_closed(),
             unauthenticated: get(&registry.unauthenticated),
+            panics: get(&registry.panics),
             flows: registry.sums(),
         }
     }
@@ -202,7 +200,7 @@ impl Target {
     /// every device is flushed. Each of the two takes [`Limits::closing`](super::Limits::closing) at most.
     ///
     /// # Errors
-    /// That a worker has panicked; else that a device has not ended its commands in time, or the first of
+    /// That a worker has panicked, if nobody has taken that; else that a device has not ended its commands in time, or the first of
     /// one that cannot be flushed. The others are all the same. After [`NvmfError::Hung`] the devices cannot
     /// be dropped without waiting for them.
     pub fn close(mut self) -> Result<(), NvmfError> {
@@ -252,29 +250,18 @@ impl Target {
     fn stop(&mut self) -> Result<(), NvmfError> {
         self.shared.stop();
         let mut outcome = Ok(());
-        for worker in self.threads.drain(..) {
+        loop {
+            let Some(worker) = self.shared.threads.lock().pop() else { break };
             let said = |panic: Box<_>| NvmfError::Panicked { message: thread::said(&*panic) };
             outcome = outcome.and(worker.join().map_err(said));
         }
-        let of_device = self.shared.take_panic().map(|message| NvmfError::Panicked { message });
-        outcome.and(of_device.map_or(Ok(()), Err))
+        let untold = self.shared.take_panics().into_iter().next();
+        outcome.and(untold.map_or(Ok(()), |message| Err(NvmfError::Panicked { message })))
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
         let _ = self.stop(); // a worker that panicked has said so
-    }
-}
-
-/// Stops the target when the worker that has it panics: its hosts would wait for it, and new ones be given
-/// to it.
-struct Sentinel(Arc<Shared>);
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.stop();
-        }
     }
 }

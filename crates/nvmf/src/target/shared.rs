@@ -1,10 +1,11 @@
 //! State that the workers of a target share.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 
 use esker_base::Clock;
 use parking_lot::{Mutex, RwLock};
@@ -13,12 +14,15 @@ use super::config::{Limits, PortalConfig};
 use super::controller::Controller;
 use super::ids::{AbortId, Address, Visitor};
 use super::limits::admission::Admission;
-use super::metrics::Registry;
+use super::metrics::{self, Registry};
 use super::reservation::Store;
 use super::subsystem::Subsystem;
 use crate::socket::Waker;
 use crate::stream::Stream;
 use crate::wire::log::{AnaState, event};
+
+/// Messages of panics that are kept until they are asked for.
+const MOST_PANICS: usize = 16;
 
 /// An address that hosts connect to.
 pub(crate) struct Portal {
@@ -50,27 +54,25 @@ impl Portal {
     }
 }
 
-/// WorkerMessage to one worker from others.
+/// A message to one worker. One for a connection that is gone finds nobody, whoever has its place.
 pub(crate) enum WorkerMessage {
     /// A new connection, through a portal.
     Connection(TcpStream, usize, Visitor),
-    /// A connection is to go: another has its place.
-    Displaced { connection: usize, visitor: Visitor },
-    /// A connection of a controller is to be closed.
-    Close { connection: usize, controller: u16 },
+    /// A connection is to be closed.
+    Close(Address),
     /// A command of an I/O connection is to be aborted; `asked` is the Abort.
-    Abort { connection: usize, controller: u16, cid: u16, asked: AbortId },
+    Abort { at: Address, controller: Arc<Controller>, cid: u16, asked: AbortId },
     /// The answer to an Abort: whether the command was aborted.
-    Aborted { connection: usize, controller: u16, asked: AbortId, is_done: bool },
+    Aborted { at: Address, asked: AbortId, is_done: bool },
     /// A portal is to be closed, with its connections.
     ClosePortal(usize),
-    /// A controller may have events to send.
-    Events { connection: usize, controller: u16 },
+    /// The controller of an admin connection may have events to send.
+    Events(Address),
 }
 
 /// Where a worker is told.
 pub(crate) struct Mailbox {
-    pub(crate) messages: Mutex<Vec<WorkerMessage>>,
+    pub(crate) messages: Mutex<VecDeque<WorkerMessage>>,
     pub(crate) waker: Waker,
     /// Connections that the worker has, or is about to have.
     pub(crate) load: AtomicUsize,
@@ -94,8 +96,10 @@ pub(crate) struct Shared {
     pub(crate) metrics: Registry,
     pub(crate) admission: Admission,
     pub(crate) is_stopped: AtomicBool,
-    /// The panic message of a thread that drives a device.
-    panic: Mutex<Option<String>>,
+    /// The workers, those included that a panic has ended and that still wait for devices.
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Panics that nobody has asked for yet.
+    panics: Mutex<Vec<String>>,
     /// Devices that had not ended their commands when the target was closed.
     pub(crate) hung: Mutex<Vec<String>>,
     next_controller: AtomicU64,
@@ -125,7 +129,8 @@ impl Shared {
             metrics: Registry::default(),
             admission,
             is_stopped: AtomicBool::new(false),
-            panic: Mutex::default(),
+            threads: Mutex::default(),
+            panics: Mutex::default(),
             hung: Mutex::default(),
             next_controller: AtomicU64::new(1),
         }
@@ -137,34 +142,35 @@ impl Shared {
         self.mailboxes.iter().for_each(|mailbox| mailbox.waker.wake());
     }
 
-    /// A thread that drives a device has panicked: the target ends.
+    /// A thread has panicked.
     pub(crate) fn panicked(&self, message: String) {
-        self.panic.lock().get_or_insert(message);
-        self.stop();
+        metrics::count(&self.metrics.panics);
+        self.metrics.closed(message.clone());
+        let mut panics = self.panics.lock();
+        if panics.len() < MOST_PANICS {
+            panics.push(message);
+        }
     }
 
-    /// Takes its message.
-    pub(crate) fn take_panic(&self) -> Option<String> {
-        self.panic.lock().take()
+    /// Takes the messages of panics.
+    pub(crate) fn take_panics(&self) -> Vec<String> {
+        std::mem::take(&mut *self.panics.lock())
     }
 
     pub(crate) fn tell(&self, worker: usize, message: WorkerMessage) {
         let mailbox = &self.mailboxes[worker];
-        mailbox.messages.lock().push(message);
+        mailbox.messages.lock().push_back(message);
         mailbox.waker.wake();
     }
 
-    pub(crate) fn close(&self, at: Address, controller: u16) {
-        self.tell(at.worker, WorkerMessage::Close { connection: at.connection, controller });
+    pub(crate) fn close(&self, at: Address) {
+        self.tell(at.worker, WorkerMessage::Close(at));
     }
 
     /// Tells the worker of the admin queue the outcome of an Abort.
-    pub(crate) fn answer_abort(&self, controller: u16, asked: AbortId, is_done: bool) {
-        let Some(admin) = self.controllers.lock().get(&controller).map(|one| one.admin) else {
-            return; // nobody waits for the answer
-        };
-        let connection = admin.connection;
-        self.tell(admin.worker, WorkerMessage::Aborted { connection, controller, asked, is_done });
+    pub(crate) fn answer_abort(&self, controller: &Controller, asked: AbortId, is_done: bool) {
+        let at = controller.admin;
+        self.tell(at.worker, WorkerMessage::Aborted { at, asked, is_done });
     }
 
     pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
@@ -217,7 +223,7 @@ impl Shared {
         let controllers: Vec<_> = self.controllers.lock().values().cloned().collect();
         for controller in controllers {
             if !self.is_admitted(&controller) {
-                self.close(controller.admin, controller.id);
+                self.close(controller.admin);
             }
         }
     }
@@ -267,8 +273,7 @@ impl Shared {
 
     /// Has the admin connection of a controller send the events that there are.
     pub(crate) fn look_for_events(&self, controller: &Controller) {
-        let Address { worker, connection } = controller.admin;
-        self.tell(worker, WorkerMessage::Events { connection, controller: controller.id });
+        self.tell(controller.admin.worker, WorkerMessage::Events(controller.admin));
     }
 
     fn each_controller(&self, raise: impl Fn(&Controller) -> bool) {

@@ -1,8 +1,9 @@
 //! Subsystems and namespaces.
 
+mod identity;
 pub(crate) mod late;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,20 +17,23 @@ use super::config::{Access, HostConfig, Limits, NSID_MAX, NamespaceConfig, Subsy
 use super::reservation::{Reservations, Store};
 use crate::error::NvmfError;
 use crate::wire::status::Status;
+use identity::{Belongings, Devices, Uuid};
 use late::Late;
 
 /// A device under a number.
 pub(crate) struct Namespace {
     pub(crate) nsid: u32,
     pub(crate) device: Arc<dyn Device>,
-    pub(crate) uuid: [u8; 16],
+    pub(crate) uuid: Uuid,
+    /// The UUID that was configured, if one was.
+    given: Option<Uuid>,
     /// The endurance group, 0 without data placement.
     pub(crate) endurance_group: u16,
-    pub(crate) reservations: Reservations,
+    pub(crate) reservations: Arc<Reservations>,
     /// Commands that its device did not end in time.
-    pub(crate) late: Late,
+    pub(crate) late: Arc<Late>,
     /// Hosts have it no more.
-    pub(crate) is_removed: AtomicBool,
+    is_removed: AtomicBool,
     /// Geometry of the device; its capacity is in `capacity`.
     geometry: Geometry,
     /// LBAs, as last told to hosts.
@@ -39,6 +43,11 @@ pub(crate) struct Namespace {
 impl Namespace {
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    /// Whether hosts have it no more.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
     }
 
     pub(crate) fn lba_size(&self) -> u32 {
@@ -81,6 +90,7 @@ pub(crate) struct Subsystem {
     generation: AtomicU64,
     /// The drives behind namespaces with data placement; group n + 1 is drive n.
     drives: Mutex<Vec<String>>,
+    devices: Mutex<Devices>,
     /// Where reservations persist.
     store: Option<Arc<Store>>,
 }
@@ -107,6 +117,7 @@ impl Subsystem {
             namespaces: RwLock::new(BTreeMap::new()),
             generation: AtomicU64::new(0),
             drives: Mutex::new(Vec::new()),
+            devices: Mutex::default(),
             store,
         };
         for namespace in &config.namespaces {
@@ -135,42 +146,48 @@ impl Subsystem {
 
     pub(crate) fn add(&self, config: &NamespaceConfig) -> Result<(), NvmfError> {
         self.check_namespace(config)?;
-        let NamespaceConfig { nsid, device, uuid } = config;
-        let geometry = device.geometry();
+        let nsid = config.nsid;
         let mut namespaces = self.namespaces.write();
-        if namespaces.contains_key(nsid) {
+        if namespaces.contains_key(&nsid) {
             let why = format!("namespace {nsid}: {} has it already", self.nqn);
             return Err(NvmfError::Config(why));
         }
-        let namespace = Namespace {
+        let namespace = self.make(config, &namespaces)?;
+        namespaces.insert(nsid, namespace);
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// A namespace beside others.
+    fn make(
+        &self,
+        config: &NamespaceConfig,
+        others: &BTreeMap<u32, Arc<Namespace>>,
+    ) -> Result<Arc<Namespace>, NvmfError> {
+        let NamespaceConfig { nsid, device, uuid: given } = config;
+        let (geometry, mut devices) = (device.geometry(), self.devices.lock());
+        let taken: Vec<Uuid> = others.values().map(|one| one.uuid).collect();
+        let uuid = devices.identify(&self.nqn, config, &taken, self.store.as_deref())?;
+        let Belongings { reservations, late } =
+            devices.belongings((&self.nqn, *nsid), uuid, self.store.as_ref())?;
+        Ok(Arc::new(Namespace {
             nsid: *nsid,
             device: device.clone(),
-            uuid: uuid.unwrap_or_else(|| self.derived_uuid(*nsid)),
+            uuid,
+            given: *given,
             endurance_group: device.data_placement().map_or(0, |fdp| self.group_of(fdp.drive())),
-            reservations: Reservations::new(self.store.as_ref(), &self.nqn, *nsid),
-            late: Late::default(),
+            reservations,
+            late,
             is_removed: AtomicBool::new(false),
             geometry,
             capacity: AtomicU64::new(geometry.capacity.0),
-        };
-        namespaces.insert(*nsid, Arc::new(namespace));
-        self.generation.fetch_add(1, Ordering::Release);
-        Ok(())
+        }))
     }
 
     pub(crate) fn remove(&self, nsid: u32) -> bool {
         let removed = self.namespaces.write().remove(&nsid);
         self.generation.fetch_add(1, Ordering::Release);
-        removed.is_some_and(|one| !one.is_removed.swap(true, Ordering::Relaxed))
-    }
-
-    /// A UUID of version 8 (RFC 9562, 5.8): the same for the same subsystem and number.
-    fn derived_uuid(&self, nsid: u32) -> [u8; 16] {
-        let digest = Sha256::new_with_prefix(self.nqn.as_bytes()).chain_update(nsid.to_le_bytes());
-        let mut uuid: [u8; 16] = digest.finalize()[..16].try_into().expect("16 bytes");
-        uuid[6] = uuid[6] & 0x0f | 0x80;
-        uuid[8] = uuid[8] & 0x3f | 0x80;
-        uuid
+        removed.is_some_and(|one| !one.is_removed.swap(true, Ordering::Release))
     }
 
     fn group_of(&self, drive: &str) -> u16 {
@@ -245,24 +262,28 @@ impl Subsystem {
         let is_kept = |one: &Namespace, wanted: &NamespaceConfig| {
             one.nsid == wanted.nsid
                 && Arc::ptr_eq(&one.device, &wanted.device)
-                && wanted.uuid.is_none_or(|uuid| uuid == one.uuid)
+                && one.given == wanted.uuid
         };
-        let known = self.namespaces();
-        let mut changed = Vec::new();
-        for one in &known {
-            if !config.namespaces.iter().any(|wanted| is_kept(one, wanted)) {
-                self.remove(one.nsid);
-                changed.push(one.nsid);
-            }
-        }
+        let mut namespaces = self.namespaces.write();
+        let is_wanted = |one: &Namespace| config.namespaces.iter().any(|it| is_kept(one, it));
+        let kept = namespaces.iter().filter(|(_, one)| is_wanted(one));
+        let mut next: BTreeMap<_, _> = kept.map(|(nsid, one)| (*nsid, one.clone())).collect();
+        let mut changed: BTreeSet<u32> =
+            namespaces.keys().filter(|nsid| !next.contains_key(nsid)).copied().collect();
         for wanted in &config.namespaces {
-            if !known.iter().any(|one| is_kept(one, wanted)) {
-                self.add(wanted)?;
-                changed.push(wanted.nsid);
+            if !next.contains_key(&wanted.nsid) {
+                let namespace = self.make(wanted, &next)?;
+                next.insert(wanted.nsid, namespace);
+                changed.insert(wanted.nsid);
             }
         }
-        changed.sort_unstable();
-        changed.dedup();
+        let before = std::mem::replace(&mut *namespaces, next);
+        self.generation.fetch_add(1, Ordering::Release);
+        for one in before.values().filter(|one| !is_wanted(one)) {
+            one.is_removed.store(true, Ordering::Release);
+        }
+        drop(namespaces);
+        let changed = changed.into_iter().collect();
         let before = std::mem::replace(&mut *self.access.write(), config.access.clone());
         Ok((changed, before != config.access))
     }

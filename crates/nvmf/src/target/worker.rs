@@ -7,22 +7,26 @@
 //! When a round found nothing, the loop goes on looking for a while ([`Limits::spin`]), and then
 //! sleeps until a socket is ready; while a device works, it sleeps on that for short times.
 //!
+//! A worker that panics closes its connections, and another one takes its place (`crash`).
+//!
 //! [`Limits::spin`]: super::config::Limits::spin
 
+mod crash;
 pub(crate) mod listen;
 pub(crate) mod serve;
 
 use std::net::{TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use esker_base::Nanos;
 use esker_base::units::to_usize;
+use esker_base::{Nanos, thread};
 use esker_device::{Command, Completion};
 
 use super::admin::{self, abort};
-use super::connection::core::{CONNECTIONS, Core};
+use super::connection::core::{CONNECTIONS, Core, DeviceQueue};
 use super::connection::{Connection, Role};
 use super::ids::{Address, Place, Visitor};
 use super::limits::admission::Verdict;
@@ -58,10 +62,23 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(
+    /// Starts the worker with an index on a thread of its own. Worker 0 has the listeners, one for each portal
+    /// that is open.
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        index: usize,
+        listeners: Vec<Option<TcpListener>>,
+    ) -> std::io::Result<()> {
+        let worker = Worker::new(shared.clone(), index, listeners)?;
+        let thread = thread::spawn(&format!("nvmf-{index}"), move || worker.run())?;
+        shared.threads.lock().push(thread);
+        Ok(())
+    }
+
+    fn new(
         shared: Arc<Shared>,
         index: usize,
-        listeners: Vec<TcpListener>,
+        listeners: Vec<Option<TcpListener>>,
     ) -> std::io::Result<Worker> {
         let poller = Poller::new()?;
         poller.add(shared.mailboxes[index].waker.fd(), WAKER)?;
@@ -80,11 +97,22 @@ impl Worker {
         })
     }
 
-    /// Runs until the target is stopped.
-    pub(crate) fn run(mut self) {
-        while !self.core.shared.is_stopped.load(Ordering::Acquire) {
-            self.round();
+    /// Runs until the target is stopped, or a panic ends it.
+    fn run(mut self) {
+        let began = self.core.now;
+        let rounds = AssertUnwindSafe(|| {
+            while !self.core.shared.is_stopped.load(Ordering::Acquire) {
+                self.round();
+            }
+            self.close();
+        });
+        if let Err(panic) = catch_unwind(rounds) {
+            self.crashed(&thread::said(&*panic), began);
         }
+    }
+
+    /// Ends in order.
+    fn close(&mut self) {
         for index in 0..self.connections.len() {
             if let Some(connection) = &mut self.connections[index] {
                 connection.end(&mut self.core);
@@ -101,9 +129,15 @@ impl Worker {
             }
         }
         self.flush();
-        for device in self.core.devices.drain(..).flatten() {
+        self.abandon_devices();
+    }
+
+    /// Closes the queue pairs, those of devices that hang as well.
+    fn abandon_devices(&mut self) {
+        for (_, device) in self.core.devices.take(|_| true) {
             if device.queue.in_flight() > 0 {
-                shared.hung.lock().push(device.namespace.device.name().to_owned());
+                let name = device.namespace.device.name().to_owned();
+                self.core.shared.hung.lock().push(name);
             }
             device.queue.abandon();
         }
@@ -194,34 +228,28 @@ impl Worker {
         let shared = self.core.shared.clone();
         let mailbox = &shared.mailboxes[self.core.index];
         mailbox.waker.clear();
-        let messages = std::mem::take(&mut *mailbox.messages.lock());
-        for message in messages {
+        // One by one: after a panic the others are there for the next worker.
+        loop {
+            let Some(message) = mailbox.messages.lock().pop_front() else { return };
             match message {
                 WorkerMessage::Connection(stream, portal, visitor) => {
                     self.add(stream, portal, visitor)
                 }
-                WorkerMessage::Displaced { connection, visitor } => {
-                    self.displace(connection, visitor)
-                }
-                WorkerMessage::Close { connection, controller } => {
-                    if let Some(connection) = of(&mut self.connections, connection, controller) {
-                        connection.end(&mut self.core);
-                    }
-                }
+                WorkerMessage::Close(at) => self.end(at),
                 WorkerMessage::ClosePortal(portal) => self.close_portal(portal),
-                WorkerMessage::Abort { connection, controller, cid, asked } => {
-                    match of(&mut self.connections, connection, controller) {
+                WorkerMessage::Abort { at, controller, cid, asked } => {
+                    match connection_at(&mut self.connections, at) {
                         Some(connection) => abort::abort(connection, &mut self.core, cid, asked),
-                        None => shared.answer_abort(controller, asked, false),
+                        None => shared.answer_abort(&controller, asked, false),
                     }
                 }
-                WorkerMessage::Aborted { connection, controller, asked, is_done } => {
-                    if let Some(connection) = of(&mut self.connections, connection, controller) {
+                WorkerMessage::Aborted { at, asked, is_done } => {
+                    if let Some(connection) = connection_at(&mut self.connections, at) {
                         abort::answered(connection, &mut self.core, asked, is_done);
                     }
                 }
-                WorkerMessage::Events { connection, controller } => {
-                    if let Some(connection) = of(&mut self.connections, connection, controller) {
+                WorkerMessage::Events(at) => {
+                    if let Some(connection) = connection_at(&mut self.connections, at) {
                         admin::send_events(connection, &mut self.core);
                     }
                 }
@@ -252,14 +280,13 @@ impl Worker {
                     continue;
                 }
                 Verdict::Taken(visitor) => visitor,
-                Verdict::Instead(visitor, other, Address { worker, connection }) => {
+                Verdict::Instead(visitor, other) => {
                     metrics::count(&counts.displaced);
-                    if worker == self.core.index {
-                        self.displace(connection, other);
+                    if other.worker == self.core.index {
+                        self.end(other);
                         self.flush();
                     } else {
-                        let visitor = other;
-                        shared.tell(worker, WorkerMessage::Displaced { connection, visitor });
+                        shared.close(other);
                     }
                     visitor
                 }
@@ -279,11 +306,9 @@ impl Worker {
         }
     }
 
-    /// Another connection has the place of this one.
-    fn displace(&mut self, connection: usize, visitor: Visitor) {
-        let one = self.connections.get_mut(connection).and_then(Option::as_deref_mut);
-        if let Some(one) = one.filter(|one| one.visitor == visitor) {
-            one.end(&mut self.core);
+    fn end(&mut self, at: Address) {
+        if let Some(connection) = connection_at(&mut self.connections, at) {
+            connection.end(&mut self.core);
         }
     }
 
@@ -299,8 +324,6 @@ impl Worker {
             self.core.shared.mailboxes[self.core.index].load.fetch_sub(1, Ordering::Relaxed);
             return self.core.shared.admission.leave(visitor);
         };
-        let at = Address { worker: self.core.index, connection: index };
-        self.core.shared.admission.placed(visitor, at);
         let connection = Connection::new(
             stream,
             index,
@@ -308,6 +331,7 @@ impl Worker {
             &self.core.shared.limits,
             self.core.now,
         );
+        self.core.shared.admission.placed(connection.address(self.core.index));
         self.connections[index] = Some(Box::new(connection));
     }
 
@@ -316,8 +340,10 @@ impl Worker {
     fn run_devices(&mut self, wait: Option<Duration>) -> bool {
         let mut is_active = false;
         self.core.batch_bytes = 0;
-        for index in 0..self.core.devices.len() {
-            let Some(device) = &mut self.core.devices[index] else { continue };
+        let mut last = None;
+        while let Some(id) = self.core.devices.after(last) {
+            last = Some(id);
+            let Some(device) = self.core.devices.get_mut(id) else { continue };
             let submitted = if device.batch.is_empty() {
                 Ok(0)
             } else {
@@ -400,13 +426,12 @@ impl Worker {
             }
         }
         self.flush();
-        for device in &mut self.core.devices {
-            if let Some(one) = device
-                && one.namespace.is_removed.load(Ordering::Relaxed)
-                && one.batch.is_empty()
-                && one.queue.in_flight() == 0
-            {
-                *device = None;
+        let is_over = |one: &DeviceQueue| {
+            one.namespace.is_removed() && one.batch.is_empty() && one.queue.in_flight() == 0
+        };
+        for (id, _) in self.core.devices.take(is_over) {
+            for connection in self.connections.iter_mut().flatten() {
+                connection.closed(&self.core, id);
             }
         }
         if self.core.index == 0 {
@@ -416,13 +441,11 @@ impl Worker {
     }
 }
 
-/// The connection at an index, if it is of that controller.
-fn of(
+/// The connection at an address, if it is there still.
+fn connection_at(
     connections: &mut [Option<Box<Connection>>],
-    index: usize,
-    controller: u16,
+    at: Address,
 ) -> Option<&mut Connection> {
-    let connection = connections.get_mut(index)?.as_deref_mut()?;
-    let is_its = connection.role.controller().is_some_and(|one| one.id == controller);
-    is_its.then_some(connection)
+    let connection = connections.get_mut(at.connection)?.as_deref_mut()?;
+    (connection.visitor == at.visitor).then_some(connection)
 }

@@ -129,7 +129,12 @@ impl Client {
     }
 
     pub(crate) fn enable(&mut self) {
-        let property = Property { ofst: CC, value: CC_ENABLE.into(), ..Property::default() };
+        self.configure(CC_ENABLE);
+    }
+
+    /// Sets the controller's configuration.
+    pub(crate) fn configure(&mut self, cc: u32) {
+        let property = Property { ofst: CC, value: cc.into(), ..Property::default() };
         let sqe = Sqe::new(OPCODE, PROPERTY_SET.into()).with_arguments(&property.encode());
         assert!(self.run(sqe, Payload::None).0.status.is_success());
     }

@@ -91,7 +91,7 @@ impl RemoteSpec {
             nqn: nqn_of(nqn)?,
             nsid: keys.take("nsid", number(1, NSID_LAST))?,
             host_nqn: keys.take("hostnqn", nqn_of)?,
-            host_id: keys.take("hostid", uuid)?,
+            host_id: keys.take("hostid", parse_uuid)?,
             key_file: keys.bytes("key-file")?.map(path_of).transpose()?,
             controller_key_file: keys.bytes("controller-key-file")?.map(path_of).transpose()?,
             header_digest: keys.take("hdgst", one_of(&DIGESTS))?,
@@ -168,7 +168,11 @@ fn nqn_of(text: &str) -> Result<String, String> {
     }
 }
 
-fn uuid(text: &str) -> Result<[u8; 16], String> {
+/// Reads a UUID as RFC 9562 writes it.
+///
+/// # Errors
+/// A sentence with an example.
+pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     let bytes = HEXLOWER_PERMISSIVE.decode(text.replace('-', "").as_bytes()).ok();
     let bytes = bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
     let fitting = bytes.filter(|bytes| show_uuid(bytes).eq_ignore_ascii_case(text));
@@ -176,7 +180,9 @@ fn uuid(text: &str) -> Result<[u8; 16], String> {
         .ok_or_else(|| format!("'{text}' is no UUID, such as 0b0a0908-0706-4504-8302-010012345678"))
 }
 
-fn show_uuid(bytes: &[u8; 16]) -> String {
+/// A UUID as RFC 9562 writes it.
+#[must_use]
+pub fn show_uuid(bytes: &[u8; 16]) -> String {
     let parts = [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]];
     parts.map(|part| HEXLOWER.encode(part)).join("-")
 }

@@ -20,6 +20,8 @@ pub(crate) type Data = Option<Arc<[u8]>>;
 pub(crate) struct Points {
     pub(crate) seqnos: Vec<Seqno>,
     pub(crate) has_head: bool,
+    /// Other lineages go on from it. Each sees only the blocks that it has no version of.
+    pub(crate) has_clones: bool,
 }
 
 impl Points {
@@ -140,6 +142,12 @@ impl Pending {
         })
     }
 
+    /// Whether a lineage has versions here.
+    pub(crate) fn has_lineage(&self, lineage: LineageId) -> bool {
+        let range = (lineage, Block(0))..=(lineage, Block(u64::MAX));
+        self.blocks.range(range).next().is_some()
+    }
+
     /// Forgets a version: the map has it, or nobody sees it.
     pub(crate) fn remove(&mut self, seqno: Seqno, lineage: LineageId, block: Block) {
         let Entry::Occupied(mut place) = self.blocks.entry((lineage, block)) else { return };
@@ -210,7 +218,8 @@ mod tests {
     }
 
     fn points(seqnos: &[u64]) -> Points {
-        Points { seqnos: seqnos.iter().map(|&s| Seqno(s)).collect(), has_head: true }
+        let seqnos = seqnos.iter().map(|&s| Seqno(s)).collect();
+        Points { seqnos, has_head: true, has_clones: false }
     }
 
     const L: LineageId = LineageId(1);

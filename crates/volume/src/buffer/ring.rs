@@ -14,15 +14,16 @@
 //!    not lower. Records behind a bad frame get seqnos beyond those that a crash left behind it.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::ops::Range;
 
 use esker_base::AlignedBuf;
 use esker_base::units::{round_up, to_u64, to_usize};
 
 use crate::buffer::ahead::{Ahead, WINDOW, read_window};
+use crate::drive::layout::MARKS_BYTES;
 use crate::drive::{Fleet, Io, Read, Write};
 use crate::omf::frame::{self, Frame, FrameHead, Record};
+use crate::omf::mark::LogEnd;
 use crate::omf::root::LogTail;
 use crate::types::id::{DriveIndex, FrameSeq, Incarnation, PoolUuid, Seqno};
 
@@ -98,6 +99,11 @@ impl Ring {
         self.durable = self.laid;
     }
 
+    /// Up to where it is durable.
+    pub(crate) fn end(&self) -> LogEnd {
+        LogEnd { frame: self.durable.at.frame, seqno: self.durable.seqno }
+    }
+
     /// The seqno behind the last record that is durable.
     pub(crate) fn next_seqno(&self) -> Seqno {
         self.durable.seqno
@@ -108,9 +114,10 @@ impl Ring {
         self.laid.at.offset - self.tail
     }
 
-    /// The most bytes of a frame: a fraction of the ring, so that it moves on.
+    /// The most bytes of a frame: a fraction of the ring, so that it moves on. As many with marks behind it as without, so
+    /// that volumes take commands as large as before.
     pub(crate) fn largest_frame(&self) -> u64 {
-        self.bytes / 4
+        (self.bytes + MARKS_BYTES) / 4
     }
 
     fn start_of(&self, size: u64) -> u64 {
@@ -223,8 +230,24 @@ impl Ring {
                 return Ok(Some(frame));
             }
         }
-        self.look_beyond(io)?;
+        let beyond = self.look_beyond(io);
+        self.durable = self.laid;
+        beyond?;
         Ok(None)
+    }
+
+    /// The end of a replay does not lie before what was durable, by a mark or a label.
+    pub(crate) fn check_end(&mut self, expected: LogEnd) -> Result<(), String> {
+        let missing = self.laid.at.frame;
+        self.laid.seqno = self.laid.seqno.max(expected.seqno);
+        self.durable = self.laid;
+        match missing >= expected.frame {
+            true => Ok(()),
+            false => {
+                let last = FrameSeq(expected.frame.0 - 1);
+                Err(format!("{missing} to {last} were durable, and no copy has {missing} any more"))
+            }
+        }
     }
 
     fn replay_at(
@@ -297,20 +320,18 @@ impl Ring {
     pub(crate) fn scan(&self, io: &mut Io, mut each: impl FnMut(Frame)) {
         let pool = io.fleet().pool;
         let whole = 0..self.bytes;
-        let all: Result<(), Infallible> = self.each_start(io, whole, |io, member, at, bytes| {
-            let Some((position, epoch, _)) = frame::peek(bytes) else { return Ok(()) };
+        self.each_start(io, whole, |io, member, at, bytes| {
+            let Some((position, epoch, _)) = frame::peek(bytes) else { return };
             let length = to_u64(frame::length_of(bytes).unwrap_or(0));
             let size = to_usize(round_up(length, ALIGN).min(self.bytes - at));
             let start = place(io.fleet(), member, self.bytes, at);
-            let Some(offset) = start else { return Ok(()) };
+            let Some(offset) = start else { return };
             let read = Read { drive: member, offset, size };
-            let Some(Ok(bytes)) = io.read(&[read]).pop() else { return Ok(()) };
+            let Some(Ok(bytes)) = io.read(&[read]).pop() else { return };
             if let Ok(frame) = frame::decode(&bytes, pool, position, epoch) {
                 each(frame);
             }
-            Ok(())
         });
-        let Ok(()) = all;
     }
 
     /// Looks for good frames behind the end: those that were in flight together with the first one that is missing. Others
@@ -320,37 +341,32 @@ impl Ring {
         let head = self.laid.at.offset % self.bytes;
         let end = head + self.bytes - self.used();
         let missing = self.laid.at.frame;
-        let mut beyond = self.laid.seqno;
+        let (mut beyond, mut damage) = (self.laid.seqno, Ok(()));
         for range in [head..end.min(self.bytes), 0..end.saturating_sub(self.bytes)] {
             self.each_start(io, range, |io, member, at, bytes| {
-                let Some((position, number)) = later_frame(bytes, self, at) else { return Ok(()) };
+                let Some((position, number)) = later_frame(bytes, self, at) else { return };
                 let found = self.read_frame(io, &mut Ahead::default(), member, position);
-                let Some((frame, _)) = found else { return Ok(()) };
+                let Some((frame, _)) = found else { return };
                 debug_assert_eq!(frame.head.number, number);
-                if missing < frame.head.first_in_flight() {
-                    return Err(format!(
-                        "{} of the write buffer is good on {member}, and {missing} is not",
-                        frame.head.number
-                    ));
+                if damage.is_ok() && missing < frame.head.first_in_flight() {
+                    damage = Err(format!("{number} is good on {member}, and {missing} is not"));
                 }
                 // A block in a segment is known by its seqno: no other record may have one of these.
                 beyond = beyond.max(Seqno(frame.head.first.0 + to_u64(frame.records.len())));
-                Ok(())
-            })?;
+            });
         }
         self.laid.seqno = beyond;
-        self.durable = self.laid;
-        Ok(())
+        damage
     }
 
-    /// Looks at every place in these bytes of every copy where a frame may begin, until `look` fails: the copy, the byte
-    /// of the ring, and the bytes from there on.
-    fn each_start<E>(
+    /// Looks at every place in these bytes of every copy where a frame may begin: the copy, the byte of the ring, and the
+    /// bytes from there on.
+    fn each_start(
         &self,
         io: &mut Io,
         range: Range<u64>,
-        mut look: impl FnMut(&mut Io, DriveIndex, u64, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+        mut look: impl FnMut(&mut Io, DriveIndex, u64, &[u8]),
+    ) {
         for window in range.clone().step_by(to_usize(WINDOW)) {
             let size = to_usize((range.end - window).min(WINDOW));
             for (member, buf) in read_window(io, &self.members, self.bytes, window, size) {
@@ -362,12 +378,11 @@ impl Ring {
                 for (start, buf) in windows {
                     let buf = buf.as_deref().unwrap_or(&[]);
                     for (at, bytes) in (start..).step_by(to_usize(ALIGN)).zip(buf.chunks(4096)) {
-                        look(io, member, at, bytes)?;
+                        look(io, member, at, bytes);
                     }
                 }
             }
         }
-        Ok(())
     }
 
     /// A window of one copy, read in pieces of which each may fail.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{DeviceError, Op, PlacementId};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::drive::fleet::{Drive, Fleet};
 use crate::drive::lanes::{Arrival, Lanes, Ticket};
@@ -211,22 +211,46 @@ pub(crate) fn handle(drive: &Drive, class: u8) -> Option<PlacementId> {
     (handles > 0).then(|| PlacementId(u16::from(class) % handles))
 }
 
+/// Ios of an open pool: maintenance, a writer that makes room for itself, and one of them that takes a drive out meanwhile.
+const KEPT: usize = 3;
+/// How long an Io is waited for that somebody has, where there are no descriptors for another one.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Ios that are not in use.
 pub(crate) struct IoPool {
     fleet: Arc<Fleet>,
     free: Mutex<Vec<Io>>,
+    returned: Condvar,
 }
 
 impl IoPool {
     pub(crate) fn new(fleet: Arc<Fleet>) -> IoPool {
-        IoPool { fleet, free: Mutex::default() }
+        IoPool { fleet, free: Mutex::default(), returned: Condvar::new() }
+    }
+
+    /// Opens as many Ios as a pool needs, and queue pairs of drives that they lack.
+    pub(crate) fn open(&self) -> Result<(), DeviceError> {
+        let mut free = self.free.lock();
+        while free.len() < KEPT {
+            free.push(Io::new(self.fleet.clone()));
+        }
+        free.iter_mut().try_for_each(|io| io.lanes.open())
     }
 
     /// An Io, which goes back when it is dropped.
     pub(crate) fn take(&self) -> PooledIo<'_> {
-        let free = self.free.lock().pop();
-        let io = free.unwrap_or_else(|| Io::new(self.fleet.clone()));
-        PooledIo { pool: self, io: Some(io) }
+        let mut has_waited = false;
+        loop {
+            let free = self.free.lock().pop();
+            let is_new = free.is_none();
+            let mut io = free.unwrap_or_else(|| Io::new(self.fleet.clone()));
+            // One whose queue pairs cannot be opened is the last resort.
+            if !is_new || io.lanes.open().is_ok() || has_waited {
+                return PooledIo { pool: self, io: Some(io) };
+            }
+            let mut free = self.free.lock();
+            has_waited = free.is_empty() && self.returned.wait_for(&mut free, PATIENCE).timed_out();
+        }
     }
 }
 
@@ -251,6 +275,12 @@ impl DerefMut for PooledIo<'_> {
 
 impl Drop for PooledIo<'_> {
     fn drop(&mut self) {
-        self.pool.free.lock().extend(self.io.take());
+        let io = self.io.take();
+        if std::thread::panicking() {
+            // Its queue pairs may be in the middle of something, and would be waited for.
+            return std::mem::forget(io);
+        }
+        self.pool.free.lock().extend(io);
+        self.pool.returned.notify_one();
     }
 }

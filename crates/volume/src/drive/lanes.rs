@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::units::{to_u64, to_usize};
-use esker_base::{AlignedBuf, Lba, LbaCount, Nanos};
+use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount, Nanos};
 use esker_device::{Cause, Command, Completion, DeviceError, Op, OpKind, QueuePair, Tag};
 
 use crate::drive::fleet::{Drive, Fleet};
 use crate::drive::latency::IoKind;
+use crate::omf::label::Role;
 use crate::types::id::DriveIndex;
 
 /// Commands in flight on one drive.
@@ -95,6 +96,29 @@ impl Lanes {
 
     pub(crate) fn fleet(&self) -> &Arc<Fleet> {
         &self.fleet
+    }
+
+    /// Opens a queue pair of each drive that serves, so that commands need no descriptors later. A drive that refuses while
+    /// others do not is at fault itself, and asked again when it is used.
+    pub(crate) fn open(&mut self) -> Result<(), DeviceError> {
+        let of = |role| self.fleet.serving(role);
+        let serving: Vec<Arc<Drive>> =
+            [Role::Buffer, Role::Drive].into_iter().flat_map(of).collect();
+        let (mut refused, mut witness) = (None, None);
+        for drive in &serving {
+            match self.lane(drive.index) {
+                Ok(_) => witness = Some(drive),
+                Err(why) => refused = Some(why),
+            }
+        }
+        let Some((name, message)) = refused else { return Ok(()) };
+        match witness.is_some_and(|drive| drive.device.queue_pair(DEPTH).is_ok()) {
+            true => Ok(()),
+            false => {
+                let cause = Cause::Os { kind: ErrorKind::Retry, message };
+                Err(DeviceError::new(&name, OpKind::Read, Lba(0), 0, cause))
+            }
+        }
     }
 
     /// A number that no ticket of these lanes has had for a long time.

@@ -5,14 +5,22 @@
 //! slot     unit 0 | unit 1 | … | seal A | seal B
 //! segment  row r = unit r of each of its chunks: k units of data, then P, then Q
 //! buffer   label 0 | label 1 | write buffer | label 2 | label 3
+//!
+//! write buffer   ring | mark A | mark B
 //! ```
 
 use esker_base::units::{round_down, to_u64, to_usize};
 
 use crate::omf::label::{LABEL_BYTES, Role, Shape};
+use crate::omf::mark::{COPIES, MARK_BYTES};
 use crate::omf::seal::seal_bytes;
 use crate::types::id::SlotIndex;
 use crate::types::{SECTOR, u32_from};
+
+/// The least bytes of a write buffer.
+pub(crate) const LOG_BYTES_MIN: u64 = 64 << 10;
+/// Bytes of a write buffer behind its ring.
+pub(crate) const MARKS_BYTES: u64 = COPIES as u64 * MARK_BYTES;
 
 /// The places of a pool's drives.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +74,26 @@ impl Layout {
             Role::Drive => self.shape.log_bytes,
             Role::Buffer => round_down(bytes, 4096).saturating_sub(4 * LABEL_BYTES),
         }
+    }
+
+    /// Bytes of a ring in a write buffer of so many bytes: marks lie behind it.
+    pub(crate) fn ring_bytes(log_bytes: u64) -> u64 {
+        match log_bytes >= LOG_BYTES_MIN {
+            true => log_bytes - MARKS_BYTES,
+            false => log_bytes,
+        }
+    }
+
+    /// Where a copy of the mark lies behind a ring, on a member of so many bytes. A ring of earlier software has none.
+    pub(crate) fn mark_offset(
+        &self,
+        role: Role,
+        bytes: u64,
+        ring_bytes: u64,
+        copy: u8,
+    ) -> Option<u64> {
+        let has_room = ring_bytes + MARKS_BYTES <= self.log_bytes(role, bytes);
+        has_room.then(|| self.log_offset(role) + ring_bytes + u64::from(copy) * MARK_BYTES)
     }
 
     fn first_slot(&self) -> u64 {

@@ -1,15 +1,61 @@
 //! The state that only maintenance uses.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use esker_base::Nanos;
+use parking_lot::MutexGuard;
 
+use crate::engine::{Shared, Viewers};
+use crate::omf::mark::Mark;
 use crate::omf::root::{ScrubRow, SegmentRow};
 use crate::omf::summary::Item;
 use crate::segment::Writer;
 use crate::space::Class;
+use crate::types::error::VolumeError;
 use crate::types::id::{DriveIndex, SegmentId, Seqno, SlotIndex};
+
+/// The keeper, held: whoever has it may do maintenance. A panic meanwhile stops the pool.
+pub(crate) struct Keeping<'a> {
+    shared: &'a Shared,
+    keeper: MutexGuard<'a, Keeper>,
+}
+
+impl Shared {
+    /// Waits for the keeper.
+    pub(crate) fn keep(&self) -> Result<Keeping<'_>, VolumeError> {
+        let keeping = Keeping { shared: self, keeper: self.keeper.lock() };
+        self.check_sound(&self.core.lock())?;
+        Ok(keeping)
+    }
+
+    /// The keeper, unless somebody has it.
+    pub(crate) fn try_keep(&self) -> Option<Keeping<'_>> {
+        Some(Keeping { shared: self, keeper: self.keeper.try_lock()? })
+    }
+}
+
+impl Deref for Keeping<'_> {
+    type Target = Keeper;
+    fn deref(&self) -> &Keeper {
+        &self.keeper
+    }
+}
+
+impl DerefMut for Keeping<'_> {
+    fn deref_mut(&mut self) -> &mut Keeper {
+        &mut self.keeper
+    }
+}
+
+impl Drop for Keeping<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.fail("a thread panicked in the middle of maintenance");
+        }
+    }
+}
 
 /// State that only maintenance uses.
 #[derive(Default)]
@@ -35,6 +81,14 @@ pub(crate) struct Keeper {
     /// Segments that a checkpoint takes for pages of the map, lately.
     pub(crate) checkpoint_segments: u64,
     pub(crate) gain: Gain,
+    /// The viewers of lineages, as they were when those were swept last.
+    pub(crate) viewers: Viewers,
+    /// The last mark of the write buffer's end, and when it was written.
+    pub(crate) mark: Mark,
+    pub(crate) marked_at: Option<Nanos>,
+    /// Since when a sweep is due; and since when blocks that may hide something wait in the write buffer.
+    pub(crate) sweep_since: Option<Nanos>,
+    pub(crate) buffered_since: Option<Nanos>,
 }
 
 /// The content of segments: the next record, the bytes that live, and those that came from the log.

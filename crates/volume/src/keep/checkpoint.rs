@@ -17,12 +17,13 @@ use esker_base::units::to_u64;
 
 use crate::buffer::Ring;
 use crate::commit;
-use crate::drive::{Io, Write};
-use crate::engine::{Keeper, Shared, add};
+use crate::drive::{Io, Layout, Write};
+use crate::engine::{Core, Keeper, Shared, add};
 use crate::keep::{destage, output};
 use crate::map::LeafKey;
 use crate::omf::label::{Config, LogPlace, Role, RootPointer};
-use crate::omf::root::{Extent, LogTail, Root};
+use crate::omf::mark::LogEnd;
+use crate::omf::root::{Extent, LineageRow, LogTail, Root};
 use crate::omf::summary::ItemKind;
 use crate::space::Class;
 use crate::types::error::VolumeError;
@@ -63,6 +64,7 @@ pub(crate) fn run(
             let pointer = write_root(shared, io, &root)?;
             point_to(shared, io, pointer, Some(&ring), want.is_clean)?;
             *log = ring;
+            keeper.mark.end = LogEnd::default(); // which was of the ring before
             // A label that says so is not followed by a frame: the next open does not look for any.
             shared.core.lock().is_closed |= want.is_clean;
             root.tail
@@ -111,7 +113,7 @@ fn root(shared: &Shared, keeper: &Keeper, tail: LogTail, next_seqno: Seqno) -> R
         next_id: core.catalog.next_id,
         scrub: keeper.scrub.row(),
         tail,
-        lineages: core.catalog.lineages.values().cloned().collect(),
+        lineages: lineages(core),
         volumes: core.catalog.volumes.values().cloned().collect(),
         snapshots: core.catalog.snapshots.values().cloned().collect(),
         segments: core.space.rows(),
@@ -152,7 +154,25 @@ fn log_members(shared: &Shared, config: &Config) -> (Vec<DriveIndex>, u64) {
     let chosen = drives.iter().take(count);
     let bytes = |role, bytes| shared.fleet.layout.log_bytes(role, bytes);
     let least = chosen.clone().map(|drive| bytes(drive.role, drive.bytes)).min();
-    (chosen.map(|drive| drive.index).collect(), least.unwrap_or(0))
+    (chosen.map(|drive| drive.index).collect(), Layout::ring_bytes(least.unwrap_or(0)))
+}
+
+/// The rows of lineages for a checkpoint: an open from it looks again where leaves were not looked at yet.
+fn lineages(core: &Core) -> Vec<LineageRow> {
+    let mut rows = core.catalog.lineages.clone();
+    let mut last = None;
+    for (lineage, index) in &core.map.shadows {
+        if last.replace(*lineage) == Some(*lineage) {
+            continue; // its first leaf is the one from which on it is looked at
+        }
+        let ancestors = core.catalog.ancestors(*lineage).map(|(id, _)| id);
+        for id in ancestors.chain([*lineage]) {
+            if let Some(row) = rows.get_mut(&id) {
+                row.sweep = Some(row.sweep.map_or(*index, |from| from.min(*index)));
+            }
+        }
+    }
+    rows.into_values().collect()
 }
 
 /// Writes a checkpoint to all drives, and makes it and everything written before durable.
@@ -206,6 +226,7 @@ fn point_to(
                 epoch: ring.epoch,
                 ring_bytes: ring.bytes,
                 members: ring.members.clone(),
+                durable: Some(ring.end()),
             };
             let is_short = ring.members.len() < shared.log_wanted(&config);
             shared.log_is_degraded.store(is_short, Ordering::Release);

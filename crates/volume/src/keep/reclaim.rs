@@ -5,7 +5,7 @@ use esker_base::units::to_u64;
 
 use crate::drive::Io;
 use crate::engine::{Keeper, Shared};
-use crate::keep::{checkpoint, clean, destage, output, retire};
+use crate::keep::{checkpoint, clean, destage, mark, output, retire, sweep};
 use crate::types::error::VolumeError;
 
 /// Makes room in the log: what it holds goes to segments, and a checkpoint moves its tail.
@@ -18,7 +18,7 @@ pub(crate) fn make_room(
     let keeper = match keeper {
         Some(keeper) => keeper,
         None => {
-            held = shared.keeper.lock();
+            held = shared.keep()?;
             &mut *held
         }
     };
@@ -35,7 +35,7 @@ pub(crate) fn make_room(
 
 /// Moves all that is pending into segments.
 pub(crate) fn drain(shared: &Shared, io: &mut Io) -> Result<(), VolumeError> {
-    let mut keeper = shared.keeper.lock();
+    let mut keeper = shared.keep()?;
     drain_all(shared, &mut keeper, io)
 }
 
@@ -45,6 +45,7 @@ pub(crate) fn drain_all(
     io: &mut Io,
 ) -> Result<(), VolumeError> {
     loop {
+        mark::renew(shared, keeper, io)?;
         ensure_space(shared, keeper, io)?;
         match destage::run(shared, keeper, io) {
             Ok(true) => {}
@@ -53,6 +54,12 @@ pub(crate) fn drain_all(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Goes on with a sweep of what nobody can see; false when there is none.
+pub(crate) fn sweep_on(shared: &Shared, io: &mut Io) -> Result<bool, VolumeError> {
+    let mut keeper = shared.keep()?;
+    sweep::step(shared, &mut keeper, io)
 }
 
 /// Segments that a checkpoint makes free.

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use crate::drive::Io;
 use crate::engine::{Keeper, Shared};
 use crate::keep::reclaim::{drain_all, ensure_space};
-use crate::keep::{checkpoint, clean, destage, repair, retire, sweep, verify};
+use crate::keep::{checkpoint, clean, destage, mark, repair, retire, sweep, verify};
 use crate::types::error::VolumeError;
 
 /// Does what is most urgent; false when nothing is due. Rebuilds and scrubs only where `may_repair`.
 pub(crate) fn run(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<bool, VolumeError> {
-    let mut keeper = shared.keeper.lock();
+    let mut keeper = shared.keep()?;
     match most_urgent(shared, &mut keeper, io, may_repair) {
         Err(VolumeError::NoSpace { .. }) if retire::give_way(shared) => Ok(true),
         result => result,
@@ -27,10 +27,12 @@ fn most_urgent(
     // Those that did not answer are out already; the labels have to say so, too.
     let out = shared.fleet.out();
     shared.take_out(io, &out)?;
+    mark::renew(shared, keeper, io)?;
     if verify::newest(shared, keeper, io)? {
         return Ok(true);
     }
     ensure_space(shared, keeper, io)?;
+    let has_caught_up = sweep::catch_up(shared, keeper, io)?;
     if shared.log_is_degraded.load(Ordering::Acquire) || checkpoint::log_may_move(shared) {
         drain_all(shared, keeper, io)?;
         checkpoint::run(
@@ -74,5 +76,5 @@ fn most_urgent(
     if may_repair && shared.load.run_behind(&shared.options.clock, repair)? {
         return Ok(true);
     }
-    sweep::step(shared, keeper, io)
+    Ok(sweep::step(shared, keeper, io)? || has_caught_up)
 }

@@ -206,19 +206,38 @@ impl Leaf {
             }
             _ => self.put_in(at, block, version),
         }
-        self.prune(block, points, keeps_zero, &mut dropped);
+        self.prune(block, |birth, next| points.see(birth, next), keeps_zero, &mut dropped);
         dropped
     }
 
+    /// How many versions of a block there are.
+    pub(crate) fn count_of(&self, block: u16) -> usize {
+        self.range(block).len()
+    }
+
+    /// The blocks with versions, each with the birth of its oldest one, ascending.
+    pub(crate) fn oldest(&self) -> Vec<(u16, Seqno)> {
+        let mut oldest: Vec<(u16, Seqno)> =
+            self.versions.iter().map(|(block, version)| (*block, version.birth)).collect();
+        oldest.dedup_by_key(|(block, _)| *block);
+        oldest
+    }
+
     /// Drops the versions of a block that nobody sees.
-    fn prune(&mut self, block: u16, points: &Points, keeps_zero: bool, dropped: &mut Vec<Version>) {
+    fn prune(
+        &mut self,
+        block: u16,
+        see: impl Fn(Seqno, Option<Seqno>) -> bool,
+        keeps_zero: bool,
+        dropped: &mut Vec<Version>,
+    ) {
         let range = self.range(block);
         let (mut at, mut end) = (range.start, range.end);
         while at < end {
             let version = self.versions[at].1;
             let next = (at + 1 < end).then(|| self.versions[at + 1].1.birth);
             let hides_nothing = at == range.start && version.place == Place::Zero && !keeps_zero;
-            if points.see(version.birth, next) && !hides_nothing {
+            if see(version.birth, next) && !hides_nothing {
                 at += 1;
             } else {
                 dropped.push(version);
@@ -249,13 +268,17 @@ impl Leaf {
         dropped.collect()
     }
 
-    /// Drops the versions that nobody sees.
-    pub(crate) fn sweep(&mut self, points: &Points, keeps_zero: bool) -> Vec<Version> {
+    /// Drops the versions that nobody sees: of a block, born at a seqno, replaced at another one.
+    pub(crate) fn sweep(
+        &mut self,
+        see: impl Fn(u16, Seqno, Option<Seqno>) -> bool,
+        keeps_zero: bool,
+    ) -> Vec<Version> {
         let mut blocks: Vec<u16> = self.versions.iter().map(|(block, _)| *block).collect();
         blocks.dedup();
         let mut dropped = Vec::new();
         for block in blocks {
-            self.prune(block, points, keeps_zero, &mut dropped);
+            self.prune(block, |birth, next| see(block, birth, next), keeps_zero, &mut dropped);
         }
         dropped
     }
@@ -295,7 +318,8 @@ mod tests {
     }
 
     fn points(seqnos: &[u64]) -> Points {
-        Points { seqnos: seqnos.iter().map(|&s| Seqno(s)).collect(), has_head: true }
+        let seqnos = seqnos.iter().map(|&s| Seqno(s)).collect();
+        Points { seqnos, has_head: true, has_clones: false }
     }
 
     #[test]
@@ -320,7 +344,7 @@ mod tests {
         assert!(leaf.clear(0..100, Seqno(6), &at, false).is_empty());
         assert_eq!(leaf.get(7, Seqno::HEAD), Some(version(6, Place::Zero)));
         let none = points(&[]);
-        assert_eq!(leaf.sweep(&none, false).len(), 2);
+        assert_eq!(leaf.sweep(|_, birth, next| none.see(birth, next), false).len(), 2);
         assert!(leaf.is_empty());
         leaf.clear(3..5, Seqno(9), &none, true);
         assert_eq!(leaf.versions().len(), 2, "they hide what a parent has");
@@ -342,7 +366,7 @@ mod tests {
                 }
                 2 if rng.chance(1, 9) => {
                     at.seqnos.clear();
-                    leaf.sweep(&at, false);
+                    leaf.sweep(|_, birth, next| at.see(birth, next), false);
                 }
                 _ => drop(leaf.insert(block(&mut rng), version(birth, fragment(1)), &at, false)),
             }

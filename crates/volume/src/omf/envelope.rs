@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Leaf = 6,
     /// 512 leaves of the map.
     Node = 7,
+    /// A mark: up to where the write buffer was durable.
+    Mark = 8,
 }
 
 impl Kind {
@@ -55,6 +57,7 @@ impl Kind {
             Kind::Frame => "a frame",
             Kind::Leaf => "a leaf",
             Kind::Node => "a node",
+            Kind::Mark => "a mark",
         }
     }
 }

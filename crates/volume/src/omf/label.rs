@@ -16,12 +16,16 @@
 //! | 4 + 2n | members that have the write buffer |
 //! | 4 + n | members: id 16, role 1, state 1, epoch of the state 8, bytes 8, last label 8, seconds when it went missing 8,
 //! name of its device 2 + n |
+//! | 8, 8 | up to where the write buffer was durable: the next frame, its first seqno |
+//!
+//! The last two are not in labels of earlier software.
 
 use esker_base::codec::Encoder;
 
 use crate::omf::envelope::{
     self, Address, ENVELOPE, FormatError, Kind, count_of, name_of, u128_of,
 };
+use crate::omf::mark::LogEnd;
 use crate::types::id::{DriveIndex, DriveUuid, Epoch, Incarnation, PoolUuid};
 use crate::types::{MEMBERS_MAX, NAME_MAX, PARITY_MAX, WIDTH_MAX, u32_of};
 
@@ -111,6 +115,8 @@ pub(crate) struct LogPlace {
     pub(crate) epoch: u64,
     pub(crate) ring_bytes: u64,
     pub(crate) members: Vec<DriveIndex>,
+    /// Up to where it was durable when the label was written; none if earlier software wrote it.
+    pub(crate) durable: Option<LogEnd>,
 }
 
 /// The part that the labels of all members have in common.
@@ -168,6 +174,7 @@ impl Label {
         });
         e.u32(u32_of(members.len()));
         members.iter().for_each(|member| member.encode(&mut e));
+        log.durable.iter().for_each(|end| end.encode(&mut e));
         envelope::finish(e)
     }
 
@@ -208,12 +215,16 @@ impl Label {
         }
         let members = (0..count).map(|_| Member::decode(&mut d));
         let members = members.collect::<Result<Vec<_>, FormatError>>()?;
+        let durable = match d.left() {
+            0 => None,
+            _ => Some(LogEnd::decode(&mut d)?),
+        };
         let index = u16::try_from(opened.address.1).unwrap_or(u16::MAX);
         let is_there = |index: u16| usize::from(index) < members.len();
         if let Some(bad) = log_members.iter().map(|m| m.0).chain([index]).find(|i| !is_there(*i)) {
             return Err(FormatError::Value { what: "a member", found: bad.into() });
         }
-        let log = LogPlace { epoch: log_epoch, ring_bytes, members: log_members };
+        let log = LogPlace { epoch: log_epoch, ring_bytes, members: log_members, durable };
         let pool = opened.pool;
         let config = Config {
             pool,

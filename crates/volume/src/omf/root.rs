@@ -19,7 +19,7 @@ use crate::types::id::{
     VolumeId,
 };
 use crate::types::options::VolumeOptions;
-use crate::types::u32_of;
+use crate::types::{VOLUME_BLOCKS_MAX, u32_of};
 
 /// Bytes in a segment: where, how many, and their checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,6 +235,14 @@ fn put_option(e: &mut Encoder, value: Option<u64>) {
     }
 }
 
+/// The size of a volume, in blocks.
+fn blocks(d: &mut Decoder<'_>) -> Result<u64, FormatError> {
+    match d.u64("blocks")? {
+        found if found <= VOLUME_BLOCKS_MAX => Ok(found),
+        found => Err(FormatError::Value { what: "blocks of a volume", found }),
+    }
+}
+
 impl LineageRow {
     pub(crate) fn encode(&self, e: &mut Encoder) {
         e.u64(self.id.0);
@@ -272,7 +280,7 @@ impl VolumeRow {
     pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<VolumeRow, FormatError> {
         let id = VolumeId(d.u64("volume")?);
         let name = name_of(d, "volume name")?;
-        let (lineage, blocks) = (LineageId(d.u64("lineage")?), d.u64("blocks")?);
+        let (lineage, blocks) = (LineageId(d.u64("lineage")?), blocks(d)?);
         let options = VolumeOptions {
             compression: d.u8("compression")? != 0,
             iops_limit: d.u64("iops limit")?,
@@ -302,7 +310,7 @@ impl SnapshotRow {
             volume: VolumeId(d.u64("volume")?),
             lineage: LineageId(d.u64("lineage")?),
             at: Seqno(d.u64("at")?),
-            blocks: d.u64("blocks")?,
+            blocks: blocks(d)?,
             made: d.u64("made")?,
         })
     }

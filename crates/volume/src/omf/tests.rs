@@ -9,6 +9,7 @@ use super::envelope::{self, Kind, VERSION};
 use super::frame::{self, Change, FrameHead, Record};
 use super::label::{Config, Label, LogPlace, Member, MemberState, Role, RootPointer, Shape};
 use super::leaf::{self, Fragment, Place, Version};
+use super::mark::{LogEnd, Mark};
 use super::root::{
     Extent, LineageRow, LogTail, NodeRow, Root, ScrubRow, SegmentRow, SnapshotRow, VolumeRow,
 };
@@ -55,7 +56,12 @@ fn label() -> Label {
                 root_bytes: 1 << 20,
             },
             root: RootPointer { area: 1, number: 77, bytes: 5000, crc: 0xdead_beef },
-            log: LogPlace { epoch: 6, ring_bytes: 1 << 30, members: vec![DriveIndex(0)] },
+            log: LogPlace {
+                epoch: 6,
+                ring_bytes: 1 << 30,
+                members: vec![DriveIndex(0)],
+                durable: Some(LogEnd { frame: FrameSeq(13), seqno: Seqno(44) }),
+            },
             members: vec![
                 member(0xb0, Role::Buffer, MemberState::Online),
                 member(0xd1, Role::Drive, MemberState::Missing),
@@ -182,6 +188,10 @@ fn seal() -> Seal {
     }
 }
 
+fn mark() -> Mark {
+    Mark { number: 3, end: LogEnd { frame: FrameSeq(13), seqno: Seqno(44) } }
+}
+
 /// Its name, its bytes, and whether bytes are taken for it.
 type Structure = (&'static str, Vec<u8>, fn(&[u8]) -> bool);
 
@@ -207,6 +217,9 @@ fn structures() -> Vec<Structure> {
         ("seal", seal().encode(POOL), |bytes| {
             Seal::decode(bytes, POOL, DriveIndex(1), SlotIndex(4), Generation(10))
                 .is_ok_and(|s| s == seal())
+        }),
+        ("mark", mark().encode(POOL, 6), |bytes| {
+            Mark::decode(bytes, POOL, 6, 1).is_ok_and(|m| m == mark())
         }),
         ("summary", summary::encode(POOL, SegmentId(8), generation, 40, &[item()]), |bytes| {
             summary::decode(bytes, POOL, SegmentId(8), Generation(10), 40)
@@ -307,6 +320,25 @@ fn frame_of_earlier_software_had_none_beside_it_in_flight() {
 }
 
 #[test]
+fn label_of_earlier_software_does_not_say_what_was_durable() {
+    let mut bytes = label().encode(2);
+    bytes.truncate(bytes.len() - 16);
+    envelope::finish_in(&mut bytes);
+    let earlier = Label::decode(&bytes, 2).unwrap();
+    assert_eq!(earlier.config.log.durable, None);
+    let log = LogPlace { durable: label().config.log.durable, ..earlier.config.log.clone() };
+    assert_eq!(Label { config: Config { log, ..earlier.config }, ..earlier }, label());
+}
+
+#[test]
+fn mark_of_another_ring_or_copy_is_refused() {
+    let bytes = mark().encode(POOL, 6);
+    assert!(Mark::decode(&bytes, POOL, 7, 1).is_err());
+    assert!(Mark::decode(&bytes, POOL, 6, 0).is_err());
+    assert!(Mark::decode(&bytes, PoolUuid(1), 6, 1).is_err());
+}
+
+#[test]
 fn any_body_is_decoded_or_refused_without_harm() {
     let mut rng = Rng::new(3);
     for (name, bytes, decodes) in structures() {
@@ -318,6 +350,7 @@ fn any_body_is_decoded_or_refused_without_harm() {
             Kind::Node,
             Kind::Seal,
             Kind::Summary,
+            Kind::Mark,
         ];
         assert!(kinds.iter().any(|kind| envelope::open(*kind, &bytes).is_ok()), "{name}");
         for _ in 0..3000 {

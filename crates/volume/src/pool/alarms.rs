@@ -24,6 +24,8 @@ pub struct Alarm {
 pub(crate) struct Facts {
     /// Why nothing is written any more.
     pub(crate) stopped: Option<String>,
+    /// The panic after which nothing is done any more.
+    pub(crate) failed: Option<String>,
     /// The error with which maintenance failed last.
     pub(crate) failure: Option<String>,
     /// The write buffer has fewer copies than it should.
@@ -48,8 +50,12 @@ pub(crate) fn of(status: &Status, facts: &Facts) -> Vec<Alarm> {
     };
     let pool = &status.name;
     let show = format!("esker pool status {pool}");
-    if let Some(why) = &facts.stopped {
-        let command = format!("esker pool serve {pool} --drives DRIVES");
+    let command = format!("esker pool serve {pool} --drives DRIVES");
+    if let Some(why) = &facts.failed {
+        let text = format!("The pool serves nothing any more: {why}.");
+        let action = "serve the pool anew, by which nothing is lost that was acknowledged, and report the panic";
+        add("POOL_STOPPED", text, action, command);
+    } else if let Some(why) = &facts.stopped {
         let text = format!("The pool accepts no writes: {why}.");
         add("POOL_STOPPED", text, "mend the cause, then serve the pool anew", command);
     }

@@ -1,12 +1,14 @@
 //! Changes of the catalogue: one frame of the log each.
 
+use std::collections::BTreeSet;
+
 use crate::append;
 use crate::catalog::Catalog;
 use crate::drive::Io;
 use crate::engine::{Core, Shared};
 use crate::keep::checkpoint::{NODE_ROW_BYTES, segments_bytes};
 use crate::omf::frame::{Change, Record};
-use crate::omf::root::{LineageRow, VolumeRow};
+use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
 use crate::types::BLOCK;
 use crate::types::error::VolumeError;
 use crate::types::id::{LineageId, Seqno};
@@ -66,27 +68,49 @@ pub(super) fn purge_expired(shared: &Shared, io: &mut Io) -> Result<bool, Volume
 /// The changes that delete a volume with its snapshots.
 pub(super) fn purge(catalog: &Catalog, row: &VolumeRow) -> Vec<Change> {
     let snapshots = catalog.snapshots.values().filter(|snapshot| snapshot.volume == row.id);
-    let mut lineages: Vec<LineageId> = snapshots.clone().map(|snapshot| snapshot.lineage).collect();
+    let lineages = snapshots.clone().map(|snapshot| snapshot.lineage).chain([row.lineage]);
+    let through = lineages.flat_map(|lineage| seen_through(catalog, lineage, Seqno(0))).collect();
     // The newest first: the points of a lineage are in their order.
     let mut changes: Vec<Change> =
         snapshots.rev().map(|snapshot| Change::RemoveSnapshot(snapshot.id)).collect();
     changes.push(Change::RemoveVolume(row.id));
-    changes.extend(headless(catalog, row.lineage));
-    lineages.sort_unstable();
-    lineages.dedup();
-    lineages.retain(|lineage| *lineage != row.lineage);
-    changes.extend(lineages.into_iter().filter_map(|lineage| swept(catalog, lineage)));
+    changes.extend(swept(catalog, &through, Some(row.lineage)));
     changes
 }
 
-/// A lineage without its head: what only that saw is swept.
-pub(super) fn headless(catalog: &Catalog, lineage: LineageId) -> Option<Change> {
-    let row = catalog.lineages.get(&lineage)?.clone();
-    Some(Change::PutLineage(LineageRow { head: None, sweep: Some(0), ..row }))
+/// The changes that delete a snapshot.
+pub(super) fn forget(catalog: &Catalog, row: &SnapshotRow) -> Vec<Change> {
+    let through = seen_through(catalog, row.lineage, row.at);
+    let mut changes = vec![Change::RemoveSnapshot(row.id)];
+    changes.extend(swept(catalog, &through, None));
+    changes
 }
 
-/// A lineage that is swept, because a snapshot of it is gone.
-pub(super) fn swept(catalog: &Catalog, lineage: LineageId) -> Option<Change> {
-    let row = catalog.lineages.get(&lineage)?.clone();
-    Some(Change::PutLineage(LineageRow { sweep: Some(0), ..row }))
+/// The lineages that a reader of one sees at a seqno and no older snapshot of it: the lineage, and ancestors behind it.
+pub(super) fn seen_through(
+    catalog: &Catalog,
+    lineage: LineageId,
+    at: Seqno,
+) -> BTreeSet<LineageId> {
+    let is_older = |row: &SnapshotRow| row.lineage == lineage && row.at < at;
+    let ancestors = match catalog.snapshots.values().any(is_older) {
+        true => Vec::new(),
+        false => catalog.dependent_ancestors(lineage),
+    };
+    ancestors.into_iter().chain([lineage]).collect()
+}
+
+/// The changes that have lineages swept, because a reader of them is deleted; one of them without its head.
+pub(super) fn swept(
+    catalog: &Catalog,
+    lineages: &BTreeSet<LineageId>,
+    headless: Option<LineageId>,
+) -> Vec<Change> {
+    let rows = lineages.iter().filter_map(|lineage| catalog.lineages.get(lineage).cloned());
+    let rows = rows.map(|row| LineageRow {
+        head: row.head.filter(|_| headless != Some(row.id)),
+        sweep: Some(0),
+        ..row
+    });
+    rows.map(Change::PutLineage).collect()
 }

@@ -9,17 +9,24 @@ use esker_base::units::to_u64;
 use esker_device::{Device, occupant};
 
 use crate::config::{read_label, write_all_copies};
+use crate::drive::layout::LOG_BYTES_MIN;
 use crate::drive::{Drive, Fleet, IoPool, Layout, Write};
 use crate::keep::checkpoint::root_bytes;
 use crate::omf::label::{
     Config, LABEL_BYTES, LogPlace, Member, MemberState, Role, RootPointer, Shape,
 };
+use crate::omf::mark::LogEnd;
 use crate::omf::root::{LogTail, Root};
 use crate::pool::Pool;
 use crate::types::error::VolumeError;
-use crate::types::id::{DriveIndex, DriveUuid, Epoch, FrameSeq, Generation, Incarnation, PoolUuid};
+use crate::types::id::{
+    DriveIndex, DriveUuid, Epoch, FrameSeq, Generation, Incarnation, PoolUuid, Seqno,
+};
 use crate::types::options::CreateOptions;
 use crate::types::{MEMBERS_MAX, NAME_MAX, PARITY_MAX, WIDTH_MAX};
+
+/// The first frame of the write buffer of a pool.
+const FIRST_FRAME: FrameSeq = FrameSeq(1);
 
 /// The content of a device's label.
 #[derive(Clone, Debug)]
@@ -120,7 +127,7 @@ impl Pool {
         let root = Root {
             number: 1,
             next_generation: Generation(1),
-            tail: LogTail { frame: FrameSeq(1), offset: 0, previous_crc: 0 },
+            tail: LogTail { frame: FIRST_FRAME, offset: 0, previous_crc: 0 },
             ..Root::default()
         };
         let mut bytes = root.encode(pool, 0);
@@ -307,9 +314,8 @@ fn check_sizes(
         let why = format!("a pool has one or two buffer devices, or none, not {}", buffers.len());
         return Err(VolumeError::Invalid(why));
     }
-    let least = 64 << 10;
-    if buffers.is_empty() && layout.shape.log_bytes < least {
-        let why = format!("the write buffer of a drive has {least} bytes or more");
+    if buffers.is_empty() && layout.shape.log_bytes < LOG_BYTES_MIN {
+        let why = format!("the write buffer of a drive has {LOG_BYTES_MIN} bytes or more");
         return Err(VolumeError::Invalid(why));
     }
     Ok(())
@@ -334,11 +340,10 @@ pub(crate) fn check_drive(drive: &dyn Device, layout: &Layout) -> Result<(), Vol
 /// Refuses a buffer device that is too small.
 pub(crate) fn check_buffer(buffer: &dyn Device, layout: &Layout) -> Result<(), VolumeError> {
     let bytes = bytes_of(buffer);
-    let least = 64 << 10;
-    if layout.log_bytes(Role::Buffer, bytes) >= least {
+    if layout.log_bytes(Role::Buffer, bytes) >= LOG_BYTES_MIN {
         return Ok(());
     }
-    let least = least + 4 * LABEL_BYTES;
+    let least = LOG_BYTES_MIN + 4 * LABEL_BYTES;
     let name = buffer.name();
     Err(VolumeError::Invalid(format!(
         "{name}: a buffer device has {least} bytes or more, and it has {bytes}"
@@ -354,8 +359,9 @@ fn first_log(layout: &Layout, members: &[Member]) -> LogPlace {
         chosen = indexed().take(usize::from(layout.shape.parity) + 1).collect();
     }
     let bytes = chosen.iter().map(|(_, member)| layout.log_bytes(member.role, member.bytes));
-    let ring_bytes = bytes.min().unwrap_or(0);
+    let ring_bytes = Layout::ring_bytes(bytes.min().unwrap_or(0));
     let members = chosen.iter().map(|(index, _)| *index).collect();
     debug_assert!(to_u64(chosen.len()) > 0);
-    LogPlace { epoch: 1, ring_bytes, members }
+    let durable = Some(LogEnd { frame: FIRST_FRAME, seqno: Seqno(1) });
+    LogPlace { epoch: 1, ring_bytes, members, durable }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::drive::Io;
-use crate::engine::Core;
+use crate::engine::{AtLeaf, Core, Viewers, bytes_of};
 use crate::map::{Access, fragment_bytes};
 use crate::omf::leaf::{Place, Version};
 use crate::pool::Pool;
@@ -22,14 +22,18 @@ pub struct VolumeSpace {
     pub used: u64,
     /// Bytes that these take as they are stored, without parities.
     pub stored: u64,
-    /// Of what is stored, that which no snapshot and no other volume shows: deleting the volume frees it, and with a
-    /// clone what it had written over and only its beginning held of its parent.
+    /// Of what is stored, that which no snapshot and no other volume shows: deleting the volume frees it.
     pub unique: u64,
     /// Of what is stored, that which others show, too.
     pub shared: u64,
+    /// Of what is stored, that which its ancestors hold: volumes, deleted or not, that it is a clone of, and what it was
+    /// before it was rolled back.
+    pub inherited: u64,
+    /// Bytes that its ancestors hold and nobody shows any more, beside what is stored: they are freed within a minute.
+    pub unswept: u64,
 }
 
-/// A lineage in the chain of a volume, and up to where the volume sees it.
+/// A lineage in the chain of a volume, its own first, and up to where the volume sees it.
 type Link = (LineageId, Seqno);
 
 impl Pool {
@@ -47,7 +51,10 @@ impl Pool {
             let not_found =
                 || VolumeError::NotFound { what: "volume", name: name.to_owned(), hint: "" };
             let row = core.catalog.volume(name).ok_or_else(not_found)?;
-            let chain = chain(&core, row.lineage);
+            let chain: Vec<Link> = [(row.lineage, Seqno::HEAD)]
+                .into_iter()
+                .chain(core.catalog.ancestors(row.lineage))
+                .collect();
             let all = core.map.all_leaves();
             let in_chain = |lineage| chain.iter().any(|(link, _)| *link == lineage);
             let leaves = all.into_iter().filter(|(lineage, _)| in_chain(*lineage));
@@ -55,10 +62,14 @@ impl Pool {
             (row.id, chain, row.blocks, leaves)
         };
         let mut space = VolumeSpace { provisioned: blocks * BLOCK, ..VolumeSpace::default() };
+        let mut viewers = Viewers::default();
         for index in leaves {
             let first = index * LEAF_BLOCKS;
             let count = blocks.saturating_sub(first).min(LEAF_BLOCKS);
             let mut core = shared.core.lock();
+            viewers.refresh(&core.catalog);
+            space.unswept += unswept(&mut core, &mut io, &viewers, &chain[1..], index)
+                .map_err(|broken| shared.damaged(&broken))?;
             for within in 0..u16::try_from(count).expect("at most 512") {
                 count_block(&mut core, &mut io, &chain, id, (index, within), &mut space)
                     .map_err(|broken| shared.damaged(&broken))?;
@@ -68,15 +79,26 @@ impl Pool {
     }
 }
 
-/// The lineages that a lineage's head looks at, its own first.
-fn chain(core: &Core, lineage: LineageId) -> Vec<Link> {
-    let mut chain = vec![(lineage, Seqno::HEAD)];
-    while let Some(parent) = core.catalog.lineages.get(&chain[chain.len() - 1].0)
-        && let Some(link) = parent.parent
-    {
-        chain.push(link);
+/// Bytes of a leaf index that nobody shows, in these lineages.
+fn unswept(
+    core: &mut Core,
+    io: &mut Io,
+    viewers: &Viewers,
+    ancestors: &[Link],
+    index: u64,
+) -> Result<u64, Broken> {
+    let (mut bytes, mut found) = (0, AtLeaf::default());
+    for (lineage, _) in ancestors {
+        let key = (*lineage, index);
+        let mut access = Access { io, space: &mut core.space };
+        if !core.map.has_leaf(key) {
+            continue;
+        }
+        let sight = viewers.sight(&mut core.map, &mut access, key, &mut found)?;
+        let versions = core.map.versions(&mut access, key)?;
+        bytes += bytes_of(&versions, |block, birth, next| !sight.see(block, birth, next));
     }
-    chain
+    Ok(bytes)
 }
 
 fn count_block(
@@ -87,7 +109,7 @@ fn count_block(
     place: (u64, u16),
     space: &mut VolumeSpace,
 ) -> Result<(), Broken> {
-    for (lineage, at) in chain {
+    for (number, (lineage, at)) in chain.iter().enumerate() {
         let versions = versions(core, io, *lineage, place)?;
         let after = versions.partition_point(|version| version.birth <= *at);
         let Some(version) = after.checked_sub(1).map(|newest| versions[newest]) else { continue };
@@ -96,6 +118,7 @@ fn count_block(
         let until = versions.get(after).map_or(Seqno::HEAD, |next| next.birth);
         space.used += BLOCK;
         space.stored += bytes;
+        space.inherited += if number > 0 { bytes } else { 0 };
         match is_seen(core, io, *lineage, place, version.birth..until, volume)? {
             true => space.shared += bytes,
             false => space.unique += bytes,

@@ -48,7 +48,7 @@ impl Pool {
         overwrite: bool,
     ) -> Result<DriveIndex, VolumeError> {
         self.check_add(device, role, overwrite)?;
-        let mut keeper = self.shared.keeper.lock();
+        let mut keeper = self.shared.keep()?;
         add(&self.shared, &mut keeper, &mut self.shared.ios.take(), device, role)
     }
 
@@ -184,7 +184,7 @@ impl Pool {
     /// There is no such drive, it is retired already, or it is away; or the pool's.
     pub fn cancel_retire(&self, drive: DriveIndex) -> Result<(), VolumeError> {
         let shared = &self.shared;
-        let mut keeper = shared.keeper.lock();
+        let mut keeper = shared.keep()?;
         let mut io = shared.ios.take();
         self.check_cancel_retire(drive)?;
         let member = shared.config.lock().members[drive.index()].clone();
@@ -203,14 +203,15 @@ impl Pool {
 
     /// Starts to read everything and to verify it.
     pub fn scrub(&self) {
-        verify::start_scrub(&self.shared, &mut self.shared.keeper.lock());
+        let Ok(mut keeper) = self.shared.keep() else { return };
+        verify::start_scrub(&self.shared, &mut keeper);
         self.shared.ring();
     }
 
     /// Has what a drive has moved away, or rebuilt where it is not there; with `has_to_fit` only if the others have room.
     fn empty(&self, index: DriveIndex, has_to_fit: bool) -> Result<(), VolumeError> {
         let shared = &self.shared;
-        let mut keeper = shared.keeper.lock();
+        let mut keeper = shared.keep()?;
         let mut io = shared.ios.take();
         let state = {
             let config = shared.config.lock();

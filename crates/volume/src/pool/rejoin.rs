@@ -58,7 +58,7 @@ impl Pool {
     pub fn rejoin(&self, drive: DriveIndex, device: &Arc<dyn Device>) -> Result<(), VolumeError> {
         let shared = &self.shared;
         let label = label_of(&**device)?;
-        let mut keeper = shared.keeper.lock();
+        let mut keeper = shared.keep()?;
         let mut io = shared.ios.take();
         shared.check_writable(&shared.core.lock())?;
         let out = shared.fleet.out();

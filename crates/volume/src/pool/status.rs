@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use esker_base::units::to_u64;
 
-use crate::engine::SpaceUse;
+use crate::engine::{AtLeaf, SpaceUse, Viewers, bytes_of};
 use crate::keep::degraded::Absent;
-use crate::keep::retire;
+use crate::keep::{retire, sweep};
 use crate::omf::label::{MemberState, Role};
 use crate::pool::Pool;
 use crate::pool::alarms::{self, Alarm, Facts};
@@ -42,7 +42,7 @@ pub struct Status {
     pub rebuild: Option<RebuildStatus>,
     /// A scrub, if one was started.
     pub scrub: Option<ScrubStatus>,
-    /// Lineages that are being swept after something was deleted.
+    /// Lineages that are being swept: something of them was deleted, or was written over by a clone.
     pub sweeping: u64,
     /// Bytes written, by cause.
     pub written: WriteCounts,
@@ -263,9 +263,7 @@ impl Pool {
             beyond_repair,
             rebuild: (chunks_left > 0).then_some(rebuild),
             scrub,
-            sweeping: to_u64(
-                core.catalog.lineages.values().filter(|row| row.sweep.is_some()).count(),
-            ),
+            sweeping: sweep::waiting(&core),
             written: WriteCounts {
                 user: get(&counts.user_written),
                 destaged: get(&counts.destaged),
@@ -280,12 +278,13 @@ impl Pool {
             map_loads: core.map.loads,
             alarms: Vec::new(),
         };
-        let stopped = core.stopped.clone();
+        let (stopped, failed) = (core.stopped.clone(), core.failed.clone());
         let in_trash = core.catalog.volumes.values().filter(|row| row.trashed.is_some());
         let trashed = in_trash.map(|row| row.name.clone()).collect();
         drop((log, core, config));
         let facts = Facts {
             stopped,
+            failed,
             failure: self.failure.lock().clone(),
             log_is_degraded: shared.log_is_degraded.load(Ordering::Acquire),
             missing_grace: shared.options.missing_grace,
@@ -298,7 +297,8 @@ impl Pool {
         status
     }
 
-    /// Verifies that what is in memory agrees with itself: live bytes with a recount, slots with segments.
+    /// Verifies that what is in memory agrees with itself: live bytes with a recount, slots with segments, and what is kept
+    /// with who sees it.
     ///
     /// # Errors
     /// The first thing that does not agree.
@@ -310,9 +310,19 @@ impl Pool {
         let core = &mut *core;
         core.space.check()?;
         let mut live = std::collections::BTreeMap::new();
+        let is_swept = sweep::waiting(core) == 0;
+        let viewers = Viewers::of(&core.catalog);
         for key in core.map.all_leaves() {
             let mut access = crate::map::Access { io: &mut io, space: &mut core.space };
             let versions = core.map.versions(&mut access, key).map_err(|broken| broken.why)?;
+            let sight = viewers.sight(&mut core.map, &mut access, key, &mut AtLeaf::default());
+            let sight = sight.map_err(|broken| broken.why)?;
+            let unseen = |block, birth, next| !sight.see(block, birth, next);
+            let bytes = bytes_of(&versions, unseen);
+            if is_swept && bytes > 0 {
+                let (lineage, index) = key;
+                return Err(format!("nobody sees {bytes} bytes of leaf {index} of {lineage}"));
+            }
             for (_, version) in versions {
                 if let crate::omf::leaf::Place::Fragment(fragment) = version.place {
                     *live.entry(fragment.segment).or_insert(0) +=

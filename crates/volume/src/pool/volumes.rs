@@ -5,7 +5,7 @@ use crate::catalog::Catalog;
 use crate::omf::frame::Change;
 use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
 use crate::pool::Pool;
-use crate::pool::change::{self, headless, purge, swept};
+use crate::pool::change::{self, forget, purge, seen_through, swept};
 use crate::pool::create::check_name;
 use crate::queue;
 use crate::types::error::VolumeError;
@@ -30,6 +30,9 @@ pub struct VolumeInfo {
     pub made: u64,
     /// In the trash: until when, in seconds since 1970.
     pub trashed_until: Option<u64>,
+    /// How many lines of versions it goes on from: what it is a clone of, and what it was before it was rolled back, as far
+    /// as it still shows something of them.
+    pub ancestors: usize,
     /// Its snapshots.
     pub snapshots: Vec<SnapshotInfo>,
     /// Names of hosts that may attach it; `*` for any.
@@ -64,6 +67,7 @@ fn volume_info(catalog: &Catalog, row: &VolumeRow) -> VolumeInfo {
         options: row.options,
         made: row.made,
         trashed_until: row.trashed,
+        ancestors: catalog.ancestors(row.lineage).count(),
         snapshots: snapshots.map(snapshot_info).collect(),
         hosts: row.hosts.clone(),
     }
@@ -215,9 +219,7 @@ impl Pool {
     pub fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
         self.change(|catalog, _| {
             let snapshot = catalog.find_snapshot(volume, name)?;
-            let mut changes = vec![Change::RemoveSnapshot(snapshot.id)];
-            changes.extend(swept(catalog, snapshot.lineage));
-            Ok(changes)
+            Ok(forget(catalog, &snapshot))
         })
     }
 
@@ -282,10 +284,23 @@ impl Pool {
                 }),
                 Change::PutVolume(VolumeRow { lineage, blocks: snapshot.blocks, ..row.clone() }),
             ];
-            changes.extend(headless(catalog, row.lineage));
+            let through = seen_through(catalog, row.lineage, Seqno::HEAD);
+            changes.extend(swept(catalog, &through, Some(row.lineage)));
             Ok(changes)
         })?;
         self.show(volume)
+    }
+
+    /// Whether a volume goes on from this snapshot of its own: it was set back to it last.
+    ///
+    /// # Errors
+    /// There is no such volume or snapshot.
+    pub fn is_from(&self, volume: &str, snapshot: &str) -> Result<bool, VolumeError> {
+        let catalog = &self.shared.core.lock().catalog;
+        let snapshot = catalog.find_snapshot(volume, snapshot)?;
+        let lineage = catalog.find_volume(volume)?.lineage;
+        let parent = catalog.lineages.get(&lineage).and_then(|row| row.parent);
+        Ok(parent == Some((snapshot.lineage, snapshot.at)))
     }
 
     /// Puts a volume into the trash for so many seconds; with 0 it is deleted at once, from the trash too. Its
@@ -294,7 +309,7 @@ impl Pool {
     /// # Errors
     /// There is no such volume, or the pool's.
     pub fn delete_volume(&self, name: &str, keep_secs: u64) -> Result<(), VolumeError> {
-        let until = self.now() + keep_secs;
+        let until = self.now().saturating_add(keep_secs);
         self.change(|catalog, _| {
             let in_trash = catalog.trashed(name).filter(|_| keep_secs == 0);
             let row = catalog.find_volume(name).or_else(|error| in_trash.ok_or(error))?.clone();

@@ -1,21 +1,16 @@
 //! Forecasts: a drive fails, a volume or a snapshot is deleted. Nothing is changed.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use crate::buffer::Points;
-use crate::catalog::Catalog;
 use crate::config::is_voter;
-use crate::map::{Access, fragment_bytes};
+use crate::engine::{AtLeaf, Viewers, bytes_of};
+use crate::map::Access;
 use crate::omf::frame::Change;
 use crate::omf::label::Role;
-use crate::omf::leaf::Place;
 use crate::pool::Pool;
-use crate::pool::change::purge;
+use crate::pool::change::{forget, purge};
+use crate::segment::Broken;
 use crate::space::{Lasting, Room};
-use crate::types::LEAF_BLOCKS;
 use crate::types::error::VolumeError;
-use crate::types::id::{DriveIndex, LineageId};
+use crate::types::id::DriveIndex;
 
 /// The pool as it would be if a drive failed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +83,7 @@ impl Pool {
         let shared = &self.shared;
         let not_found =
             |what, name: &str| VolumeError::NotFound { what, name: name.to_owned(), hint: "" };
-        let (changed, leaves) = {
+        let (before, after, leaves) = {
             let core = shared.core.lock();
             let row = core.catalog.volume(name).or(core.catalog.trashed(name));
             let row = row.ok_or_else(|| not_found("volume", name))?;
@@ -96,60 +91,37 @@ impl Pool {
                 Some(snapshot) => {
                     let found = core.catalog.snapshot(row.id, snapshot);
                     let found = found.ok_or_else(|| not_found("snapshot", snapshot))?;
-                    vec![Change::RemoveSnapshot(found.id)]
+                    forget(&core.catalog, found)
                 }
                 None => purge(&core.catalog, row),
             };
-            let changed = changed_points(&core.catalog, &changes);
+            let mut after = core.catalog.clone();
+            changes.iter().for_each(|change| after.apply(change));
+            let is_swept = |lineage| {
+                let of = |change: &Change| matches!(change, Change::PutLineage(row) if row.id == lineage);
+                changes.iter().any(of)
+            };
             let leaves = core.map.all_leaves().into_iter();
-            let leaves = leaves.filter(|(lineage, _)| changed.contains_key(lineage));
-            let leaves: Vec<_> = leaves.collect();
-            (changed, leaves)
+            let leaves: Vec<_> = leaves.filter(|(lineage, _)| is_swept(*lineage)).collect();
+            (Viewers::of(&core.catalog), Viewers::of(&after), leaves)
         };
         let mut io = shared.ios.take();
         let mut freed = 0;
-        for (lineage, index) in leaves {
-            let (before, after) = &changed[&lineage];
+        for key in leaves {
             let mut core = shared.core.lock();
             let core = &mut *core;
-            for within in 0..LEAF_BLOCKS {
-                let within = u16::try_from(within).expect("at most 512");
-                let mut access = Access { io: &mut io, space: &mut core.space };
-                let versions = core.map.versions_of(&mut access, (lineage, index), within);
-                let versions = versions.map_err(|broken| shared.damaged(&broken))?;
-                for (number, version) in versions.iter().enumerate() {
-                    let Place::Fragment(fragment) = version.place else { continue };
-                    let next = versions.get(number + 1).map(|next| next.birth);
-                    if before.see(version.birth, next) && !after.see(version.birth, next) {
-                        freed += fragment_bytes(&fragment);
-                    }
-                }
-            }
+            let mut access = Access { io: &mut io, space: &mut core.space };
+            let mut free = || -> Result<u64, Broken> {
+                let before =
+                    before.sight(&mut core.map, &mut access, key, &mut AtLeaf::default())?;
+                let after = after.sight(&mut core.map, &mut access, key, &mut AtLeaf::default())?;
+                let versions = core.map.versions(&mut access, key)?;
+                Ok(bytes_of(&versions, |block, birth, next| {
+                    before.see(block, birth, next) && !after.see(block, birth, next)
+                }))
+            };
+            freed += free().map_err(|broken| shared.damaged(&broken))?;
         }
         Ok(freed)
     }
-}
-
-/// The readers of each lineage now, and after changes, where that is not the same. Lineages go that nobody looks at, and
-/// their parents are looked at by one less.
-fn changed_points(
-    before: &Catalog,
-    changes: &[Change],
-) -> BTreeMap<LineageId, (Arc<Points>, Arc<Points>)> {
-    let mut after = before.clone();
-    changes.iter().for_each(|change| after.apply(change));
-    let unseen = |catalog: &Catalog| {
-        let all = catalog.lineages.keys().copied();
-        let mut found = all.filter_map(|lineage| Some((lineage, catalog.points(lineage)?)));
-        found.find(|(_, points)| !points.has_head && points.seqnos.is_empty())
-    };
-    while let Some((lineage, _)) = unseen(&after) {
-        after.apply(&Change::RemoveLineage(lineage));
-    }
-    let lineages = before.lineages.keys();
-    let points = lineages.filter_map(|lineage| {
-        let (old, new) = (before.points(*lineage)?, after.points(*lineage).unwrap_or_default());
-        (old != new).then_some((*lineage, (old, new)))
-    });
-    points.collect()
 }

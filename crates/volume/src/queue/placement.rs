@@ -15,6 +15,7 @@ use crate::keep::output;
 use crate::queue::Volume;
 use crate::space::{Class, HANDLES};
 use crate::types::BLOCK;
+use crate::types::error::VolumeError;
 
 /// Volumes that may use the handles: any number, as far as hosts can tell.
 const NAMESPACES_MAX: u32 = 1024;
@@ -131,11 +132,12 @@ impl DataPlacement for Volume {
         let handles = ids.iter().map(|id| Volume::check_id(*id));
         let handles = handles.collect::<Result<Vec<u8>, FdpError>>()?;
         let shared = &self.shared;
-        let mut keeper = shared.keeper.lock();
+        let failed = |error: VolumeError| FdpError::Sequence(error.to_string());
+        let mut keeper = shared.keep().map_err(failed)?;
         let mut io = shared.ios.take();
         for handle in handles {
             let closed = output::close(shared, &mut keeper, &mut io, class_of(handle));
-            closed.map_err(|error| FdpError::Sequence(error.to_string()))?;
+            closed.map_err(failed)?;
         }
         Ok(())
     }

@@ -107,6 +107,17 @@ pub enum VolumeError {
         /// Which devices had it.
         missing: String,
     },
+    /// Records of the write buffer that were acknowledged are on none of its copies any more.
+    #[error(
+        "pool '{pool}': acknowledged writes at the end of the write buffer are lost on every copy: {why}; bring back a copy that has \
+         them, restore from a backup, or open with `lose_buffer` (--lose-buffer) to go on without them"
+    )]
+    BufferDamaged {
+        /// The pool's name.
+        pool: String,
+        /// Which frames, and how it shows.
+        why: String,
+    },
     /// A structure on a medium is damaged beyond repair by parity.
     #[error("pool '{pool}': {what} is damaged on every copy ({why}); restore from a backup")]
     Damaged {
@@ -183,6 +194,16 @@ pub enum VolumeError {
         /// Why.
         why: String,
     },
+    /// A thread panicked in the middle of a change of the pool's state.
+    #[error(
+        "pool '{pool}' is stopped: {why}; open or serve it anew, by which nothing is lost that was acknowledged, and report the panic"
+    )]
+    Failed {
+        /// The pool's name.
+        pool: String,
+        /// The panic.
+        why: String,
+    },
     /// The pool was closed.
     #[error("pool '{0}' is closed")]
     Closed(String),
@@ -206,10 +227,14 @@ impl VolumeError {
             VolumeError::NoQuorum { .. }
             | VolumeError::DrivesMissing { .. }
             | VolumeError::BufferLost { .. } => ErrorKind::NotFound,
-            VolumeError::Damaged { .. } | VolumeError::Lost { .. } => ErrorKind::Corrupt,
+            VolumeError::Damaged { .. }
+            | VolumeError::BufferDamaged { .. }
+            | VolumeError::Lost { .. } => ErrorKind::Corrupt,
             VolumeError::NoSpace { .. } | VolumeError::NoRoomElsewhere { .. } => ErrorKind::NoSpace,
             VolumeError::Conflict(_) => ErrorKind::Conflict,
-            VolumeError::Stopped { .. } | VolumeError::Closed(_) => ErrorKind::Closed,
+            VolumeError::Stopped { .. } | VolumeError::Failed { .. } | VolumeError::Closed(_) => {
+                ErrorKind::Closed
+            }
             VolumeError::Thread(_) => ErrorKind::Retry,
         }
     }

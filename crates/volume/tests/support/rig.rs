@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng};
 use esker_device::{Device, DeviceError, MemoryDevice, Op, Port};
+use esker_sim::CrashRecorder;
 use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeError, VolumeOptions};
 
 pub(crate) const BLOCK: usize = 4096;
@@ -90,6 +91,27 @@ pub(crate) fn create(shape: &Shape) -> Vec<Arc<dyn Device>> {
 
 pub(crate) fn open(devices: &[Arc<dyn Device>], shape: &Shape) -> Pool {
     Pool::open(devices, open_options(shape)).unwrap()
+}
+
+/// The same on devices that a recorder sees.
+pub(crate) fn create_recorded(shape: &Shape, recorder: &CrashRecorder) -> Vec<Arc<dyn Device>> {
+    let attach = |devices: Devices| -> Devices {
+        devices.into_iter().map(|device| recorder.attach(device) as Arc<dyn Device>).collect()
+    };
+    let (drives, buffers) = devices(shape);
+    let (drives, buffers) = (attach(drives), attach(buffers));
+    Pool::create(&drives, &buffers, &create_options(shape)).unwrap();
+    [drives, buffers].concat()
+}
+
+/// The pool after an act that closes or abandons it; other acts leave it as it is.
+pub(crate) fn reopened(pool: Pool, devices: &[Arc<dyn Device>], shape: &Shape, act: &Act) -> Pool {
+    match act {
+        Act::Reopen => pool.close().unwrap(),
+        Act::Abandon => drop(pool),
+        _ => return pool,
+    }
+    open(devices, shape)
 }
 
 /// The content of a version of a block: every third is random, the others compress. Version 0 is zeroes.
@@ -243,6 +265,36 @@ impl Oracle {
                 26 | 27 => Act::Checkpoint,
                 28 => Act::Reopen,
                 29 => Act::Abandon,
+                _ => Act::Write { volume, block, count, version },
+            };
+            if self.clone().apply(&act) {
+                return act;
+            }
+        }
+    }
+
+    /// Something random, mostly what makes chains of clones of 64 blocks and takes their origins away.
+    pub(crate) fn random_chain(&self, rng: &mut Rng, version: u64) -> Act {
+        let pick = |rng: &mut Rng| u8::try_from(rng.below(5)).unwrap();
+        loop {
+            let (volume, other) = (pick(rng), pick(rng));
+            let snapshot = u8::try_from(rng.below(2)).unwrap();
+            let (block, count) = (rng.below(56), 1 + rng.below(8));
+            let act = match rng.below(40) {
+                _ if self.0.is_empty() => Act::Create(0, 64),
+                0..3 => Act::Snapshot(volume, snapshot),
+                3..5 => Act::DeleteSnapshot(volume, snapshot),
+                5..9 => Act::Clone(volume, snapshot, other),
+                9..11 if self.0.len() > 1 => Act::Delete(volume),
+                11 => Act::Rollback(volume, snapshot),
+                12 | 13 => Act::Zero { volume, block, count, discard: true },
+                14 => Act::Zero { volume, block: 0, count: 64, discard: true },
+                15..20 => Act::Step,
+                20..22 => Act::Drain,
+                22 => Act::Checkpoint,
+                23 => Act::Reopen,
+                24 => Act::Abandon,
+                25 => Act::Write { volume, block: 0, count: 15, version },
                 _ => Act::Write { volume, block, count, version },
             };
             if self.clone().apply(&act) {

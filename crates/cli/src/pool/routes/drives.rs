@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use esker_base::ErrorKind;
-use esker_stack::{Spec, StackError};
-use esker_volume::{DriveIndex, MemberState, Role};
+use esker_stack::Spec;
+use esker_volume::{DriveIndex, MemberState, Role, VolumeError};
 
 use super::route::Outcome::{Did, Would};
 use super::route::{Call, Outcome, Route};
 use crate::pool::answer::{DriveView, ScrubStarted};
+use crate::pool::cycle;
+use crate::pool::opening::{Found, Opened};
 use crate::pool::operations::{Goal, chunks_to_move};
 use crate::pool::refusal::Refusal;
 use crate::pool::request::{AddDrive, Nothing, RejoinDrive, ReplaceDrive};
@@ -21,9 +23,12 @@ pub(super) fn routes() -> Vec<Route> {
     let retire = ("POST", "/v1/drives/{drive}/retire");
     let cancel = ("DELETE", "/v1/drives/{drive}/retire");
     vec![
-        Route::change(add, "addDrive", "Add a drive or a buffer device", self::add),
-        Route::change(replace, "replaceDrive", "Put a device in a drive's place", self::replace),
-        Route::change(rejoin, "rejoinDrive", "Take a drive in again that was away", self::rejoin),
+        Route::change(add, "addDrive", "Add a drive or a buffer device", self::add)
+            .opening(open_added),
+        Route::change(replace, "replaceDrive", "Put a device in a drive's place", self::replace)
+            .opening(open_replacement),
+        Route::change(rejoin, "rejoinDrive", "Take a drive in again that was away", self::rejoin)
+            .opening(open_returning),
         Route::change(retire, "retireDrive", "Move all that a drive has to others", self::retire),
         Route::change(cancel, "cancelRetire", "Let a drive stay that is being emptied", keep),
         Route::change(("POST", "/v1/scrub"), "scrub", "Read everything and verify it", scrub),
@@ -46,8 +51,22 @@ fn read(text: &str) -> Result<Spec, Refusal> {
     Ok(spec)
 }
 
-fn open(served: &Served, spec: &Spec) -> Result<Device, StackError> {
-    Ok(served.stack.open(spec, esker_device::Create::Never)?.device)
+fn open(served: &Served, spec: &Spec) -> Result<Device, Refusal> {
+    cycle::check(served, spec)?;
+    let device = served.stack.open(spec, esker_device::Create::Never)?.device;
+    cycle::check_open(served, spec, &*device)?;
+    Ok(device)
+}
+
+/// Opens a device and looks at it, before the turn of its change.
+fn prepared(
+    served: &Served,
+    spec: Spec,
+    check: impl FnOnce(&Device) -> Result<(), VolumeError>,
+) -> Found {
+    let device = open(served, &spec)?;
+    check(&device)?;
+    Ok((device, Some(spec)))
 }
 
 /// The drive that this specification is already, if it is one of the pool.
@@ -59,14 +78,33 @@ fn member(served: &Served, spec: &Spec, role: Role) -> Option<DriveIndex> {
     found.find(|one| one.state == MemberState::Online && one.role == role).map(|one| one.index)
 }
 
-fn add(served: &Served, _: &Call<'_>, asked: AddDrive) -> Result<Outcome<DriveView>, Refusal> {
-    let pool = &served.pool;
-    let role = if asked.buffer { Role::Buffer } else { Role::Drive };
+fn role_of(asked: &AddDrive) -> Role {
+    if asked.buffer { Role::Buffer } else { Role::Drive }
+}
+
+/// The drive that a device is already which is to be added.
+fn added(served: &Served, asked: &AddDrive, spec: &Spec) -> Option<DriveIndex> {
+    member(served, spec, role_of(asked)).filter(|_| !asked.dry_run)
+}
+
+fn open_added(served: &Served, _: &Call<'_>, asked: &AddDrive) -> Result<Opened, Refusal> {
     let spec = read(&asked.device)?;
-    if let (Some(index), false) = (member(served, &spec, role), asked.dry_run) {
+    let turn = served.openings.take(&spec)?;
+    if added(served, asked, &spec).is_some() {
+        return Ok(Opened::not_needed(turn));
+    }
+    let check = |device: &Device| served.pool.check_add(device, role_of(asked), asked.overwrite);
+    Ok(Opened::new(turn, prepared(served, spec, check)))
+}
+
+fn add(served: &Served, call: &Call<'_>, asked: AddDrive) -> Result<Outcome<DriveView>, Refusal> {
+    let pool = &served.pool;
+    let role = role_of(&asked);
+    let spec = read(&asked.device)?;
+    if let Some(index) = added(served, &asked, &spec) {
         return Ok(Did(DriveView { drive: index.0, device: Some(asked.device) }, Goal::Reached));
     }
-    let device = open(served, &spec)?;
+    let (device, _) = call.opened()?;
     if asked.dry_run {
         pool.check_add(&device, role, asked.overwrite)?;
         return Ok(Would(format!("add {} to {}", asked.device, pool.name())));
@@ -74,6 +112,35 @@ fn add(served: &Served, _: &Call<'_>, asked: AddDrive) -> Result<Outcome<DriveVi
     let index = pool.add(&device, role, asked.overwrite)?;
     pool.learn(device.name(), &spec);
     Ok(Did(DriveView { drive: index.0, device: Some(asked.device) }, Goal::Reached))
+}
+
+/// The drive that has taken the place of another one before, if this device is it.
+fn replacement(
+    served: &Served,
+    old: DriveIndex,
+    asked: &ReplaceDrive,
+    spec: &Spec,
+) -> Option<DriveIndex> {
+    let members = served.status().members;
+    let old = members.iter().find(|one| one.index == old)?;
+    let is_replaced = matches!(old.state, MemberState::Draining | MemberState::Retired);
+    if is_replaced && !asked.dry_run { member(served, spec, old.role) } else { None }
+}
+
+fn open_replacement(
+    served: &Served,
+    call: &Call<'_>,
+    asked: &ReplaceDrive,
+) -> Result<Opened, Refusal> {
+    let old = index(call.name(0))?;
+    let spec = read(&asked.device)?;
+    let turn = served.openings.take(&spec)?;
+    if replacement(served, old, asked, &spec).is_some() {
+        return Ok(Opened::not_needed(turn));
+    }
+    let role = served.pool.role(old)?;
+    let check = |device: &Device| served.pool.check_add(device, role, asked.overwrite);
+    Ok(Opened::new(turn, prepared(served, spec, check)))
 }
 
 fn replace(
@@ -84,17 +151,11 @@ fn replace(
     let pool = &served.pool;
     let old = index(call.name(0))?;
     let spec = read(&asked.device)?;
-    let members = served.status().members;
-    let state = members.iter().find(|one| one.index == old).map(|one| (one.state, one.role));
-    // It was replaced by this one before.
-    if let (Some((MemberState::Draining | MemberState::Retired, role)), false) =
-        (state, asked.dry_run)
-        && let Some(index) = member(served, &spec, role)
-    {
+    if let Some(index) = replacement(served, old, &asked, &spec) {
         return Ok(emptied(served, old, DriveView { drive: index.0, device: Some(asked.device) }));
     }
     pool.role(old)?;
-    let device = open(served, &spec)?;
+    let (device, _) = call.opened()?;
     if asked.dry_run {
         pool.check_replace(old, &device, asked.overwrite)?;
         return Ok(Would(format!("put {} in the place of {old}", asked.device)));
@@ -111,26 +172,37 @@ fn emptied(served: &Served, drive: DriveIndex, view: DriveView) -> Outcome<Drive
 
 /// The device that a drive returns with: the one that is named, or the one that it had. That one is opened anew, or
 /// used as it is while this process still has it.
-fn returning(
+fn open_returning(
     served: &Served,
-    drive: DriveIndex,
-    named: Option<&str>,
-) -> Result<(Device, Option<Spec>), Refusal> {
+    call: &Call<'_>,
+    asked: &RejoinDrive,
+) -> Result<Opened, Refusal> {
     let pool = &served.pool;
+    let drive = index(call.name(0))?;
+    pool.role(drive)?;
     let had = pool.device_of(drive);
     let known = had.as_ref().and_then(|had| pool.specs().get(had.name()).cloned());
-    let spec = named.map(read).transpose()?.or_else(|| known.clone());
+    let spec = asked.device.as_deref().map(read).transpose()?.or_else(|| known.clone());
     let Some(spec) = spec else {
         let why = format!("{drive} was not there since the pool was opened; name its device");
         return Err(Refusal::invalid(why));
     };
-    match open(served, &spec) {
+    let turn = served.openings.take(&spec)?;
+    if returned(served, drive, asked) {
+        return Ok(Opened::not_needed(turn));
+    }
+    let device = match open(served, &spec) {
         Ok(device) => Ok((device, Some(spec))),
-        Err(error) if error.kind() == ErrorKind::Conflict && is_same(known.as_ref(), &spec) => {
+        Err(error) if error.kind == ErrorKind::Conflict && is_same(known.as_ref(), &spec) => {
             Ok((had.expect("it has a specification"), None))
         }
-        Err(error) => Err(error.into()),
-    }
+        Err(error) => Err(error),
+    };
+    let checked = device.and_then(|opened| {
+        pool.check_rejoin(drive, &opened.0)?;
+        Ok(opened)
+    });
+    Ok(Opened::new(turn, checked))
 }
 
 fn is_same(known: Option<&Spec>, spec: &Spec) -> bool {
@@ -140,6 +212,19 @@ fn is_same(known: Option<&Spec>, spec: &Spec) -> bool {
     })
 }
 
+/// Whether a drive serves already with the device that it is to return with.
+fn returned(served: &Served, drive: DriveIndex, asked: &RejoinDrive) -> bool {
+    let members = served.status().members;
+    let is_there = |state| matches!(state, MemberState::Online | MemberState::Rejoining);
+    let Some(member) = members.iter().find(|one| one.index == drive) else { return false };
+    let is_its = |named: &str| {
+        let specs = served.pool.specs();
+        let known = member.device.as_ref().and_then(|name| specs.get(name));
+        named.parse().is_ok_and(|named| is_same(known, &named))
+    };
+    is_there(member.state) && !asked.dry_run && asked.device.as_deref().is_none_or(is_its)
+}
+
 fn rejoin(
     served: &Served,
     call: &Call<'_>,
@@ -147,21 +232,12 @@ fn rejoin(
 ) -> Result<Outcome<DriveView>, Refusal> {
     let pool = &served.pool;
     let drive = index(call.name(0))?;
-    let members = served.status().members;
-    let member = members.iter().find(|one| one.index == drive);
-    let is_there = |state| matches!(state, MemberState::Online | MemberState::Rejoining);
-    let view = |device| DriveView { drive: drive.0, device };
-    if let Some(member) = member.filter(|one| is_there(one.state))
-        && !asked.dry_run
-        && asked.device.as_deref().is_none_or(|it| {
-            let spec = member.device.as_ref().and_then(|name| pool.specs().get(name).cloned());
-            it.parse().is_ok_and(|it| is_same(spec.as_ref(), &it))
-        })
-    {
-        return Ok(Did(view(asked.device), Goal::Verified { drive }));
+    if returned(served, drive, &asked) {
+        let view = DriveView { drive: drive.0, device: asked.device };
+        return Ok(Did(view, Goal::Verified { drive }));
     }
     pool.role(drive)?;
-    let (device, spec) = returning(served, drive, asked.device.as_deref())?;
+    let (device, spec) = call.opened()?;
     if asked.dry_run {
         pool.check_rejoin(drive, &device)?;
         return Ok(Would(format!("take {} in again as {drive}", device.name())));
@@ -170,7 +246,8 @@ fn rejoin(
     if let Some(spec) = spec {
         pool.learn(device.name(), &spec);
     }
-    Ok(Did(view(asked.device), Goal::Verified { drive }))
+    let view = DriveView { drive: drive.0, device: asked.device };
+    Ok(Did(view, Goal::Verified { drive }))
 }
 
 fn retire(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<DriveView>, Refusal> {

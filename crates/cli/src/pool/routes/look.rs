@@ -162,7 +162,10 @@ fn explained(served: &Served, call: &Call<'_>) -> Result<ExplainView, Refusal> {
     let info = served.pool.show(call.name(0))?;
     let stats = served.pool.stats().into_iter().find(|(id, _)| *id == info.id);
     let (_, stats) = stats.ok_or_else(|| Refusal::new(ErrorKind::NotFound, "it was deleted"))?;
-    Ok(explain::volume(&served.status(), &info, StatsView::new(&info.name, &stats)))
+    let inherits = info.ancestors > 0;
+    let space = inherits.then(|| served.pool.du(&info.name)).transpose()?;
+    let stats = StatsView::new(&info.name, &stats);
+    Ok(explain::volume(&served.status(), &info, space.as_ref(), stats))
 }
 
 fn if_volume_deleted(served: &Served, call: &Call<'_>) -> Result<FreedView, Refusal> {

@@ -1,5 +1,6 @@
 //! A route: its description, and how it runs.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -8,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::pool::answer::WouldView;
+use crate::pool::opening::{Found, Opened};
 use crate::pool::operations::Goal;
 use crate::pool::refusal::{Answer, Refusal};
 use crate::pool::request::Request;
@@ -30,11 +32,19 @@ pub(crate) struct Call<'a> {
     pub(super) has_key: bool,
     /// All requests there are.
     pub(super) known: &'a [Route],
+    /// The device that was opened for it.
+    pub(super) opened: RefCell<Option<Opened>>,
 }
 
 impl Call<'_> {
     pub(super) fn name(&self, index: usize) -> &str {
         &self.names[index]
+    }
+
+    /// The device that was opened for it.
+    pub(super) fn opened(&self) -> Found {
+        let mut opened = self.opened.borrow_mut();
+        opened.as_mut().expect("a route that opens a device").take()
     }
 }
 
@@ -44,6 +54,10 @@ pub(super) enum Ran {
 }
 
 pub(super) type Run = Box<dyn Fn(&Served, &Call<'_>, Value) -> Result<Ran, Refusal> + Send + Sync>;
+
+/// Opens the device of a change, before its turn.
+pub(super) type Open =
+    Box<dyn Fn(&Served, &Call<'_>, &Value) -> Result<Opened, Refusal> + Send + Sync>;
 
 /// Tells the form of a body.
 pub(crate) type Describe = fn(&mut SchemaGenerator) -> Schema;
@@ -61,7 +75,15 @@ pub(crate) struct Route {
     pub(crate) answer: Describe,
     /// Names and meanings of queries behind a question mark.
     pub(crate) queries: &'static [(&'static str, &'static str)],
+    /// Of a change with a device.
+    pub(super) open: Option<Open>,
     pub(super) run: Run,
+}
+
+fn parsed<B: DeserializeOwned>(body: Value) -> Result<B, Refusal> {
+    let body = if body.is_null() { json!({}) } else { body };
+    serde_json::from_value(body)
+        .map_err(|error| Refusal::invalid(format!("the request's body: {error}")))
 }
 
 fn as_json(view: &impl Serialize) -> Answer {
@@ -79,7 +101,17 @@ impl Route {
         let run: Run =
             Box::new(move |served, call, _| as_json(&run(served, call)?).map(Ran::Answer));
         let answer: Describe = |generator| generator.subschema_for::<T>();
-        Route { method: "GET", path, id, about, request: None, answer, queries: &[], run }
+        Route {
+            method: "GET",
+            path,
+            id,
+            about,
+            request: None,
+            answer,
+            queries: &[],
+            open: None,
+            run,
+        }
     }
 
     /// A change.
@@ -94,9 +126,7 @@ impl Route {
         T: Serialize + JsonSchema + 'static,
     {
         let run: Run = Box::new(move |served, call, body| {
-            let body = if body.is_null() { json!({}) } else { body };
-            let body: B = serde_json::from_value(body)
-                .map_err(|error| Refusal::invalid(format!("the request's body: {error}")))?;
+            let body: B = parsed(body)?;
             let is_rehearsal = body.is_dry_run();
             match run(served, call, body)? {
                 Outcome::Would(would) => {
@@ -108,7 +138,17 @@ impl Route {
         });
         let request: Option<Describe> = Some(|generator| generator.subschema_for::<B>());
         let answer: Describe = |generator| generator.subschema_for::<T>();
-        Route { method, path, id, about, request, answer, queries: &[], run }
+        Route { method, path, id, about, request, answer, queries: &[], open: None, run }
+    }
+
+    /// The same change, for which a device is opened before its turn.
+    pub(super) fn opening<B: DeserializeOwned + 'static>(
+        self,
+        open: fn(&Served, &Call<'_>, &B) -> Result<Opened, Refusal>,
+    ) -> Route {
+        let open: Open =
+            Box::new(move |served, call, body| open(served, call, &parsed(body.clone())?));
+        Route { open: Some(open), ..self }
     }
 
     pub(super) fn with(self, queries: &'static [(&'static str, &'static str)]) -> Route {

@@ -8,6 +8,7 @@ use esker_volume::{VolumeError, VolumeInfo, VolumeOptions};
 
 use super::route::Outcome::{Did, Would};
 use super::route::{Call, Outcome, Route};
+use super::users::Users;
 use crate::pool::answer::DeletedView;
 use crate::pool::export::export_of;
 use crate::pool::hosts::{HostView, Hosts};
@@ -15,7 +16,7 @@ use crate::pool::operations::Goal;
 use crate::pool::refusal::Refusal;
 use crate::pool::request::{
     AddHost, ChangeVolume, CloneSnapshot, CreateSnapshot, CreateVolume, DeleteSnapshot,
-    DeleteVolume, Nothing, Rollback,
+    DeleteVolume, Nothing, RemoveHost, Rollback,
 };
 use crate::pool::served::Served;
 use crate::pool::view::{ExportView, SnapshotView, VolumeView};
@@ -112,25 +113,34 @@ fn change(
     let pool = &served.pool;
     let name = call.name(0);
     let mut info = pool.show(name)?;
-    if let Some(bytes) = changes.bytes.filter(|bytes| *bytes < info.bytes)
-        && !changes.shrink
-    {
-        let why = format!(
-            "{} has {}, and {} is less: what lies behind would be lost; say shrink if it may be",
-            info.name,
-            human_bytes(info.bytes),
-            human_bytes(bytes)
-        );
-        return Err(Refusal::invalid(why));
+    let mut warning = String::new();
+    if let Some(bytes) = changes.bytes.filter(|bytes| *bytes < info.bytes) {
+        let users = Users::of_content(served, &info);
+        users.check(name, changes.force)?;
+        warning += &users.warning();
+        if !changes.shrink {
+            let why = format!(
+                "{} has {}, and {} is less: what lies behind would be lost; say shrink if it may be",
+                info.name,
+                human_bytes(info.bytes),
+                human_bytes(bytes)
+            );
+            return Err(Refusal::invalid(why));
+        }
     }
     let hosts = match changes.hosts {
-        Some(hosts) => Hosts(hosts).checked(&info)?,
+        Some(hosts) => {
+            let users = Users::beyond(served, &info, &hosts);
+            users.check(name, changes.force)?;
+            warning += &users.warning();
+            Hosts(hosts).checked(&info)?
+        }
         None => info.hosts.clone(),
     };
     if changes.dry_run {
         let bytes = changes.bytes.unwrap_or(info.bytes);
         return Ok(Would(format!(
-            "change {} from {} to {}",
+            "change {} from {} to {}{warning}",
             info.name,
             human_bytes(info.bytes),
             human_bytes(bytes)
@@ -161,53 +171,6 @@ fn gone<T>(result: Result<T, VolumeError>, call: &Call<'_>) -> Result<Option<T>,
     }
 }
 
-/// Hosts that are connected to a volume or one of its snapshots, or to this snapshot alone; each with its subsystem. None
-/// to a volume that is not there, or is in the trash.
-fn users(served: &Served, volume: &str, snapshot: Option<&str>) -> Vec<(String, String)> {
-    let Some(exports) = &served.exports else { return Vec::new() };
-    let Ok(info) = served.pool.show(volume) else { return Vec::new() };
-    exports.connected(&info, snapshot)
-}
-
-/// Refuses to delete a volume or snapshot that is in use.
-fn check_unused(name: &str, users: &[(String, String)]) -> Result<(), Refusal> {
-    if users.is_empty() {
-        return Ok(());
-    }
-    let (here, hosts): (Vec<_>, Vec<_>) =
-        users.iter().partition(|(host, _)| host.starts_with(OPENER));
-    let mut whys: Vec<String> = hosts
-        .iter()
-        .map(|(host, nqn)| {
-            format!(
-                "host {host} is connected (there: nvme disconnect -n {nqn}, or esker detach DIRECTORY)"
-            )
-        })
-        .collect();
-    if !here.is_empty() {
-        let by = here.iter().map(|(host, _)| host.as_str()).collect::<Vec<_>>().join(", ");
-        whys.push(format!(
-            "it is attached, or open in a process, as {by} (esker detach DIRECTORY, or end that process)"
-        ));
-    }
-    let why = format!(
-        "{name} is in use: {}; detach it first, or say force (--force), and they lose it",
-        whys.join("; ")
-    );
-    Err(Refusal::new(ErrorKind::Conflict, why))
-}
-
-/// The hosts that would lose it.
-fn losing(users: &[(String, String)]) -> String {
-    match users {
-        [] => String::new(),
-        _ => {
-            let hosts: Vec<&str> = users.iter().map(|(host, _)| host.as_str()).collect();
-            format!("; it is in use, and {} would lose it", hosts.join(", "))
-        }
-    }
-}
-
 fn delete(
     served: &Served,
     call: &Call<'_>,
@@ -215,10 +178,8 @@ fn delete(
 ) -> Result<Outcome<DeletedView>, Refusal> {
     let pool = &served.pool;
     let name = call.name(0);
-    let users = users(served, name, None);
-    if !asked.force {
-        check_unused(name, &users)?;
-    }
+    let users = Users::of(served, name);
+    users.check(name, asked.force)?;
     if asked.dry_run {
         let is_meant = |one: &&VolumeInfo| {
             one.name == name && (one.trashed_until.is_none() || asked.keep_secs == Some(0))
@@ -230,9 +191,9 @@ fn delete(
             None => pool.show(name)?.snapshots.len(),
         };
         let freed = human_bytes(pool.if_deleted(name, None)?);
-        let lose = losing(&users);
+        let warning = users.warning();
         return Ok(Would(format!(
-            "delete {name} and its {count} snapshots, which frees {freed}{lose}"
+            "delete {name} and its {count} snapshots, which frees {freed}{warning}"
         )));
     }
     let keep_secs = asked.keep_secs.unwrap_or(KEEP_SECS);
@@ -286,15 +247,13 @@ fn delete_snapshot(
 ) -> Result<Outcome<DeletedView>, Refusal> {
     let pool = &served.pool;
     let (volume, snapshot) = (call.name(0), call.name(1));
-    let users = users(served, volume, Some(snapshot));
-    if !asked.force {
-        check_unused(&format!("{volume}@{snapshot}"), &users)?;
-    }
+    let users = Users::of_snapshot(served, volume, snapshot);
+    users.check(&format!("{volume}@{snapshot}"), asked.force)?;
     if asked.dry_run {
         has_snapshot(&pool.show(volume)?, snapshot)?;
         let freed = human_bytes(pool.if_deleted(volume, Some(snapshot))?);
-        let lose = losing(&users);
-        return Ok(Would(format!("delete {volume}@{snapshot}, which frees {freed}{lose}")));
+        let warning = users.warning();
+        return Ok(Would(format!("delete {volume}@{snapshot}, which frees {freed}{warning}")));
     }
     let deleted = gone(pool.delete_snapshot(volume, snapshot), call)?;
     let goal = if deleted.is_some() { Goal::Swept } else { Goal::Reached };
@@ -323,13 +282,13 @@ fn rollback(
     asked: Rollback,
 ) -> Result<Outcome<VolumeView>, Refusal> {
     let pool = &served.pool;
-    let Rollback { snapshot, if_generation, dry_run } = asked;
+    let Rollback { snapshot, if_generation, force, dry_run } = asked;
     let volume = call.name(0);
     let info = pool.show(volume)?;
     has_snapshot(&info, &snapshot)?;
     if let Some(generation) = if_generation.filter(|generation| *generation != info.generation) {
-        if call.has_key {
-            return Ok(did(&info)); // it went back before
+        if call.has_key && !dry_run && was_set_back_before(served, &info, &snapshot)? {
+            return Ok(did(&info));
         }
         let why = format!(
             "{volume} has generation {}, not {generation}: it was set back meanwhile; look at it and ask again",
@@ -337,11 +296,25 @@ fn rollback(
         );
         return Err(Refusal::new(ErrorKind::Conflict, why));
     }
+    let users = Users::of_content(served, &info);
+    users.check(volume, force)?;
     if dry_run {
-        let what = format!("set {volume} back to {snapshot}; what was written since is lost");
+        let warning = users.warning();
+        let what =
+            format!("set {volume} back to {snapshot}; what was written since is lost{warning}");
         return Ok(Would(what));
     }
     Ok(Did(VolumeView::new(&pool.rollback(volume, &snapshot)?), Goal::Swept))
+}
+
+/// Whether a volume was set back to this snapshot before this process opened the pool. Then a request whose key is not
+/// known may be the repetition of the one that did it; those of this process are known by their keys.
+fn was_set_back_before(
+    served: &Served,
+    info: &VolumeInfo,
+    snapshot: &str,
+) -> Result<bool, Refusal> {
+    Ok(info.generation <= served.newest_at_open && served.pool.is_from(&info.name, snapshot)?)
 }
 
 fn add_host(
@@ -374,15 +347,18 @@ fn add_host(
 fn remove_host(
     served: &Served,
     call: &Call<'_>,
-    asked: Nothing,
+    asked: RemoveHost,
 ) -> Result<Outcome<VolumeView>, Refusal> {
     let pool = &served.pool;
     let (volume, nqn) = (call.name(0), call.name(1));
     let mut info = pool.show(volume)?;
     let mut hosts = Hosts::of(&info);
     hosts.0.retain(|one| one.nqn != nqn);
+    let users = Users::beyond(served, &info, &hosts.0);
+    // A host that was made up for a device lets go of it by itself, perhaps before its connections have ended.
+    users.check(volume, asked.force || nqn.starts_with(OPENER))?;
     if asked.dry_run {
-        return Ok(Would(format!("let {nqn} use {volume} no more")));
+        return Ok(Would(format!("let {nqn} use {volume} no more{}", users.warning())));
     }
     let hosts = hosts.encoded();
     if hosts != info.hosts {

@@ -13,12 +13,14 @@
 
 use std::sync::Arc;
 
+use esker_base::units::to_usize;
+
 use crate::conn::Slot;
 use crate::target::connection::Connection;
 use crate::target::connection::core::Core;
 use crate::target::connection::reply::Reply;
 use crate::target::controller::{ABORTS, Controller};
-use crate::target::ids::{AbortId, Place};
+use crate::target::ids::AbortId;
 use crate::target::io::copy;
 use crate::target::shared::WorkerMessage;
 use crate::wire::capsule::Sqe;
@@ -43,8 +45,8 @@ pub(crate) fn ask(controller: &Arc<Controller>, core: &Core, slot: Slot, sqe: &S
     let asked = AbortId(state.abort_count);
     state.aborts.insert(asked, slot);
     drop(state);
-    let (connection, controller) = (at.connection, controller.id);
-    core.shared.tell(at.worker, WorkerMessage::Abort { connection, controller, cid, asked });
+    let controller = controller.clone();
+    core.shared.tell(at.worker, WorkerMessage::Abort { at, controller, cid, asked });
     Reply::Later
 }
 
@@ -66,10 +68,10 @@ pub(crate) fn answered(
 
 /// Aborts a command of an I/O queue, if that is still possible.
 pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, asked: AbortId) {
-    let Some(controller) = connection.role.controller().map(|one| one.id) else { return };
+    let Some(controller) = connection.role.controller().cloned() else { return };
     core.mark_dirty(connection);
     if connection.is_ending {
-        return core.shared.answer_abort(controller, asked, false);
+        return core.shared.answer_abort(&controller, asked, false);
     }
     let jobs = &connection.jobs;
     let is_it = |slot: u16| jobs.get(usize::from(slot)).is_some_and(|job| job.sqe.cid == cid);
@@ -91,30 +93,21 @@ pub(crate) fn abort(connection: &mut Connection, core: &mut Core, cid: u16, aske
         job.sqe.cid == cid && is_at_work && (job.asked.is_some() || job.pieces > 0)
     });
     let Some(slot) = index.and_then(|index| u16::try_from(index).ok()).map(Slot) else {
-        return core.shared.answer_abort(controller, asked, false);
+        return core.shared.answer_abort(&controller, asked, false);
     };
     if connection.job(slot).asked.is_some() {
         connection.job(slot).abort = Some(asked);
         return;
     }
-    let (index, pieces) = (connection.index, connection.job(slot).pieces);
-    let is_its = |place: Place| place.connection == index && place.slot == slot;
-    let is_copy = connection.copies.stop(slot);
-    if !is_copy && u32::try_from(core.count_back(is_its)).ok() != Some(pieces) {
-        return core.shared.answer_abort(controller, asked, false);
-    }
-    let taken = core.take_back(is_its);
-    connection.took_back(slot, taken.len());
-    for (place, op) in taken {
-        if is_copy {
-            connection.copies.took_back(place);
-        }
-        connection.took_back_bytes(slot, op.buf_len());
-        connection.give_back(core, op.into_buf());
-    }
-    if is_copy {
+    if connection.copies.stop(slot) {
+        connection.take_back(core, slot, 0);
         connection.job(slot).abort = Some(asked);
         return copy::advance(connection, core);
+    }
+    // All of it or nothing: what a device has is done, and answered so.
+    let pieces = to_usize(connection.job(slot).pieces.into());
+    if connection.take_back(core, slot, pieces) < pieces {
+        return core.shared.answer_abort(&controller, asked, false);
     }
     let expected = connection.job(slot).expected.take();
     connection.give_back(core, expected);

@@ -11,7 +11,6 @@ use crate::target::connection::core::Core;
 use crate::target::connection::reply::Reply;
 use crate::target::connection::{Connection, Role};
 use crate::target::controller::{Controller, Host, NotEntered};
-use crate::target::ids::Address;
 use crate::target::metrics;
 use crate::wire::auth::SECURITY_PROTOCOL;
 use crate::wire::capsule::Sqe;
@@ -202,7 +201,7 @@ fn admin_queue(
         return Err(Wrong::data(16));
     }
     let verifier = credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &nqn));
-    let at = Address { worker: core.index, connection: connection.index };
+    let at = connection.address(core.index);
     let portal = connection.portal;
     let controller = shared
         .admit(|id| Controller::new(id, host, subsystem, credentials, (portal, at)))
@@ -249,7 +248,7 @@ fn io_queue(
             return Err(Wrong { status: Status::CONNECT_BUSY, result: 0 });
         }
     }
-    let at = Address { worker: core.index, connection: connection.index };
+    let at = connection.address(core.index);
     controller.enter(request.qid, at).map_err(|why| match why {
         NotEntered::Number => Wrong::field(42),
         NotEntered::Sequence => Wrong::status(Status::SEQUENCE),
@@ -295,7 +294,7 @@ fn property_set(connection: &mut Connection, core: &Core, sqe: &Sqe) -> Reply {
     let [a, b, c, d, ..] = property.value.to_le_bytes();
     let ended = controller.configure(u32::from_le_bytes([a, b, c, d]));
     for at in ended.queues {
-        core.shared.close(at, controller.id);
+        core.shared.close(at);
     }
     controller.forget_reservations();
     // They are answered before the host is told that the reset has begun, and not afterwards.

@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -100,22 +100,16 @@ impl Backend {
         matches!(self, Backend::Prompt(queue) if queue.in_flight() > 0)
     }
 
-    /// Takes the commands back that the device has not, if `is_it` says so.
-    pub(crate) fn take_back(&mut self, is_it: &dyn Fn(&Command) -> bool) -> Vec<Command> {
+    /// Takes the commands back that the device has not, if `is_it` says so; `None`, and none is taken, when
+    /// they are fewer than `at_least`.
+    pub(crate) fn take_back(
+        &mut self,
+        is_it: &dyn Fn(&Command) -> bool,
+        at_least: usize,
+    ) -> Option<Vec<Command>> {
         match self {
-            Backend::Prompt(_) => Vec::new(),
-            Backend::Aside(aside) => aside.take_back(is_it),
-        }
-    }
-
-    /// How many commands `is_it` says yes to are not with the device.
-    pub(crate) fn count_back(&self, is_it: &dyn Fn(&Command) -> bool) -> usize {
-        match self {
-            Backend::Prompt(_) => 0,
-            Backend::Aside(aside) => {
-                let lists = aside.link.lists.lock();
-                lists.incoming.iter().filter(|command| is_it(command)).count()
-            }
+            Backend::Prompt(_) => (at_least == 0).then(Vec::new),
+            Backend::Aside(aside) => aside.take_back(is_it, at_least),
         }
     }
 
@@ -141,8 +135,10 @@ struct Link {
     lists: Mutex<Lists>,
     /// Signalled when there are commands, or the thread is to end.
     has_work: Condvar,
-    /// The thread has panicked: nothing comes any more.
+    /// The thread has panicked: the queue pair is closed, and nothing comes any more.
     is_dead: AtomicBool,
+    /// The message of its panic, until the worker has it.
+    panic: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -169,10 +165,11 @@ impl Aside {
         };
         let (shared, dead) = (shared.clone(), link.clone());
         let run = move || {
-            // The target ends as it does when a worker panics: hosts would wait for this one.
+            // The commands that it had are gone, and what is wrong is not known: its worker panics, too.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| driver.run())) {
+                *dead.panic.lock() = Some(thread::said(&*panic));
                 dead.is_dead.store(true, Ordering::Release);
-                shared.panicked(thread::said(&*panic));
+                shared.mailboxes[worker].waker.wake();
             }
         };
         thread::spawn("nvmf-device", run)?;
@@ -190,6 +187,11 @@ impl Aside {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        if self.link.is_dead.load(Ordering::Acquire)
+            && let Some(message) = self.link.panic.lock().take()
+        {
+            resume_unwind(Box::new(message));
+        }
         if self.given == 0 {
             return 0;
         }
@@ -200,12 +202,20 @@ impl Aside {
         count
     }
 
-    fn take_back(&mut self, is_it: &dyn Fn(&Command) -> bool) -> Vec<Command> {
+    /// Counts and takes under one lock: meanwhile the thread takes none of them.
+    fn take_back(
+        &mut self,
+        is_it: &dyn Fn(&Command) -> bool,
+        at_least: usize,
+    ) -> Option<Vec<Command>> {
         let mut lists = self.link.lists.lock();
+        if lists.incoming.iter().filter(|command| is_it(command)).count() < at_least {
+            return None;
+        }
         let (taken, left): (Vec<_>, Vec<_>) = lists.incoming.drain(..).partition(|one| is_it(one));
         lists.incoming.extend(left);
         self.given -= taken.len();
-        taken
+        Some(taken)
     }
 }
 

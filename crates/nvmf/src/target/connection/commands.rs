@@ -7,14 +7,14 @@ use esker_base::{AlignedBuf, ErrorKind, LbaCount};
 use esker_device::{Command, DeviceError, Op, OpKind};
 
 use crate::conn::Slot;
-use crate::target::connection::core::Core;
+use crate::target::connection::core::{Core, DeviceQueue};
 use crate::target::connection::reply::Reply;
-use crate::target::connection::{Connection, Role};
+use crate::target::connection::{Connection, Role, Use};
 use crate::target::controller::ERROR_ENTRIES;
-use crate::target::ids::Place;
+use crate::target::ids::{Id, Place};
 use crate::target::metrics::Work;
 use crate::target::subsystem::Namespace;
-use crate::target::subsystem::late::changes_of;
+use crate::target::subsystem::late::LateCommand;
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{LbaRange, io};
 use crate::wire::status::Status;
@@ -28,10 +28,10 @@ impl Connection {
     /// Gives the device of a namespace a piece of a command that is to be told from others.
     pub(crate) fn submit_piece(&mut self, core: &mut Core, slot: Slot, piece: u8, op: Op) {
         let tag = Place { connection: self.index, slot, piece }.tag();
-        let flow = self.job(slot).flow.expect("a command for a namespace");
         let bytes = op.buf_len();
-        self.uses[flow].gave(bytes);
-        core.push(self.uses[flow].device, bytes, Command { tag, op });
+        let used = self.used(slot).expect("a command is checked before it is given to a device");
+        used.bytes += bytes;
+        core.push(used.queue, bytes, Command { tag, op });
         if self.job(slot).pieces == 0 {
             self.job(slot).given = core.now;
         }
@@ -39,16 +39,29 @@ impl Connection {
         self.in_device += 1;
     }
 
-    /// Commands that no device has yet are taken back: they were counted as the device's.
-    pub(crate) fn took_back(&mut self, slot: Slot, count: usize) {
-        self.in_device -= count;
-        self.job(slot).pieces -= u32::try_from(count).expect("few pieces");
+    /// Takes back the pieces of a command that no device has yet, if they are at least so many. Says how many it took.
+    pub(crate) fn take_back(&mut self, core: &mut Core, slot: Slot, at_least: usize) -> usize {
+        let index = self.index;
+        let Some(queue) = self.used(slot).map(|used| used.queue) else { return 0 };
+        let is_its = |place: Place| place.connection == index && place.slot == slot;
+        let taken = core.take_back(queue, is_its, at_least);
+        let count = taken.len();
+        for (place, op) in taken {
+            self.in_device -= 1;
+            self.job(slot).pieces -= 1;
+            self.took_back_bytes(slot, op.buf_len());
+            if self.copies.has(slot) {
+                self.copies.took_back(place);
+            }
+            self.give_back(core, op.into_buf());
+        }
+        count
     }
 
-    /// The bytes of a command that was taken back.
+    /// The device has the bytes of a command no more.
     pub(crate) fn took_back_bytes(&mut self, slot: Slot, bytes: usize) {
-        if let Some(flow) = self.job(slot).flow {
-            self.uses[flow].got(bytes);
+        if let Some(used) = self.used(slot) {
+            used.bytes -= bytes;
         }
     }
 
@@ -104,14 +117,20 @@ impl Connection {
         if self.was_late(core, slot) {
             return self.wire.release_late(slot); // it was answered before
         }
-        self.wire.respond(slot, result, status);
+        if self.job(slot).pieces == 0 {
+            self.wire.respond(slot, result, status);
+        } else {
+            self.wire.respond_early(slot, status);
+            self.is_late(slot);
+        }
         self.is_answered(core, slot, status);
     }
 
-    /// Answers a command that its device still has.
-    pub(crate) fn finish_early(&mut self, core: &Core, slot: Slot, status: Status) {
-        self.wire.respond_early(slot, status);
-        self.is_answered(core, slot, status);
+    /// A device has the command still, and its slot stays in use until it has ended it.
+    fn is_late(&mut self, slot: Slot) {
+        let sqe = self.job(slot).sqe;
+        let late = self.used(slot).map(|used| LateCommand::new(&used.namespace.late, &sqe));
+        self.job(slot).late = late;
     }
 
     fn is_answered(&mut self, core: &Core, slot: Slot, status: Status) {
@@ -123,7 +142,7 @@ impl Connection {
             && let Some(controller) = self.role.controller()
         {
             let is_done = status.code() == Status::ABORTED.code();
-            core.shared.answer_abort(controller.id, asked, is_done);
+            core.shared.answer_abort(controller, asked, is_done);
         }
     }
 
@@ -148,11 +167,11 @@ impl Connection {
 
     pub(crate) fn count(&mut self, core: &Core, slot: Slot, is_good: bool) {
         let job = &self.jobs[usize::from(slot.0)];
-        let Some(flow) = job.flow.and_then(|index| self.uses.get(index)) else { return };
-        let (work, bytes) = work_of(&job.sqe, flow.lba_size);
+        let Some(used) = job.used.and_then(|id| self.uses.get(id)) else { return };
+        let (work, bytes) = work_of(&job.sqe, used.namespace.lba_size());
         let is_data = matches!(work, Work::Read | Work::Write) && is_good;
         let latency = core.now.since(job.started);
-        flow.flow.finish(work, if is_data { bytes } else { 0 }, is_good, latency);
+        used.flow.finish(work, if is_data { bytes } else { 0 }, is_good, latency);
     }
 
     /// Answers a command that was not executed; its data is given back.
@@ -167,17 +186,59 @@ impl Connection {
         self.finish(core, slot, status);
     }
 
-    /// The namespace of a command that was looked up.
-    pub(crate) fn namespace_of(&self, core: &Core, slot: Slot) -> Option<Arc<Namespace>> {
-        let flow = self.jobs[usize::from(slot.0)].flow?;
-        Some(core.namespace(self.uses[flow].device).clone())
+    /// The namespace of a command: the one that has its number when it is asked for first.
+    ///
+    /// # Errors
+    /// There is none, it is gone, or its device cannot be used.
+    pub(crate) fn namespace(
+        &mut self,
+        core: &mut Core,
+        slot: Slot,
+    ) -> Result<Arc<Namespace>, Status> {
+        let gone = Status::INVALID_NAMESPACE.final_();
+        if self.job(slot).used.is_some() {
+            let used = self.used(slot).filter(|used| !used.namespace.is_removed());
+            return used.map(|used| used.namespace.clone()).ok_or(gone);
+        }
+        let nsid = self.job(slot).sqe.nsid;
+        let controller = self.role.controller();
+        let Some((controller, subsystem)) =
+            controller.and_then(|one| Some((one, one.subsystem.as_ref()?)))
+        else {
+            return Err(Status::INVALID_OPCODE.final_());
+        };
+        let generation = subsystem.generation();
+        let is_current = |used: &Use| used.namespace.nsid == nsid && used.generation == generation;
+        let known = self.uses.iter().find(|(_, used)| is_current(used)).map(|(id, _)| id);
+        let id = match known {
+            Some(id) => id,
+            None => {
+                let namespace = subsystem.namespace(nsid).ok_or(gone)?;
+                let is_it = |(_, used): &(_, &mut Use)| Arc::ptr_eq(&used.namespace, &namespace);
+                if let Some((id, used)) = self.uses.iter_mut().find(is_it) {
+                    used.generation = generation;
+                    id
+                } else {
+                    let opened = core.device(&namespace);
+                    let queue = opened.map_err(|error| Status::from(error.kind()))?;
+                    let (host, shared) = (&controller.host.nqn, &core.shared);
+                    let is_listed = shared.is_listed(host);
+                    let flow = shared.metrics.flow(host, &subsystem.nqn, nsid, is_listed);
+                    self.uses.insert(Use { namespace, generation, queue, bytes: 0, flow })
+                }
+            }
+        };
+        self.job(slot).used = Some(id);
+        let used = self.uses.get(id).expect("it was found");
+        used.flow.start();
+        Ok(used.namespace.clone())
     }
 
-    /// Whether a command that has no data yet has to wait for late ones: it needs no memory meanwhile.
-    pub(crate) fn is_fenced(&self, core: &Core, slot: Slot) -> bool {
-        let sqe = &self.jobs[usize::from(slot.0)].sqe;
-        let used = self.uses.iter().rfind(|one| one.nsid == sqe.nsid);
-        used.is_some_and(|one| core.namespace(one.device).late.fences(sqe))
+    /// The worker closes a queue pair: no command that it has is of this connection.
+    pub(crate) fn closed(&mut self, core: &Core, queue: Id<DeviceQueue>) {
+        for (_, used) in self.uses.take(|used| used.queue == queue) {
+            core.shared.metrics.end(&used.flow);
+        }
     }
 
     /// A command waits for late ones; it is executed from its beginning then.
@@ -187,28 +248,20 @@ impl Connection {
     }
 
     /// The connection ends: its commands that the devices have are late.
-    pub(crate) fn all_late(&mut self, core: &Core) {
-        for index in 0..self.jobs.len() {
+    pub(crate) fn all_late(&mut self) {
+        for (index, slot) in (0..self.jobs.len()).zip(0..) {
             let job = &self.jobs[index];
-            if job.pieces == 0 || job.late.is_some() {
-                continue;
-            }
-            let Some(slot) = u16::try_from(index).ok().map(Slot) else { continue };
-            let changes = changes_of(&job.sqe);
-            if let Some(namespace) = self.namespace_of(core, slot) {
-                self.job(slot).late = Some(namespace.late.enter(changes));
+            if job.pieces > 0 && job.late.is_none() {
+                self.is_late(Slot(slot));
             }
         }
     }
 
     /// The devices are done with a command; says whether it was late, and its slot is free now.
     pub(crate) fn was_late(&mut self, core: &mut Core, slot: Slot) -> bool {
-        let Some(id) = self.job(slot).late.take() else { return false };
-        if let Some(namespace) = self.namespace_of(core, slot) {
-            namespace.late.leave(id);
-        }
-        core.is_starved = true; // commands that wait for it go on
-        true
+        let is_late = self.job(slot).late.take().is_some();
+        core.is_starved |= is_late; // commands that wait for it go on
+        is_late
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::NvmfError;
 use crate::socket::Poller;
 use crate::target::connection::Connection;
 use crate::target::connection::backend::Backend;
-use crate::target::ids::Place;
+use crate::target::ids::{Id, Place, Slots};
 use crate::target::limits::budget::Budget;
 use crate::target::shared::Shared;
 use crate::target::subsystem::Namespace;
@@ -42,7 +42,7 @@ pub(crate) struct Core {
     /// Commands wait for memory.
     pub(crate) is_starved: bool,
     pub(crate) poller: Poller,
-    pub(crate) devices: Vec<Option<DeviceQueue>>,
+    pub(crate) devices: Slots<DeviceQueue>,
     pub(crate) dirty: Vec<usize>,
 }
 
@@ -58,7 +58,7 @@ impl Core {
             batch_bytes: 0,
             is_starved: false,
             poller,
-            devices: Vec::new(),
+            devices: Slots::default(),
             dirty: Vec::new(),
         }
     }
@@ -83,72 +83,51 @@ impl Core {
         let _ = self.poller.set(connection.stream.tcp(), token, reads, writes);
     }
 
-    /// The index of this worker's queue on the device of a namespace.
-    pub(crate) fn device(&mut self, namespace: &Arc<Namespace>) -> Result<usize, NvmfError> {
-        let is_its = |one: &Option<DeviceQueue>| {
-            one.as_ref().is_some_and(|one| Arc::ptr_eq(&one.namespace, namespace))
-        };
-        if let Some(index) = self.devices.iter().position(is_its) {
-            return Ok(index);
+    /// This worker's queue pair on the device of a namespace.
+    pub(crate) fn device(
+        &mut self,
+        namespace: &Arc<Namespace>,
+    ) -> Result<Id<DeviceQueue>, NvmfError> {
+        let is_its = |(_, one): &(_, &DeviceQueue)| Arc::ptr_eq(&one.namespace, namespace);
+        if let Some((id, _)) = self.devices.iter().find(is_its) {
+            return Ok(id);
         }
         let queue = Backend::open(&namespace.device, &self.shared, self.index)?;
-        let opened = Some(DeviceQueue {
-            namespace: namespace.clone(),
-            queue,
-            batch: VecDeque::new(),
-            bytes: 0,
-        });
-        match self.devices.iter().position(Option::is_none) {
-            Some(index) => {
-                self.devices[index] = opened;
-                Ok(index)
-            }
-            None => {
-                self.devices.push(opened);
-                Ok(self.devices.len() - 1)
-            }
-        }
+        let (namespace, batch) = (namespace.clone(), VecDeque::new());
+        Ok(self.devices.insert(DeviceQueue { namespace, queue, batch, bytes: 0 }))
     }
 
-    pub(crate) fn namespace(&self, device: usize) -> &Arc<Namespace> {
-        &self.devices[device].as_ref().expect("a device in use").namespace
-    }
-
-    pub(crate) fn push(&mut self, device: usize, bytes: usize, command: Command) {
-        let device = self.devices[device].as_mut().expect("a device in use");
+    pub(crate) fn push(&mut self, queue: Id<DeviceQueue>, bytes: usize, command: Command) {
+        let device = self.devices.get_mut(queue).expect("it is open as long as it is used");
         device.bytes += bytes;
         device.batch.push_back(command);
     }
 
     /// Bytes of the commands that a device has or will get.
-    pub(crate) fn device_bytes(&self, device: usize) -> usize {
-        self.devices[device].as_ref().map_or(0, |one| one.bytes)
+    pub(crate) fn device_bytes(&self, queue: Id<DeviceQueue>) -> usize {
+        self.devices.get(queue).map_or(0, |one| one.bytes)
     }
 
-    /// Takes commands back that no device has yet.
-    pub(crate) fn take_back(&mut self, is_it: impl Fn(Place) -> bool) -> Vec<(Place, Op)> {
-        let mut taken = Vec::new();
-        for device in self.devices.iter_mut().flatten() {
-            let is_its = |command: &Command| is_it(Place::of(command.tag));
-            let batch = std::mem::take(&mut device.batch);
-            let (its, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(&is_its);
-            device.batch = VecDeque::from(others);
-            for Command { tag, op } in device.queue.take_back(&is_its).into_iter().chain(its) {
-                device.bytes -= op.buf_len();
-                taken.push((Place::of(tag), op));
-            }
-        }
-        taken
-    }
-
-    /// How many commands no device has yet are of a slot of a connection.
-    pub(crate) fn count_back(&self, is_it: impl Fn(Place) -> bool) -> usize {
+    /// Takes commands back that no device has yet, if they are at least so many.
+    pub(crate) fn take_back(
+        &mut self,
+        queue: Id<DeviceQueue>,
+        is_it: impl Fn(Place) -> bool,
+        at_least: usize,
+    ) -> Vec<(Place, Op)> {
+        let Some(device) = self.devices.get_mut(queue) else { return Vec::new() };
         let is_its = |command: &Command| is_it(Place::of(command.tag));
-        let of = |device: &DeviceQueue| {
-            let waiting = device.batch.iter().filter(|command| is_its(command)).count();
-            waiting + device.queue.count_back(&is_its)
+        let in_batch = device.batch.iter().filter(|command| is_its(command)).count();
+        let Some(taken) = device.queue.take_back(&is_its, at_least.saturating_sub(in_batch)) else {
+            return Vec::new();
         };
-        self.devices.iter().flatten().map(of).sum()
+        let batch = std::mem::take(&mut device.batch).into_iter();
+        let (its, others): (Vec<_>, Vec<_>) = batch.partition(is_its);
+        device.batch = VecDeque::from(others);
+        let all = taken.into_iter().chain(its);
+        let all: Vec<_> = all.map(|Command { tag, op }| (Place::of(tag), op)).collect();
+        device.bytes -= all.iter().map(|(_, op)| op.buf_len()).sum::<usize>();
+        all
     }
 
     /// Whether devices have to be polled: nobody announces their completions, or they take no more.
@@ -156,10 +135,11 @@ impl Core {
         let is_polled = |one: &DeviceQueue| {
             !one.batch.is_empty() && one.queue.may_have_room() || one.queue.is_polled()
         };
-        self.devices.iter().flatten().any(is_polled)
+        self.devices.iter().any(|(_, one)| is_polled(one))
     }
 
     pub(crate) fn has_work_in_devices(&self) -> bool {
-        self.devices.iter().flatten().any(|one| !one.batch.is_empty() || one.queue.in_flight() > 0)
+        let has_work = |one: &DeviceQueue| !one.batch.is_empty() || one.queue.in_flight() > 0;
+        self.devices.iter().any(|(_, one)| has_work(one))
     }
 }

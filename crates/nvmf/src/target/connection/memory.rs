@@ -29,10 +29,8 @@ impl Connection {
     }
 
     fn ask(&self, core: &Core, slot: Slot, len: usize) -> Ask {
-        let job = &self.jobs[usize::from(slot.0)];
-        let by_number = || self.uses.iter().rfind(|one| one.nsid == job.sqe.nsid);
-        let used = job.flow.and_then(|index| self.uses.get(index)).or_else(by_number);
-        let of_device = used.map_or((0, 0), |one| (one.bytes, core.device_bytes(one.device)));
+        let used = self.jobs[usize::from(slot.0)].used.and_then(|id| self.uses.get(id));
+        let of_device = used.map_or((0, 0), |one| (one.bytes, core.device_bytes(one.queue)));
         Ask { len, share: self.share, connection: self.buffered, of_device }
     }
 

@@ -7,11 +7,11 @@
 //!    none is both read and written by one Copy: overlaps are refused.
 //! 3. After a piece has failed no other begins, and none of later ranges is written; the Copy ends
 //!    when the last piece has.
-//! 4. The worker's queue on the device of a Copy at work is open, since it has a piece. That of one
-//!    that stands in line may have been closed with its namespace, and another opened in its place.
+//! 4. The worker's queue pair on the device of a Copy at work is open, since it has a piece. That of one
+//!    that stands in line may have been closed with its namespace.
+//! 5. A host that loses its reservation begins no Copy any more, and no piece of one at work.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use esker_base::AlignedBuf;
 use esker_device::{Completion, Op};
@@ -25,7 +25,7 @@ use crate::target::connection::copies::{
 use crate::target::connection::core::Core;
 use crate::target::ids::Place;
 use crate::target::subsystem::Namespace;
-use crate::wire::command::{CopyArguments, SourceRange, source_ranges};
+use crate::wire::command::{CopyArguments, SourceRange, io, source_ranges};
 use crate::wire::status::Status;
 
 /// Runs Copy.
@@ -99,16 +99,17 @@ fn check(
 /// Lets the Copy at work go on, or the next one begin.
 pub(crate) fn advance(connection: &mut Connection, core: &mut Core) {
     loop {
-        let copies = &mut connection.copies;
-        if copies.running.is_none() {
-            let Some(next) = copies.waiting.pop_front() else { return };
-            if next.namespace.is_removed.load(Ordering::Relaxed) {
+        if connection.copies.running.is_none() {
+            let Some(next) = connection.copies.waiting.pop_front() else { return };
+            if let Err(status) = may_go_on(connection, &next) {
                 core.mark_dirty(connection);
-                connection.finish(core, next.slot, Status::INVALID_NAMESPACE.final_());
+                connection.finish(core, next.slot, status);
                 continue;
             }
-            copies.running = Some(next);
+            connection.copies.running = Some(next);
         }
+        stop_preempted(connection);
+        let copies = &mut connection.copies;
         let copy = copies.running.as_mut().expect("one is at work");
         if copy.is_given_out() && copy.is_idle() {
             let (slot, failed) = (copy.slot, copy.failed);
@@ -132,6 +133,26 @@ pub(crate) fn advance(connection: &mut Connection, core: &mut Core) {
         let buf = connection.take_anyway(core, bytes);
         let number = u8::try_from(index).expect("few pieces");
         connection.submit_piece(core, slot, number, Op::Read { lba, buf });
+    }
+}
+
+/// Whether a Copy that stands in line may begin: its namespace is there, and no reservation stops its host.
+fn may_go_on(connection: &Connection, copy: &Copy) -> Result<(), Status> {
+    if copy.namespace.is_removed() {
+        return Err(Status::INVALID_NAMESPACE.final_());
+    }
+    let claimant = connection.role.controller().map(|one| one.claimant());
+    claimant.map_or(Ok(()), |claimant| copy.namespace.reservations.check(claimant, io::COPY))
+}
+
+/// A Copy whose host has lost its reservation begins no other piece.
+fn stop_preempted(connection: &mut Connection) {
+    let claimant = connection.role.controller().map(|one| one.claimant());
+    if let (Some(copy), Some(claimant)) = (connection.copies.running.as_mut(), claimant)
+        && let Err(status) = copy.namespace.reservations.check(claimant, io::COPY)
+        && !copy.is_given_out()
+    {
+        copy.fail(copy.source, status);
     }
 }
 

@@ -9,7 +9,6 @@ use esker_base::Nanos;
 use crate::conn::Slot;
 use crate::target::connection::core::Core;
 use crate::target::connection::{Connection, Job};
-use crate::target::ids::Place;
 use crate::target::io::copy;
 use crate::target::metrics;
 use crate::target::subsystem::late::changes_of;
@@ -46,21 +45,10 @@ impl Connection {
     }
 
     fn answer_one(&mut self, core: &mut Core, slot: Slot) {
-        let index = self.index;
-        let is_its = |place: Place| place.connection == index && place.slot == slot;
         let is_copy = self.copies.halt(slot);
-        let taken = core.take_back(is_its);
-        self.took_back(slot, taken.len());
-        for (place, op) in taken {
-            if is_copy {
-                self.copies.took_back(place);
-            }
-            self.took_back_bytes(slot, op.buf_len());
-            self.give_back(core, op.into_buf());
-        }
+        self.take_back(core, slot, 0);
         metrics::count(&core.shared.metrics.late);
-        let sqe = self.job(slot).sqe;
-        let changes = changes_of(&sqe);
+        let changes = changes_of(&self.job(slot).sqe);
         let status = if changes.is_some() { Status::INTERNAL } else { Status::PATH_INTERNAL };
         if self.job(slot).pieces == 0 {
             // No device ever had it, so it does not happen.
@@ -71,9 +59,6 @@ impl Connection {
             self.give_back(core, expected);
             return self.finish(core, slot, Status::PATH_INTERNAL);
         }
-        if let Some(namespace) = self.namespace_of(core, slot) {
-            self.finish_early(core, slot, status);
-            self.job(slot).late = Some(namespace.late.enter(changes));
-        }
+        self.finish(core, slot, status);
     }
 }

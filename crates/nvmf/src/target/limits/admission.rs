@@ -58,7 +58,7 @@ pub(crate) enum Verdict {
     /// It is taken.
     Taken(Visitor),
     /// It is taken, and another one goes.
-    Instead(Visitor, Visitor, Address),
+    Instead(Visitor, Address),
 }
 
 impl Admission {
@@ -88,15 +88,15 @@ impl Admission {
         if is_full && goes.is_none() {
             return Verdict::Refused;
         }
-        if let Some((visitor, _)) = goes {
-            entries.list.remove(&visitor);
+        if let Some(at) = goes {
+            entries.list.remove(&at.visitor);
         }
         entries.next += 1;
         let visitor = Visitor(entries.next);
         let entry = Entry { from, standing: Standing::Stranger, host: None, at: None };
         entries.list.insert(visitor, entry);
         match goes {
-            Some((other, at)) => Verdict::Instead(visitor, other, at),
+            Some(at) => Verdict::Instead(visitor, at),
             None => Verdict::Taken(visitor),
         }
     }
@@ -107,8 +107,8 @@ impl Admission {
     }
 
     /// A worker has the connection.
-    pub(crate) fn placed(&self, visitor: Visitor, at: Address) {
-        if let Some(entry) = self.entries.lock().list.get_mut(&visitor) {
+    pub(crate) fn placed(&self, at: Address) {
+        if let Some(entry) = self.entries.lock().list.get_mut(&at.visitor) {
             entry.at = Some(at);
         }
     }
@@ -162,10 +162,10 @@ impl Admission {
 
 impl Entries {
     /// The stranger that has been there longest, of those that `is_it` says yes to.
-    fn oldest(&self, is_it: impl Fn(&Entry) -> bool) -> Option<(Visitor, Address)> {
+    fn oldest(&self, is_it: impl Fn(&Entry) -> bool) -> Option<Address> {
         let is_stranger = |one: &Entry| one.standing == Standing::Stranger && is_it(one);
-        let mut chosen = self.list.iter().filter(|(_, one)| is_stranger(one));
-        chosen.find_map(|(&visitor, one)| Some((visitor, one.at?)))
+        let mut chosen = self.list.values().filter(|one| is_stranger(one));
+        chosen.find_map(|one| one.at)
     }
 
     /// The address that has most strangers.
@@ -191,9 +191,9 @@ mod tests {
         let (visitor, other) = match admission.enter(from(n)) {
             Verdict::Refused => return None,
             Verdict::Taken(visitor) => (visitor, None),
-            Verdict::Instead(visitor, other, _) => (visitor, Some(other)),
+            Verdict::Instead(visitor, other) => (visitor, Some(other.visitor)),
         };
-        admission.placed(visitor, Address { worker: 0, connection: 0 });
+        admission.placed(Address { worker: 0, connection: 0, visitor });
         Some((visitor, other))
     }
 

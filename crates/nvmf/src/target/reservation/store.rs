@@ -2,11 +2,10 @@
 //! one, synced and put in its place whenever something in it changes.
 //!
 //! Invariants
-//! 1. `records` is on the medium: a change that could not be written is not in it.
+//! 1. `content` is on the medium: a change that could not be written is not in it.
 //! 2. No other store has the file: each holds the lock of `PATH.lock` while it lives. The file itself
 //!    cannot carry the lock, since every change puts another in its place.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,14 +13,14 @@ use std::path::{Path, PathBuf};
 use esker_base::{ErrorKind, files};
 use parking_lot::Mutex;
 
-use super::omf::{self, Key, Record};
+use super::omf::{self, FileContent, Key, Owner, Record};
 use crate::error::NvmfError;
 
-/// The reservations that persist, of all namespaces.
+/// The reservations that persist, of all devices.
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
-    records: Mutex<BTreeMap<Key, Record>>,
+    content: Mutex<FileContent>,
     _lock: File,
 }
 
@@ -33,40 +32,88 @@ impl Store {
     pub(crate) fn open(path: &Path) -> Result<Store, NvmfError> {
         let shown = path.display();
         let lock = lock(path)?;
-        let records = match fs::read(path) {
+        let content = match fs::read(path) {
             Ok(bytes) => omf::decode(&bytes).map_err(|damage| {
                 let (path, why) = (path.to_owned(), damage.to_string());
                 NvmfError::Reservations { path, why }
             })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => FileContent::default(),
             Err(error) => {
                 return Err(NvmfError::os(format!("reading the reservations {shown}"), &error));
             }
         };
         // A failure to write is better known now.
-        write(path, &records)
+        write(path, &content)
             .map_err(|error| NvmfError::os(format!("writing the reservations {shown}"), &error))?;
-        Ok(Store { path: path.to_owned(), records: Mutex::new(records), _lock: lock })
+        Ok(Store { path: path.to_owned(), content: Mutex::new(content), _lock: lock })
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Record> {
-        self.records.lock().get(key).cloned()
+    /// The record of a device. It gets that of its number, if a file of version 1 has left one.
+    pub(super) fn claim(
+        &self,
+        nqn: &str,
+        nsid: u32,
+        uuid: [u8; 16],
+    ) -> Result<Option<Record>, NvmfError> {
+        let key = |owner| (nqn.to_owned(), owner);
+        let (own, old) = (key(Owner::Device(uuid)), key(Owner::Number(nsid)));
+        let mut content = self.content.lock();
+        if let Some(record) = content.records.get(&own) {
+            return Ok(Some(record.clone()));
+        }
+        let Some(record) = content.records.get(&old).cloned() else { return Ok(None) };
+        let change = |next: &mut FileContent| {
+            next.records.remove(&old);
+            next.records.insert(own, record.clone());
+        };
+        self.change(&mut content, change).map_err(|error| self.refused(&error))?;
+        Ok(Some(record))
     }
 
-    /// Changes the record of a namespace; durable when it returns.
+    /// How many devices without an identity a number had before its latest one.
+    pub(crate) fn devices_before(&self, nqn: &str, nsid: u32) -> u64 {
+        let content = self.content.lock();
+        content.devices_before.get(&(nqn.to_owned(), nsid)).copied().unwrap_or(0)
+    }
+
+    /// Takes note of that; durable when it returns.
+    pub(crate) fn count_devices(&self, nqn: &str, nsid: u32, before: u64) -> Result<(), NvmfError> {
+        let mut content = self.content.lock();
+        let number = (nqn.to_owned(), nsid);
+        let change = |next: &mut FileContent| {
+            next.devices_before.insert(number, before);
+        };
+        self.change(&mut content, change).map_err(|error| self.refused(&error))
+    }
+
+    fn refused(&self, error: &io::Error) -> NvmfError {
+        NvmfError::os(format!("writing the reservations {}", self.path.display()), error)
+    }
+
+    fn change(
+        &self,
+        content: &mut FileContent,
+        change: impl FnOnce(&mut FileContent),
+    ) -> io::Result<()> {
+        let mut next = content.clone();
+        change(&mut next);
+        write(&self.path, &next)?;
+        *content = next;
+        Ok(())
+    }
+
+    /// Changes the record of a device; durable when it returns.
     pub(super) fn put(&self, key: &Key, record: Option<Record>) -> io::Result<()> {
-        let mut records = self.records.lock();
-        if records.get(key) == record.as_ref() {
+        let mut content = self.content.lock();
+        if content.records.get(key) == record.as_ref() {
             return Ok(());
         }
-        let mut next = records.clone();
-        match record {
-            Some(record) => next.insert(key.clone(), record),
-            None => next.remove(key),
-        };
-        write(&self.path, &next)?;
-        *records = next;
-        Ok(())
+        self.change(&mut content, |next| {
+            match record {
+                Some(record) => next.records.insert(key.clone(), record),
+                None => next.records.remove(key),
+            };
+        })
     }
 }
 
@@ -93,10 +140,10 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     beside.into()
 }
 
-fn write(path: &Path, records: &BTreeMap<Key, Record>) -> io::Result<()> {
+fn write(path: &Path, content: &FileContent) -> io::Result<()> {
     let new = beside(path, ".new");
     let mut file = files::create(&new)?;
-    file.write_all(&omf::encode(records))?;
+    file.write_all(&omf::encode(content))?;
     file.sync_all()?;
     fs::rename(&new, path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -20,6 +20,7 @@
 //! [`Limits::command`]: crate::target::config::Limits::command
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -48,8 +49,27 @@ struct List {
     changes: BTreeMap<u64, Option<Range>>,
 }
 
+/// A late command of a namespace, until it is dropped: its device has ended it.
+pub(crate) struct LateCommand {
+    late: Arc<Late>,
+    id: u64,
+}
+
+impl LateCommand {
+    /// A command is late from now on.
+    pub(crate) fn new(late: &Arc<Late>, sqe: &Sqe) -> LateCommand {
+        LateCommand { late: late.clone(), id: late.enter(changes_of(sqe)) }
+    }
+}
+
+impl Drop for LateCommand {
+    fn drop(&mut self) {
+        self.late.leave(self.id);
+    }
+}
+
 impl Late {
-    pub(crate) fn enter(&self, changes: Option<Range>) -> u64 {
+    fn enter(&self, changes: Option<Range>) -> u64 {
         let mut list = self.list.lock();
         list.next += 1;
         let id = list.next;
@@ -58,7 +78,7 @@ impl Late {
         id
     }
 
-    pub(crate) fn leave(&self, id: u64) {
+    fn leave(&self, id: u64) {
         let mut list = self.list.lock();
         list.changes.remove(&id);
         self.count.store(list.changes.len(), Ordering::Release);

@@ -14,6 +14,7 @@ use crate::socket::{Poller, Waker};
 use crate::target::metrics::{self, Registry};
 
 /// The listeners of all portals that are open.
+#[derive(Default)]
 pub(crate) struct Listeners {
     open: Vec<Option<TcpListener>>,
     /// The token of the first in the poller.
@@ -29,17 +30,23 @@ struct NoReserve;
 
 impl Listeners {
     pub(crate) fn new(
-        listeners: Vec<TcpListener>,
+        open: Vec<Option<TcpListener>>,
         first_token: u64,
         poller: &Poller,
     ) -> std::io::Result<Listeners> {
-        for (listener, token) in listeners.iter().zip(first_token..) {
-            listener.set_nonblocking(true)?;
-            poller.add(listener, token)?;
+        for (listener, token) in open.iter().zip(first_token..) {
+            if let Some(listener) = listener {
+                listener.set_nonblocking(true)?;
+                poller.add(listener, token)?;
+            }
         }
         let reserve = Some(Waker::new()?);
-        let open = listeners.into_iter().map(Some).collect();
         Ok(Listeners { open, first_token, reserve, is_deaf: false })
+    }
+
+    /// The listeners, for another worker.
+    pub(crate) fn into_open(self) -> Vec<Option<TcpListener>> {
+        self.open
     }
 
     /// The next connection through a portal, if there is one that can be accepted.

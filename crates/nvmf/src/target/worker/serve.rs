@@ -19,7 +19,7 @@ use crate::target::admin::{self, fabrics};
 use crate::target::connection::commands::status_of;
 use crate::target::connection::core::Core;
 use crate::target::connection::{ADMIN_CAPSULE_BYTES, Connection, Job, Role};
-use crate::target::ids::{Address, Place};
+use crate::target::ids::Place;
 use crate::target::io::{self, copy};
 use crate::target::metrics;
 use crate::tls::Progress;
@@ -154,7 +154,14 @@ impl Connection {
         }
     }
 
-    /// Asks the host for the data of a command, now or when there is memory.
+    /// Whether a command is one of those that are for a namespace, and its host may run them.
+    fn is_for_namespace(&mut self, slot: Slot) -> bool {
+        let is_fabrics = self.job(slot).sqe.opcode == OPCODE;
+        matches!(self.role, Role::Io(..)) && !is_fabrics && !self.is_unproven()
+    }
+
+    /// Asks the host for the data of a command, now or when there is memory. The namespace that it is for is
+    /// settled first: another device may have its number when the data comes.
     pub(crate) fn fetch(&mut self, core: &mut Core, slot: Slot) {
         let length = to_usize(self.job(slot).sqe.sgl.length.into());
         // A host's names and proofs fit into a capsule; before they are known, nothing larger has to come.
@@ -166,8 +173,14 @@ impl Connection {
         if length > to_usize(most.into()) {
             return self.finish(core, slot, Status::INVALID_FIELD.final_());
         }
-        if self.is_fenced(core, slot) {
-            return self.wait_for_late(core, slot, None);
+        if self.is_for_namespace(slot) {
+            match self.namespace(core, slot) {
+                Ok(namespace) if namespace.late.fences(&self.job(slot).sqe) => {
+                    return self.wait_for_late(core, slot, None);
+                }
+                Ok(_) => {}
+                Err(status) => return self.finish(core, slot, status),
+            }
         }
         if let Some(buf) = self.take(core, slot, length) {
             self.job(slot).asked = Some(core.now);
@@ -327,11 +340,11 @@ impl Connection {
 
     fn stop(&mut self, core: &mut Core) {
         self.is_ending = true;
-        self.all_late(core);
+        self.all_late();
         if let Role::Admin(controller) = &self.role {
             core.shared.controllers.lock().remove(&controller.id);
             for at in controller.end() {
-                core.shared.close(at, controller.id);
+                core.shared.close(at);
             }
             controller.forget_reservations();
         }
@@ -340,15 +353,15 @@ impl Connection {
     /// Gives back everything it held, when it is closed.
     pub(crate) fn retire(&mut self, core: &mut Core) {
         if let Role::Io(controller, qid) = &self.role {
-            controller.leave(*qid, Address { worker: core.index, connection: self.index });
+            controller.leave(*qid, self.address(core.index));
             controller.forget_reservations();
         }
         for asked in self.jobs.iter_mut().filter_map(|job| job.abort.take()) {
             let controller = self.role.controller().expect("only I/O queues have Aborts asked of");
-            core.shared.answer_abort(controller.id, asked, false);
+            core.shared.answer_abort(controller, asked, false);
         }
-        for one in self.uses.drain(..) {
-            core.shared.metrics.end(&one.flow);
+        for (_, used) in self.uses.take(|_| true) {
+            core.shared.metrics.end(&used.flow);
         }
         self.leave_memory(core);
         core.shared.admission.leave(self.visitor);
