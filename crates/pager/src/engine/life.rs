@@ -132,11 +132,7 @@ impl Engine {
 
     /// Forgets spaces whose memory is gone.
     pub(super) fn bury(&mut self) {
-        let is_gone = |space: &Space| {
-            let is_there = || space.uffd.is_alive(space.addr(GUARD));
-            space.reach == Reach::Process && (space.has_ended() || !is_there())
-        };
-        let gone = self.spaces.iter().filter(|(_, space)| is_gone(space)).map(|(id, _)| *id);
+        let gone = self.spaces.iter().filter(|(_, space)| space.is_gone()).map(|(id, _)| *id);
         for id in gone.collect::<Vec<_>>() {
             self.remove(id);
         }

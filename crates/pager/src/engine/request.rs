@@ -86,8 +86,7 @@ impl Engine {
 
     /// Whether a process that exits has to wait for the owner. A child that shares its memory (`vfork`) has not.
     fn holds(&mut self, id: SpaceId, pid: u64) -> bool {
-        self.bury();
-        let is_last = self.spaces.len() == 1;
+        let is_last = self.spaces.iter().all(|(other, space)| *other == id || space.is_gone());
         let is_it = self.spaces.get(&id).is_some_and(|space| space.pid == self.held);
         self.is_held = is_last && is_it && pid == u64::from(self.held);
         self.is_held
