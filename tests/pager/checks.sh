@@ -111,10 +111,15 @@ check_duckdb() {
 check_kills() {
     local before after pid tries
     before=$(ls -A /var/tmp; losetup -a 2> /dev/null || true)
-    # The program is killed: the pager ends, and says so.
+    # The program is killed: the pager ends.
     local status=0
-    paged 16MiB 1GiB python3 -c 'import os; x = bytearray(100 << 20); os.kill(os.getpid(), 9)' || status=$?
+    paged 16MiB 1GiB python3 -c 'import os; x = bytearray(100 << 20); os.kill(os.getpid(), 9)' "$check" || status=$?
     [ "$status" = 137 ] || die "the exit code was $status"
+    for ((tries = 0; tries < 50; tries++)); do
+        pgrep -f "esker run .*$check" > /dev/null || break
+        sleep 0.1
+    done
+    ! pgrep -f "esker run .*$check" || die 'the pager goes on without its program'
     # The pager is killed: the program does not go on with zeroes.
     paged 16MiB 1GiB python3 "$here/endless.py" "$check/pid" "$check/wrong" &
     for ((tries = 0; tries < 100; tries++)); do

@@ -291,16 +291,19 @@ def daemon(esker, directory, binary):
 
 
 def job(esker, directory):
-    """A shell's background job, which outlives the shell."""
+    """A shell's background job, which outlives the shell. Descriptors that it has closed are closed."""
     home = f"{directory}/job"
     os.mkdir(home)
-    script = ("import os, sys, time; x = bytearray(b'\\x77' * (64 << 20)); time.sleep(1); "
-              "open(sys.argv[1], 'w').write('right' if x.count(b'\\x77') == 64 << 20 else 'wrong')")
+    script = ("import os, sys, time; x = bytearray(b'\\x77' * (64 << 20))\n"
+              "while not os.path.exists(sys.argv[1] + '/go'): time.sleep(0.02)\n"
+              "open(sys.argv[1] + '/out', 'w').write('right' if x.count(b'\\x77') == 64 << 20 else 'wrong')")
     prefix = [esker, "run", "--memory", "16MiB", "--swap", "temp:512MiB", "--"]
-    command = f"{sys.executable} -c \"{script}\" {home}/out > /dev/null 2>&1 & exit 6"
-    ran = subprocess.run([*prefix, "sh", "-c", command], capture_output=True, timeout=PATIENCE)
+    command = f"{sys.executable} -c \"{script}\" {home} > /dev/null 2>&1 3>&- & exit 6"
+    # The captured output is descriptor 3, too: its end must not wait for the pager.
+    ran = subprocess.run(["sh", "-c", '"$@" 3>&1', "sh", *prefix, "sh", "-c", command], capture_output=True, timeout=PATIENCE)
     assert ran.returncode == 6, ran
-    assert not os.path.exists(f"{home}/out"), "it did not return at once"
+    assert len(pagers(home)) == 1, pagers(home)
+    open(f"{home}/go", "w").close()
     until(lambda: os.path.exists(f"{home}/out") and open(f"{home}/out").read(), "the job")
     assert open(f"{home}/out").read() == "right"
     until(lambda: not pagers(home), "the end of the pager")

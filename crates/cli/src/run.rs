@@ -46,21 +46,21 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         Failure::new(ErrorKind::from(&error), format!("the process that serves programs: {error}"))
     };
     let pid = getpid();
-    let (mut ours, theirs) = UnixStream::pair().map_err(failed)?;
-    if launch::split().map_err(failed)? == Side::Server {
-        drop(ours);
-        serve(args, &tree::Main::new(pid, theirs));
-        return Ok(());
-    }
-    drop(theirs);
-    let address = address(&mut ours)?;
+    let mut server = match launch::split().map_err(failed)? {
+        Side::Program(server) => server,
+        Side::Server(program) => {
+            serve(args, &tree::Main::new(pid, program));
+            return Ok(());
+        }
+    };
+    let address = address(&mut server)?;
     let mut command = Command::new(&program.path);
     command.args(&args.command[1..]).env(VARIABLE, address).env("LD_PRELOAD", libraries);
     // Its first reservation is a gigabyte, which may be more than there is; in KiB.
     command.env("MIMALLOC_ARENA_RESERVE", "65536");
     let error = launch::exec(&mut command);
     // The server ends without a word.
-    let _ = ours.write_all(&[1]);
+    let _ = server.write_all(&[1]);
     Err(Failure::file(&program.path, &error, "check that it can be run"))
 }
 

@@ -6,6 +6,8 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -20,23 +22,25 @@ static IGNORES_PIPE: AtomicBool = AtomicBool::new(false);
 /// Standard descriptors that the caller has closed, as bits.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// One of the two processes that [`split`] makes of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One of the two processes that [`split`] makes of one, with a stream to the other.
+#[derive(Debug)]
 pub enum Side {
     /// The caller's process.
-    Program,
+    Program(UnixStream),
     /// The new one.
-    Server,
+    Server(UnixStream),
 }
 
 /// Starts another process that goes on here too. It is no child of this one, in a session of its own, and takes no signal
-/// but those that nobody can block; of the standard descriptors it has the error's alone.
+/// but those that nobody can block. Of the descriptors it has the error output alone, so that no reader of a pipe and no
+/// lock of the caller waits for it.
 ///
 /// This process should have no other thread: a lock that one holds stays locked in the new process.
 ///
 /// # Errors
-/// The kernel's, when it has no process to give.
+/// The kernel's, when it has no process or descriptor to give.
 pub fn split() -> io::Result<Side> {
+    let (ours, theirs) = UnixStream::pair()?;
     // SAFETY: the new process does nothing but what this function does, and goes on as this one would.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
@@ -47,8 +51,10 @@ pub fn split() -> io::Result<Side> {
             // SAFETY: as above.
             match unsafe { libc::fork() } {
                 0 => {
-                    settle();
-                    Ok(Side::Server)
+                    // Its number is closed below.
+                    std::mem::forget(ours);
+                    settle(&theirs);
+                    Ok(Side::Server(theirs))
                 }
                 pid => {
                     let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN);
@@ -57,12 +63,12 @@ pub fn split() -> io::Result<Side> {
                 }
             }
         }
-        between => reap(between),
+        between => reap(between).map(|()| Side::Program(ours)),
     }
 }
 
 /// Waits for the process in between.
-fn reap(between: i32) -> io::Result<Side> {
+fn reap(between: i32) -> io::Result<()> {
     let mut status = 0;
     loop {
         // SAFETY: the status is writable.
@@ -76,12 +82,13 @@ fn reap(between: i32) -> io::Result<Side> {
     }
     match libc::WEXITSTATUS(status) {
         errno if libc::WIFEXITED(status) && errno > 0 => Err(io::Error::from_raw_os_error(errno)),
-        _ => Ok(Side::Program),
+        _ => Ok(()),
     }
 }
 
-/// Makes this process one that signals and terminals do not reach.
-fn settle() {
+/// Makes this process one that signals and terminals do not reach, and that has no descriptor of the caller's but the error
+/// output.
+fn settle(stream: &UnixStream) {
     let mut blocked = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the first call makes a set of it, and all numbers are signals'. Nothing can fail.
     unsafe {
@@ -93,6 +100,12 @@ fn settle() {
     }
     replace(libc::STDIN_FILENO);
     replace(libc::STDOUT_FILENO);
+    let kept = stream.as_raw_fd().unsigned_abs();
+    // SAFETY: nothing here has opened them, but for the stream.
+    unsafe {
+        libc::close_range(3, kept - 1, 0);
+        libc::close_range(kept + 1, u32::MAX, 0);
+    }
 }
 
 /// Gives up the error output, so that nobody who reads it waits for this process.
