@@ -121,7 +121,7 @@ check_kills() {
     done
     ! pgrep -f "esker run .*$check" || die 'the pager goes on without its program'
     # The pager is killed: the program does not go on with zeroes.
-    paged 16MiB 1GiB python3 "$here/endless.py" "$check/pid" "$check/wrong" &
+    paged 16MiB 1GiB python3 "$here/endless.py" "$check/pid" "$check/wrong" 2> "$check/said" &
     for ((tries = 0; tries < 100; tries++)); do
         [ ! -s "$check/pid" ] || break
         sleep 0.1
@@ -136,6 +136,7 @@ check_kills() {
     done
     ! kill -0 "$pid" 2> /dev/null || die 'the program goes on without its pager'
     [ ! -e "$check/wrong" ] || die 'the program has seen zeroes'
+    grep -q 'the pager has ended' "$check/said" || die "the program ended without a word: $(cat "$check/said")"
     after=$(ls -A /var/tmp; losetup -a 2> /dev/null || true)
     [ "$before" = "$after" ] || die "something was left behind: $after"
 }
