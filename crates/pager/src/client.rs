@@ -24,7 +24,7 @@ pub const FIRST: usize = FIRST_PAGE as usize;
 /// Bytes of the agent's stack.
 const STACK: usize = 64 << 10;
 const DOORBELLS: usize = FIRST_PAGE as usize;
-const STDERR: usize = 2;
+const ERROR_OUTPUT: usize = 2;
 /// The doorbells that threads may use, as bits.
 const USABLE: u64 = !0 << FIRST_DOORBELL;
 
@@ -247,7 +247,7 @@ fn start(run: extern "C" fn(usize) -> !, with: usize) -> Result<(), Errno> {
 
 /// Waits until the pager has closed its end.
 extern "C" fn watch(socket: usize) -> ! {
-    let stderr = stderr();
+    let output = error_output();
     let mut byte = 0u8;
     let args = [socket, std::ptr::from_mut(&mut byte).expose_provenance(), 1, 0, 0, 0];
     loop {
@@ -256,7 +256,7 @@ extern "C" fn watch(socket: usize) -> ! {
             break;
         }
     }
-    say_farewell(stderr);
+    say_farewell(output);
     loop {
         // SAFETY: no memory is involved.
         unsafe {
@@ -267,9 +267,9 @@ extern "C" fn watch(socket: usize) -> ! {
 }
 
 /// The file that the error output is, by device and inode. None: it is closed.
-fn stderr() -> Option<(u64, u64)> {
+fn error_output() -> Option<(u64, u64)> {
     let mut found = MaybeUninit::<libc::stat>::uninit();
-    let args = [STDERR, found.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
+    let args = [ERROR_OUTPUT, found.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
     // SAFETY: the status is writable.
     unsafe { raw::call(libc::SYS_fstat, args) }.ok()?;
     // SAFETY: the kernel has filled it.
@@ -289,11 +289,11 @@ fn say_farewell(before: Option<(u64, u64)>) {
     // SAFETY: one descriptor, and a time of nothing.
     let ready = unsafe { raw::call(libc::SYS_ppoll, [polled_at, 1, at_once, 0, 0, 0]) };
     if before.is_some()
-        && stderr() == before
+        && error_output() == before
         && ready == Ok(1)
         && polled.revents & libc::POLLOUT != 0
     {
-        let args = [STDERR, TEXT.as_ptr().expose_provenance(), TEXT.len(), 0, 0, 0];
+        let args = [ERROR_OUTPUT, TEXT.as_ptr().expose_provenance(), TEXT.len(), 0, 0, 0];
         // SAFETY: the text is readable.
         let _ = unsafe { raw::call(libc::SYS_write, args) };
     }
