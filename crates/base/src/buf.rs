@@ -5,15 +5,16 @@
 //!
 //! Invariants
 //! 1. `ptr` points to `capacity` initialised bytes aligned to [`ALIGNMENT`], owned by this value: a
-//!    piece of `slab` if there is one, else a private anonymous mapping if `capacity >= MAPPED_SIZE`,
+//!    piece of what `source` names, else a private anonymous mapping if `capacity >= MAPPED_SIZE`,
 //!    else of the global allocator.
 //! 2. `len <= capacity`.
 //!
-//! `slab` cuts buffers of one size from large mappings.
+//! `slab` cuts buffers of one size from large mappings, `kept` from a file that is mapped.
 
 #![allow(unsafe_code)]
 
-mod slab;
+pub mod kept;
+pub mod slab;
 
 use std::alloc::{self, Layout};
 use std::fmt;
@@ -22,8 +23,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-
-pub use slab::Slab;
 
 /// The alignment of every [`AlignedBuf`], in bytes: enough for any LBA size up to 4 KiB.
 pub const ALIGNMENT: usize = 4096;
@@ -41,7 +40,16 @@ pub struct AlignedBuf {
     ptr: NonNull<u8>,
     len: usize,
     capacity: usize,
-    slab: Option<Arc<slab::Shared>>,
+    source: Option<Arc<dyn Source>>,
+}
+
+/// Memory that buffers are pieces of.
+trait Source: Send + Sync {
+    /// Takes a piece back.
+    ///
+    /// # Safety
+    /// It was taken from this memory, and nobody uses it any more.
+    unsafe fn give_back(&self, ptr: NonNull<u8>);
 }
 
 // SAFETY: the buffer owns its memory exclusively, as a Vec<u8> does (invariant 1).
@@ -68,16 +76,15 @@ impl AlignedBuf {
             unsafe { alloc::alloc_zeroed(layout) }
         };
         let Some(ptr) = NonNull::new(raw) else { alloc::handle_alloc_error(layout) };
-        AlignedBuf { ptr, len, capacity, slab: None }
+        AlignedBuf { ptr, len, capacity, source: None }
     }
 
-    /// A piece of a slab.
+    /// A piece of other memory, of `size` bytes.
     ///
     /// # Safety
-    /// `ptr` is an initialised piece of `slab`, and nobody else uses it until it is given back.
-    unsafe fn of_slab(ptr: NonNull<u8>, slab: Arc<slab::Shared>) -> AlignedBuf {
-        let size = slab.piece;
-        AlignedBuf { ptr, len: size, capacity: size, slab: Some(slab) }
+    /// `ptr` is an initialised piece of `source`, and nobody else uses it until it is given back.
+    unsafe fn of_source(ptr: NonNull<u8>, size: usize, source: Arc<dyn Source>) -> AlignedBuf {
+        AlignedBuf { ptr, len: size, capacity: size, source: Some(source) }
     }
 
     /// A buffer that holds a copy of `bytes`, zero-padded to a multiple of `unit` bytes.
@@ -110,9 +117,9 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if let Some(slab) = &self.slab {
+        if let Some(source) = &self.source {
             // SAFETY: taken from there (invariant 1), and nobody has it after this.
-            unsafe { slab.give_back(self.ptr) };
+            unsafe { source.give_back(self.ptr) };
         } else if self.capacity >= MAPPED_SIZE {
             // SAFETY: mapped in `zeroed` with this very size (invariant 1). It cannot fail: the
             // range is a whole mapping.

@@ -8,7 +8,7 @@
 //! 2. Reading a file waits for nobody: a FIFO, a socket and a device are refused. Type, mode and size are those of the
 //!    open file, so a name that comes to mean another file changes nothing.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 /// As [`may_create`], or the system's.
 pub fn create_private(path: &Path) -> io::Result<File> {
     may_create(path)?;
-    File::options().write(true).create_new(true).mode(0o600).open(path)
+    File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Opens a file to write, as it is; makes it if there is none.
@@ -85,6 +85,14 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     may_create(path)?;
     fs::write(path, bytes)
+}
+
+/// Opens a regular file that is there, and no link to one: to read it, or to `write` it as well.
+///
+/// # Errors
+/// `InvalidInput` for another kind of file; or the system's.
+pub fn open_in_place(path: &Path, write: bool) -> io::Result<File> {
+    regular(File::options().read(true).write(write), libc::O_NOFOLLOW, path)
 }
 
 /// Reads a regular file of text, of at most `most` bytes.
@@ -113,7 +121,11 @@ pub fn read_private(path: &Path, most: u64) -> io::Result<String> {
 
 /// Opens a regular file to read it, without waiting for the other end of a FIFO.
 fn open_regular(path: &Path) -> io::Result<File> {
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    regular(File::options().read(true), 0, path)
+}
+
+fn regular(options: &mut OpenOptions, flags: i32, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(flags | libc::O_NONBLOCK).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(invalid("it is no regular file; name one".to_owned())),

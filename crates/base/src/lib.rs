@@ -37,7 +37,8 @@ pub mod thread;
 pub mod units;
 
 pub use append::AppendBuf;
-pub use buf::{AlignedBuf, Slab};
+pub use buf::AlignedBuf;
+pub use buf::slab::Slab;
 pub use clock::{Clock, Nanos};
 pub use error::ErrorKind;
 pub use pool::BufPool;

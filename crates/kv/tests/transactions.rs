@@ -402,3 +402,60 @@ fn threads_move_money_and_every_snapshot_adds_up() {
     });
     assert!(db.stats().transactions.committed >= 4500);
 }
+
+/// A walk over a range that others have found empty meets the transaction's own deletes there: they are none of the
+/// others' keys, so each is stepped over.
+#[test]
+fn cursor_of_a_transaction_steps_over_own_deletes_in_an_empty_range() {
+    type Deletes = fn(&Kvdb, &Kvs);
+    let deletes: [(&str, Deletes); 3] = [
+        ("keys", |_, kvs| (0..20).for_each(|n| kvs.delete(&key_of(n)).unwrap())),
+        ("a prefix", |_, kvs| kvs.delete_prefix(b"k").unwrap()),
+        ("ingested", |db, kvs| {
+            (0..20).for_each(|n| kvs.delete(&key_of(n)).unwrap());
+            db.ingest().unwrap();
+        }),
+    ];
+    fn key_of(n: u8) -> Vec<u8> {
+        format!("k{n:02}").into_bytes()
+    }
+    fn rows(cursor: &mut esker_kv::Cursor, forward: bool) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let ends = if forward { cursor.seek_to_first() } else { cursor.seek_to_last() };
+        ends.unwrap();
+        while let Some((key, _)) = if forward { cursor.next() } else { cursor.prev() }.unwrap() {
+            keys.push(key.to_vec());
+        }
+        if !forward {
+            keys.reverse();
+        }
+        keys
+    }
+    for (what, delete) in deletes {
+        for forward in [true, false] {
+            let (db, kvss) = create(test_options(small_tuning()));
+            let kvs = &kvss[0];
+            (0..20).for_each(|n| kvs.put(&key_of(n), b"value").unwrap());
+            delete(&db, kvs);
+            kvs.put(b"z", b"last").unwrap();
+            for _ in 0..2 {
+                assert_eq!(rows(&mut kvs.cursor().unwrap(), forward), [b"z"]);
+            }
+            let mut transaction = db.transaction();
+            for n in [0, 9, 10, 19, 30] {
+                transaction.delete(kvs, &key_of(n)).unwrap();
+            }
+            transaction.put(kvs, &key_of(5), b"own").unwrap();
+            transaction.put(kvs, &key_of(12), b"own").unwrap();
+            transaction.delete(kvs, &key_of(12)).unwrap();
+            let mut cursor = transaction.cursor(kvs).unwrap();
+            let (sends, came) = std::sync::mpsc::channel();
+            let walk = thread::spawn("walks", move || {
+                let _ = sends.send(rows(&mut cursor, forward));
+            });
+            let found = came.recv_timeout(Duration::from_secs(60));
+            assert_eq!(found, Ok(vec![key_of(5), b"z".to_vec()]), "{what}, forward: {forward}");
+            walk.unwrap().join().unwrap();
+        }
+    }
+}

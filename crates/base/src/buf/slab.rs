@@ -22,7 +22,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::{ALIGNMENT, AlignedBuf};
+use super::{ALIGNMENT, AlignedBuf, Source};
 
 /// The bytes of a chunk: those of a huge page.
 const CHUNK: usize = 2 << 20;
@@ -36,9 +36,9 @@ pub struct Slab(Arc<Shared>);
 
 /// State that a buffer of a slab keeps alive.
 #[derive(Debug)]
-pub(super) struct Shared {
+struct Shared {
     /// Bytes of a buffer.
-    pub(super) piece: usize,
+    piece: usize,
     pieces: Mutex<Pieces>,
 }
 
@@ -95,7 +95,7 @@ impl Slab {
     pub fn take(&self) -> AlignedBuf {
         let Address(ptr) = self.0.pieces.lock().take(self.0.piece);
         // SAFETY: the piece is in use from now on, and by this buffer alone (invariant 2).
-        unsafe { AlignedBuf::of_slab(ptr, self.0.clone()) }
+        unsafe { AlignedBuf::of_source(ptr, self.0.piece, self.0.clone()) }
     }
 
     /// Memory that nobody uses and the slab keeps, in bytes.
@@ -118,12 +118,8 @@ impl Slab {
     }
 }
 
-impl Shared {
-    /// Takes a piece back.
-    ///
-    /// # Safety
-    /// It was taken from this slab, and nobody uses it any more.
-    pub(super) unsafe fn give_back(&self, ptr: NonNull<u8>) {
+impl Source for Shared {
+    unsafe fn give_back(&self, ptr: NonNull<u8>) {
         let mut pieces = self.pieces.lock();
         if pieces.kept.len() < pieces.most_kept {
             pieces.kept.push(Address(ptr));

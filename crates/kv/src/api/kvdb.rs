@@ -131,7 +131,7 @@ impl Kvdb {
 
     pub(crate) fn start(devices: Devices, dir: Option<PathBuf>, options: Options) -> Result<Kvdb> {
         let threads = options.maintenance == Maintenance::Threads && !options.read_only;
-        let Some(engine) = open::open(&devices, options)? else {
+        let Some((engine, left)) = open::open(&devices, dir.as_deref(), options)? else {
             let path = dir.unwrap_or_else(|| devices.manifest.name().into());
             return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
         };
@@ -143,6 +143,11 @@ impl Kvdb {
                 KvError::Options(format!("the maintenance threads could not be started: {error}"))
             })?;
             *db.threads.lock() = started;
+        }
+        if let Some(dir) = &db.dir
+            && !db.engine.options.read_only
+        {
+            db.engine.take_up(dir, left.as_ref())?;
         }
         Ok(db)
     }
@@ -521,6 +526,9 @@ impl Kvdb {
         let flushed = engine.flush_through(engine.visible.load());
         let ends_well = flushed.is_ok() && engine.stopped().is_none() && !engine.options.read_only;
         let given = if ends_well { engine.writer.lock().let_go() } else { Ok(()) };
+        if flushed.is_ok() {
+            engine.writer.lock().kept().iter().for_each(|kept| kept.remove());
+        }
         // The next user of the devices may use the free space.
         engine.classes.keep_all();
         engine.classes.end();

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Nanos};
 
+use crate::log::kept::{KeptFrames, PieceId};
 use crate::media::classes::Classes;
 use crate::media::in_flight::InFlight;
 use crate::media::space::Purpose;
@@ -34,6 +35,11 @@ use crate::values::frame::FrameBuilder;
 pub(crate) struct LogTail {
     tuning: Tuning,
     frame: FrameBuilder,
+    /// Where frames are built, if the kernel keeps them when the process is killed; and the piece that the frame is in.
+    kept: Option<KeptFrames>,
+    piece: Option<PieceId>,
+    /// The last record that is in no piece, while there are some.
+    unkept: Seqno,
     /// The seqno of the frame's first record.
     frame_seqno: Seqno,
     last_seqno: Seqno,
@@ -94,6 +100,9 @@ impl LogTail {
         LogTail {
             tuning,
             frame: FrameBuilder::new(to_usize(tuning.frame_bytes)),
+            kept: None,
+            piece: None,
+            unkept: Seqno::ZERO,
             frame_seqno: last_seqno.next(),
             last_seqno,
             segment,
@@ -145,7 +154,8 @@ impl LogTail {
     pub(crate) fn dram_bytes(&self) -> u64 {
         let sealed = self.sealed.len() as u64 * self.tuning.frame_bytes;
         let free: usize = self.buffers.iter().map(AlignedBuf::capacity).sum();
-        self.tuning.frame_bytes + sealed + free as u64
+        let own = self.tuning.frame_bytes + sealed + free as u64;
+        self.kept.as_ref().map_or(own, |kept| kept.bytes())
     }
 
     /// Whether the caller is to open a segment ahead of need; it ends that by
@@ -182,6 +192,7 @@ impl LogTail {
             return false;
         };
         (self.segment, self.position) = (next, 0);
+        self.kept.iter().for_each(|kept| kept.goes_on_in(self.segment.id));
         true
     }
 
@@ -192,7 +203,7 @@ impl LogTail {
             if !self.frame.has_room(size) {
                 self.seal();
                 if !self.frame.has_room(size) {
-                    self.frame = FrameBuilder::new(size);
+                    (self.frame, self.piece) = (FrameBuilder::new(size), None);
                 }
             }
             let needed = (self.frame.used() + size) as u64;
@@ -221,10 +232,7 @@ impl LogTail {
         if self.frame.is_empty() {
             return;
         }
-        let fresh = match self.buffers.pop() {
-            Some(buf) => FrameBuilder::reuse(buf),
-            None => FrameBuilder::new(to_usize(self.tuning.frame_bytes)),
-        };
+        let fresh = self.fresh_frame();
         let frame = std::mem::replace(&mut self.frame, fresh);
         let padded = round_up(frame.used() as u64, self.segment.media().lba_size.into());
         self.sealed.push(SealedFrame {
@@ -235,6 +243,40 @@ impl LogTail {
         });
         self.position += padded;
         self.frame_seqno = self.last_seqno.next();
+    }
+
+    /// A frame for the next records.
+    fn fresh_frame(&mut self) -> FrameBuilder {
+        let piece = self.kept.as_ref().and_then(|kept| kept.take(self.last_seqno.next()));
+        self.piece = piece.as_ref().map(|(id, _)| *id);
+        match piece.map(|(_, buf)| buf).or_else(|| self.buffers.pop()) {
+            Some(buf) => FrameBuilder::reuse(buf),
+            None => FrameBuilder::new(to_usize(self.tuning.frame_bytes)),
+        }
+    }
+
+    /// Builds frames in `kept` from now on. All that was appended is durable.
+    pub(crate) fn keep_in(&mut self, kept: KeptFrames) {
+        kept.goes_on_in(self.segment.id);
+        self.seal();
+        self.kept = Some(kept);
+        self.frame = self.fresh_frame();
+    }
+
+    /// Ends a batch: the kernel has it, or the last record that it has not is returned, which is to be flushed before
+    /// the batch is acknowledged.
+    pub(crate) fn keep(&mut self) -> Seqno {
+        match (&self.kept, self.piece) {
+            (Some(kept), Some(piece)) => kept.fill(piece, self.frame.used(), self.frame.records()),
+            (Some(_), None) => self.unkept = self.last_seqno,
+            (None, _) => {}
+        }
+        self.unkept
+    }
+
+    /// The file that frames are kept in.
+    pub(crate) fn kept(&self) -> Option<&KeptFrames> {
+        self.kept.as_ref()
     }
 
     /// Everything appended so far, to be written and flushed. Records up to `durable` are durable.
@@ -249,7 +291,9 @@ impl LogTail {
     pub(crate) fn note_flushed(&mut self, flush: &LogFlush, buffers: Vec<AlignedBuf>) {
         self.unflushed_bytes -= flush.bytes;
         let fitting = to_usize(self.tuning.frame_bytes) + HEADER_SIZE;
-        let fits = |buf: &AlignedBuf| buf.capacity() <= fitting.next_multiple_of(4096);
+        let is_kept = |buf: &AlignedBuf| self.kept.as_ref().is_some_and(|kept| kept.has(buf));
+        let fits =
+            |buf: &AlignedBuf| buf.capacity() <= fitting.next_multiple_of(4096) && !is_kept(buf);
         self.buffers.extend(buffers.into_iter().filter(fits));
         self.buffers.truncate(4);
     }

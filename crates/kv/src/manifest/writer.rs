@@ -133,6 +133,10 @@ impl Manifest {
         writer.medium.device.end();
     }
 
+    pub(crate) fn uuid(&self) -> [u8; 16] {
+        self.0.lock().state.uuid
+    }
+
     pub(crate) fn state(&self) -> State {
         self.0.lock().state.clone()
     }

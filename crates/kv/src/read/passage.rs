@@ -82,6 +82,9 @@ impl<'e> Passage<'e> {
             1 => self.walk.engine.dead_ranges.is_watched(),
             steps => steps % MANY == FEW,
         };
+        if self.steps.is_multiple_of(MANY) {
+            self.walk.engine.check_open()?;
+        }
         if asks && self.pass_range(merge)? {
             return Ok(());
         }
@@ -104,6 +107,7 @@ impl<'e> Passage<'e> {
     }
 
     /// Goes to the end of the range in which the merge is, if it is known to be in one. Else it is about to find out.
+    /// Whether the merge has moved.
     fn pass_range(&mut self, merge: &mut Merge<AnySource>) -> Result<bool> {
         let PassageOf { engine, tree, kvs, seqno, now_ms, forward, own } = self.walk;
         let key = merge.key().expect("on a key");
@@ -129,13 +133,14 @@ impl<'e> Passage<'e> {
         if begins {
             self.begin(&far, merge);
         }
+        let stays = merge.is_on_first(own);
         merge.pass_to(&far, own)?;
         if begins && self.scout.is_some() {
             merge.look_again(if forward { Bound::Included(&far) } else { Bound::Excluded(&far) });
         }
         (self.from, self.is_next_to_range) = (far, true);
         (self.keys, self.has_expired, self.young, self.steps) = (0, false, 0, 0);
-        Ok(true)
+        Ok(!stays)
     }
 
     /// Sends a scout from a key, if later puts can be known.

@@ -11,12 +11,14 @@
 //!    that came. Values that stay in the log are not kept in DRAM.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use esker_base::{Lba, LbaCount};
 use esker_device::Device;
 
 use crate::engine::shared::{Engine, Parts};
+use crate::log::kept::LeftFrames;
 use crate::log::replay::Log;
 use crate::log::tail::{LogTail, new_segment};
 use crate::maintain::ingest::Ingested;
@@ -28,6 +30,7 @@ use crate::media::classes::Classes;
 use crate::media::space::Purpose;
 use crate::omf::manifest::Edit;
 use crate::recover::devices::Devices;
+use crate::recover::kept;
 use crate::recover::round::Round;
 use crate::recover::structures::{check_classes, open_structures};
 use crate::tree::memtable::Memtable;
@@ -42,8 +45,13 @@ use crate::types::options::{Options, Tuning};
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
-/// Opens the KVDB on `devices`; `None` when there is none.
-pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Engine>>> {
+/// Opens the KVDB on `devices`, whose directory is `dir` if it has one; `None` when there is none. Returns what a killed
+/// process has left as well, for [`Engine::take_up`].
+pub(crate) fn open(
+    devices: &Devices,
+    dir: Option<&Path>,
+    options: Options,
+) -> Result<Option<(Arc<Engine>, Option<LeftFrames>)>> {
     let Some(found) = Manifest::find(devices.manifest.clone())? else {
         return Ok(None);
     };
@@ -55,6 +63,10 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
     let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
     let opened = open_structures(&state, &classes, &pages, Err)?;
     let log = Log::of(&state, &opened.blocks);
+    let left = match dir {
+        Some(dir) => kept::left(dir, &state, &opened.blocks)?,
+        None => None,
+    };
     if options.read_only {
         classes.keep_all();
         let mut round = Round::new(options.memory_bytes / 2, false);
@@ -71,7 +83,8 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
         let (ids, next) = (Ids::after(state.last_id), tail.segment().clone());
         let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
         engine.show_replayed(round.parts, &next);
-        return Ok(Some(Arc::new(engine)));
+        left.iter().try_for_each(|left| engine.show_left(left))?;
+        return Ok(Some((Arc::new(engine), None)));
     }
     let mut policies = state.kvss.values().map(|(_, options)| &options.policy);
     let needs_values = policies.any(|policy| leave_log(policy, &classes));
@@ -79,6 +92,9 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
     // To the end, whether there is room or not.
     let last_seqno = round.read(&log, true)?;
     // All is sound as far as it was read: from here on the KVDB is written to.
+    if let Some(left) = &left {
+        left.are_written_anew()?;
+    }
     let manifest = found.begin()?;
     // The replayed records and the kvsets hold the blocks that they need; the rest is free once the log begins
     // behind it.
@@ -96,7 +112,7 @@ pub(crate) fn open(devices: &Devices, options: Options) -> Result<Option<Arc<Eng
     let view = view_of(&tuning, opened.trees);
     let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
     engine.take_over(&log, &opened.blocks, round, (last_seqno, &next))?;
-    Ok(Some(Arc::new(engine)))
+    Ok(Some((Arc::new(engine), left)))
 }
 
 /// Refuses a log that was read to `wanted` and ends at `last` now that it is read again. It lies before

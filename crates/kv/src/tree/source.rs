@@ -346,6 +346,11 @@ impl Merge<AnySource> {
         }
     }
 
+    /// Whether one of the first `own` sources has the key that it is on.
+    pub(crate) fn is_on_first(&self, own: usize) -> bool {
+        self.at.is_some_and(|at| at < own)
+    }
+
     /// Passes over all keys up to `to`, or down to it, but for those of the first `own` sources.
     pub(crate) fn pass_to(&mut self, to: &[u8], own: usize) -> Result<()> {
         let forward = self.forward;

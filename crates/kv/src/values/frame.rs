@@ -31,6 +31,10 @@ impl FrameBuilder {
         self.records == 0
     }
 
+    pub(crate) fn records(&self) -> u32 {
+        self.records
+    }
+
     /// Bytes used, the header included.
     pub(crate) fn used(&self) -> usize {
         self.used

@@ -103,6 +103,7 @@ impl Engine {
                 self.dead_ranges.put(record.kvs, record.key);
             }
         }
+        let unkept = log.keep();
         let seqno = log.last_seqno();
         self.visible.store(seqno);
         let unflushed = log.unflushed_bytes();
@@ -111,6 +112,9 @@ impl Engine {
         // A waiter with a view keeps all that it refers to.
         drop(view);
         self.counters.user_bytes.add(user_bytes as u64);
+        if unkept > self.durable.load() {
+            self.flush_through(unkept)?;
+        }
         self.await_durability(seqno, unflushed)?;
         self.throttle(size, unflushed);
         Ok(seqno)

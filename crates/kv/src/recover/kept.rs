@@ -1,0 +1,80 @@
+//! Frames that a killed process had not flushed, back from the file that they are kept in (`log/kept.rs`).
+//!
+//! Their records get the seqnos that they had: they are written behind those that replay has found.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::engine::shared::Engine;
+use crate::log::frame::read_frame;
+use crate::log::kept::{KeptFrames, LeftFrames, remove_left};
+use crate::manifest::state::State;
+use crate::media::space::Purpose;
+use crate::types::error::Result;
+use crate::types::expiry::Expiry;
+use crate::types::ids::{BlockId, RecordAddress};
+use crate::values::block::ValueBlock;
+
+/// What is left in `dir` of the log that ends in `blocks`, unless somebody has written to that since who did not know
+/// of it.
+pub(crate) fn left(
+    dir: &Path,
+    state: &State,
+    blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
+) -> Result<Option<LeftFrames>> {
+    let Some(left) = LeftFrames::read(dir, state.uuid) else {
+        return Ok(None);
+    };
+    if state.log_first > left.segment {
+        return Ok(None);
+    }
+    for (id, block) in blocks.range(state.log_first..) {
+        if *id > left.segment && block.is_log() && read_frame(block, 0)?.is_some() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(left))
+}
+
+impl Engine {
+    /// Writes what was left anew, as far as there is room, and keeps the frames of this process in `dir`.
+    pub(crate) fn take_up(&self, dir: &Path, left: Option<&LeftFrames>) -> Result<()> {
+        if let Some(left) = left {
+            let written = left.behind(self.visible.load(), |records| {
+                let size = records.iter().map(crate::omf::frame::Record::size).sum();
+                self.write(size, Purpose::Opening, records.iter().copied(), |_| Ok(())).map(drop)
+            });
+            match written {
+                // A full KVDB opens all the same.
+                Err(error) if error.lacks_space() => {}
+                written => written?,
+            }
+            self.flush_through(self.visible.load())?;
+        }
+        remove_left(dir);
+        let limit = self.options.durability_limit();
+        if self.options.durability_ms > 0
+            && limit > 0
+            && let Some(kept) =
+                KeptFrames::create(dir, self.manifest.uuid(), (self.tuning.frame_bytes, limit))
+        {
+            self.writer.lock().keep_in(kept);
+        }
+        Ok(())
+    }
+
+    /// Shows what was left, in a KVDB that is read only.
+    pub(crate) fn show_left(&self, left: &LeftFrames) -> Result<()> {
+        let view = self.view.load();
+        left.behind(self.visible.load(), |records| {
+            let mut expiry = Expiry::NEVER;
+            for record in records {
+                let seqno = self.visible.load().next();
+                expiry = view.active.apply(record, expiry, seqno, RecordAddress::NOWHERE);
+                self.visible.store(seqno);
+            }
+            Ok(())
+        })
+    }
+}
