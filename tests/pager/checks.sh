@@ -58,6 +58,12 @@ check_refusals() {
     fi
 }
 
+check_signals() {
+    command -v gcc > /dev/null || need gcc gcc
+    gcc -Wall -Wextra -Werror -O1 -o "$check/daemon-program" "$here/daemon.c"
+    python3 "$here/signals.py" "$BIN/esker" "$check" "$check/daemon-program"
+}
+
 check_mappings() {
     # Only the mappings are paged, not the copies.
     "$BIN/esker" run --memory 12MiB --swap temp:1GiB --allocator own -- \
@@ -105,25 +111,32 @@ check_duckdb() {
 check_kills() {
     local before after pid tries
     before=$(ls -A /var/tmp; losetup -a 2> /dev/null || true)
-    # The program is killed: the pager ends, and says so.
+    # The program is killed: the pager ends.
     local status=0
-    paged 16MiB 1GiB python3 -c 'import os; x = bytearray(100 << 20); os.kill(os.getpid(), 9)' || status=$?
+    paged 16MiB 1GiB python3 -c 'import os; x = bytearray(100 << 20); os.kill(os.getpid(), 9)' "$check" || status=$?
     [ "$status" = 137 ] || die "the exit code was $status"
+    for ((tries = 0; tries < 50; tries++)); do
+        pgrep -f "esker run .*$check" > /dev/null || break
+        sleep 0.1
+    done
+    ! pgrep -f "esker run .*$check" || die 'the pager goes on without its program'
     # The pager is killed: the program does not go on with zeroes.
-    paged 16MiB 1GiB python3 "$here/endless.py" "$check/pid" "$check/wrong" &
+    paged 16MiB 1GiB python3 "$here/endless.py" "$check/pid" "$check/wrong" 2> "$check/said" &
     for ((tries = 0; tries < 100; tries++)); do
         [ ! -s "$check/pid" ] || break
         sleep 0.1
     done
     pid=$(cat "$check/pid")
     sleep 1
-    kill -9 "$(awk '/^PPid/ { print $2 }' "/proc/$pid/status")"
+    # Its own command line is the program's by now.
+    kill -9 "$(pgrep -f "esker run .*$check/pid")"
     for ((tries = 0; tries < 50; tries++)); do
         kill -0 "$pid" 2> /dev/null || break
         sleep 0.1
     done
     ! kill -0 "$pid" 2> /dev/null || die 'the program goes on without its pager'
     [ ! -e "$check/wrong" ] || die 'the program has seen zeroes'
+    grep -q 'the pager has ended' "$check/said" || die "the program ended without a word: $(cat "$check/said")"
     after=$(ls -A /var/tmp; losetup -a 2> /dev/null || true)
     [ "$before" = "$after" ] || die "something was left behind: $after"
 }

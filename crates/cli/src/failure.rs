@@ -43,11 +43,6 @@ impl Failure {
         Failure { message, code }
     }
 
-    /// The exit code of a program that has printed its messages itself.
-    pub(crate) fn silent(code: u8) -> Failure {
-        Failure { message: None, code }
-    }
-
     /// The file system refused something; `advice` says the remedy.
     pub(crate) fn file(path: &Path, error: &io::Error, advice: &str) -> Failure {
         let message = format!("{}: {error}; {advice}", path.display());

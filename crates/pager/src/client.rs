@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::arch::asm;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use esker_base::units::to_usize;
@@ -23,6 +24,7 @@ pub const FIRST: usize = FIRST_PAGE as usize;
 /// Bytes of the agent's stack.
 const STACK: usize = 64 << 10;
 const DOORBELLS: usize = FIRST_PAGE as usize;
+const ERROR_OUTPUT: usize = 2;
 /// The doorbells that threads may use, as bits.
 const USABLE: u64 = !0 << FIRST_DOORBELL;
 
@@ -139,6 +141,14 @@ impl Client {
         self.ask(op::RELEASE, addr, size).map(drop)
     }
 
+    /// Tells the pager that this process exits, and waits until it may.
+    pub fn exit(&self) {
+        // SAFETY: takes no arguments.
+        let pid = unsafe { raw::call(libc::SYS_getpid, [0; 6]) }.unwrap_or(0);
+        // Nothing depends on the answer.
+        let _ = self.ask(op::EXIT, pid, 0);
+    }
+
     /// Asks the pager, and waits for its answer.
     fn ask(&self, op: u64, a: usize, b: usize) -> Result<u64, Errno> {
         let doorbell = self.claim();
@@ -237,6 +247,7 @@ fn start(run: extern "C" fn(usize) -> !, with: usize) -> Result<(), Errno> {
 
 /// Waits until the pager has closed its end.
 extern "C" fn watch(socket: usize) -> ! {
+    let output = error_output();
     let mut byte = 0u8;
     let args = [socket, std::ptr::from_mut(&mut byte).expose_provenance(), 1, 0, 0, 0];
     loop {
@@ -245,12 +256,46 @@ extern "C" fn watch(socket: usize) -> ! {
             break;
         }
     }
+    say_farewell(output);
     loop {
         // SAFETY: no memory is involved.
         unsafe {
             let pid = raw::call(libc::SYS_getpid, [0; 6]).unwrap_or(0);
             let _ = raw::call(libc::SYS_kill, [pid, flag(libc::SIGKILL), 0, 0, 0, 0]);
         }
+    }
+}
+
+/// The file that the error output is, by device and inode. None: it is closed.
+fn error_output() -> Option<(u64, u64)> {
+    let mut found = MaybeUninit::<libc::stat>::uninit();
+    let args = [ERROR_OUTPUT, found.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
+    // SAFETY: the status is writable.
+    unsafe { raw::call(libc::SYS_fstat, args) }.ok()?;
+    // SAFETY: the kernel has filled it.
+    let found = unsafe { found.assume_init() };
+    Some((found.st_dev, found.st_ino))
+}
+
+/// Says why the program ends, if that does not wait and `before` is still the error output: the program may have opened
+/// another file in its place.
+fn say_farewell(before: Option<(u64, u64)>) {
+    const TEXT: &[u8] =
+        b"esker: the pager has ended, and with it the memory of this program, which is killed\n";
+    let mut polled = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    let at_once = [0u64; 2];
+    let (polled_at, at_once) =
+        ((&raw mut polled).expose_provenance(), (&raw const at_once).expose_provenance());
+    // SAFETY: one descriptor, and a time of nothing.
+    let ready = unsafe { raw::call(libc::SYS_ppoll, [polled_at, 1, at_once, 0, 0, 0]) };
+    if before.is_some()
+        && error_output() == before
+        && ready == Ok(1)
+        && polled.revents & libc::POLLOUT != 0
+    {
+        let args = [ERROR_OUTPUT, TEXT.as_ptr().expose_provenance(), TEXT.len(), 0, 0, 0];
+        // SAFETY: the text is readable.
+        let _ = unsafe { raw::call(libc::SYS_write, args) };
     }
 }
 

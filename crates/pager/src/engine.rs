@@ -44,7 +44,7 @@ use crate::raw::Errno;
 use crate::slots::Slots;
 use crate::space::Space;
 use crate::staging::{self, Staging};
-use crate::types::{CHUNK, LEAST_BUDGET, Options, PAGE, Page, PagerError, Stats};
+use crate::types::{CHUNK, LEAST_BUDGET, MOST_SLOW, Options, PAGE, Page, PagerError, Stats};
 
 pub(crate) use pending::{Answer, SpaceId};
 use pending::{Deferred, Mark, Pending, Read, SINGLE};
@@ -96,6 +96,10 @@ pub(crate) struct Engine {
     walking: usize,
     /// The thread that reads programs' memory to see where walks lead: its faults are not theirs.
     pub(crate) walker: u32,
+    /// The process whose exit waits for the owner, if it is the last one; 0 is none.
+    pub(crate) held: u32,
+    /// It waits.
+    pub(crate) is_held: bool,
     /// Buffers of reads that have ended: of a page, and of a run.
     spare_pages: Vec<AlignedBuf>,
     spare_runs: Vec<AlignedBuf>,
@@ -126,6 +130,9 @@ impl Engine {
                 "{}: {slow} bytes are to be paged, and the device holds {capacity}",
                 device.name()
             ));
+        }
+        if slow > MOST_SLOW {
+            return invalid(format!("{slow} bytes are to be paged: at most {MOST_SLOW}"));
         }
         if options.budget_bytes < LEAST_BUDGET {
             let budget = options.budget_bytes;
@@ -166,6 +173,8 @@ impl Engine {
             ahead_in_flight: 0,
             walking: 0,
             walker: 0,
+            held: 0,
+            is_held: false,
             spare_pages: Vec::with_capacity(SINGLE),
             spare_runs: Vec::with_capacity(most_ahead),
             runs_in_use: 0,
@@ -337,8 +346,7 @@ impl Engine {
             if slot == pages::NONE {
                 space.pages.set(entry.page, State::Zero, pages::NONE);
             } else {
-                let counted = self.slots.refer(slot);
-                assert!(counted, "fewer than 65,535 snapshots");
+                self.slots.refer(slot);
                 space.pages.set(entry.page, State::Out, slot);
             }
         }

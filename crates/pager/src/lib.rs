@@ -7,6 +7,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`types`] | sizes, [`Options`], [`PagerError`], [`Stats`] |
+//! | [`launch`] | a process of its own that serves a program |
 //! | [`raw`] | system calls without the C library |
 //! | [`uffd`] | the ioctls of userfaultfd |
 //! | [`protocol`] | messages between a program and its pager |
@@ -22,6 +23,7 @@
 //! | [`client`] | the program's side of a region |
 //! | `shared` | state that the threads share |
 //! | `chase` | the thread that follows a snapshot's walk |
+//! | `greet` | programs that connect |
 //! | [`server`] | [`Pager`]: the thread that serves programs |
 //! | `forks` | forks of a process that has arenas |
 //! | `signal` | faults served by the thread that faults |
@@ -39,7 +41,9 @@ mod chase;
 pub mod client;
 mod engine;
 mod forks;
+mod greet;
 mod heap;
+pub mod launch;
 mod pages;
 mod predict;
 pub mod protocol;

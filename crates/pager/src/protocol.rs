@@ -57,6 +57,8 @@ pub mod op {
     pub const RELEASE: u64 = 3;
     /// The agent has carried out its orders, and waits for more.
     pub const NEXT: u64 = 4;
+    /// Process `a` is about to exit. The answer comes when its pager has shown its figures, if it wants to.
+    pub const EXIT: u64 = 5;
 }
 
 /// A request, read by the pager when the doorbell is rung.

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,14 +13,13 @@ use esker_base::{Clock, Nanos};
 use esker_device::{Command, Completion, Device, QueuePair};
 use parking_lot::MutexGuard;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::chase;
 use crate::engine::{Engine, SpaceId};
-use crate::protocol::{Hello, MAGIC};
+use crate::greet::{self, Door, FIRST_GREETING, Guest, LISTENER};
 use crate::shared::Shared;
 use crate::space::Reach;
-use crate::types::{Options, PAGE, PagerError, Stats};
+use crate::types::{Options, PagerError, Stats};
 use crate::uffd::{Message, Uffd};
 
 /// Commands in flight.
@@ -37,13 +36,10 @@ const GIVEN_UP: u32 = 512;
 
 /// How often failed writes and ended processes are looked at.
 const TICK: Duration = Duration::from_millis(10);
-/// How long a program may take to say hello.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Messages that are kept while a process forks; more stay with the kernel.
 const STASH: usize = 256;
 
-const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
 const FIRST_SPACE: u64 = 2;
 
@@ -85,6 +81,23 @@ impl Pager {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.engine.lock().stats()
+    }
+
+    /// Holds the exit of a process, if it is the last one that is served then, until [`Pager::let_exit`].
+    pub fn hold_exit(&self, pid: u32) {
+        self.shared.engine.lock().held = pid;
+    }
+
+    /// Whether that process waits to exit.
+    #[must_use]
+    pub fn is_exit_held(&self) -> bool {
+        self.shared.engine.lock().is_held
+    }
+
+    /// Lets it exit.
+    pub fn let_exit(&self) {
+        self.hold_exit(0);
+        self.shared.wake();
     }
 
     /// Events that the user has to know, since the last call.
@@ -166,7 +179,7 @@ pub(crate) struct Server {
     commands: VecDeque<Command>,
     done: Vec<Completion>,
     epoll: OwnedFd,
-    listener: Option<UnixListener>,
+    door: Option<Door>,
     clock: Clock,
     ticked: Nanos,
     look: Look,
@@ -187,12 +200,11 @@ impl Server {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let waker = eventfd(0, flags).map_err(failed)?;
-        let watch = |fd: BorrowedFd<'_>, data: u64| {
-            epoll::add(&epoll, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN)
-        };
-        watch(waker.as_fd(), WAKER).map_err(failed)?;
-        if let Some(listener) = &listener {
-            watch(listener.as_fd(), LISTENER).map_err(failed)?;
+        let data = epoll::EventData::new_u64(WAKER);
+        epoll::add(&epoll, &waker, data, epoll::EventFlags::IN).map_err(failed)?;
+        let door = listener.map(|listener| Door::new(listener, engine.region_size()));
+        if let Some(door) = &door {
+            door.open(&epoll).map_err(failed)?;
         }
         let shared = Arc::new(Shared::new(engine, waker));
         let (commands, done, clock) = (VecDeque::new(), Vec::new(), Clock::real());
@@ -204,7 +216,7 @@ impl Server {
             commands,
             done,
             epoll,
-            listener,
+            door,
             clock,
             ticked,
             look: Look::default(),
@@ -298,12 +310,15 @@ impl Server {
 
     /// Does the work that is due, and says whether there was anything.
     fn turn(&mut self, events: &[u64]) -> bool {
-        let mut did = false;
+        let mut did = !events.is_empty();
+        let (guests, refusal) = self.greet(events);
         let shared = self.shared.clone();
         let mut engine = shared.engine.lock();
+        engine.reports.extend(refusal);
+        guests.into_iter().for_each(|guest| self.take_in(&mut engine, guest));
         for &event in events {
             match event {
-                LISTENER => self.accept(&mut engine),
+                LISTENER | FIRST_GREETING.. => {}
                 WAKER => {
                     let mut bytes = [0; 8];
                     let _ = rustix::io::read(&shared.waker, &mut bytes);
@@ -313,7 +328,6 @@ impl Server {
                     self.listen(&mut engine, event - FIRST_SPACE);
                 }
             }
-            did = true;
         }
         if let Err(error) = self.queue.poll(&mut self.done) {
             engine.reports.push(error.to_string());
@@ -366,70 +380,37 @@ impl Server {
         self.shared.rouse();
     }
 
-    fn accept(&mut self, engine: &mut Engine) {
-        let accepted = self.listener.as_ref().map(UnixListener::accept);
-        let Some(Ok((stream, _))) = accepted else { return };
-        let mut space = None;
-        let status = match self.greet(engine, &stream) {
-            Ok(id) => {
-                space = engine.spaces.get_mut(&id);
-                0
+    /// Accepts programs and reads their greetings. Nothing here waits, and the engine is not locked.
+    fn greet(&mut self, events: &[u64]) -> (Vec<Guest>, Option<String>) {
+        let Some(door) = &mut self.door else { return (Vec::new(), None) };
+        let now = self.clock.now();
+        let mut guests = Vec::new();
+        for &event in events {
+            match event {
+                LISTENER => door.accept(&self.epoll, now),
+                FIRST_GREETING.. => guests.extend(door.hear(event, &self.epoll)),
+                _ => {}
             }
-            Err(error) => {
-                engine.reports.push(format!("a program was not connected: {error}"));
-                1u64
-            }
-        };
-        // A program that does not wait for it has ended.
-        let _ = rustix::io::write(&stream, &status.to_ne_bytes());
-        if let Some(space) = space {
-            space.stream = Some(stream);
         }
+        if now.since(self.ticked) >= TICK {
+            door.tick(&self.epoll, now);
+        }
+        (guests, door.refusal(now))
     }
 
-    /// Takes over a program's region.
-    fn greet(&mut self, engine: &mut Engine, stream: &UnixStream) -> io::Result<SpaceId> {
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let credentials = rustix::net::sockopt::socket_peercred(stream)?;
-        let own = rustix::process::getuid();
-        if credentials.uid != own && !own.is_root() {
-            return Err(io::Error::other("it belongs to another user"));
-        }
-        let mut bytes = [0u8; size_of::<Hello>()];
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [io::IoSliceMut::new(&mut bytes)];
-        let got = recvmsg(stream, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-        let mut descriptor = None;
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(fds) = message {
-                descriptor = fds.last();
+    /// Serves a program's region from now on.
+    fn take_in(&mut self, engine: &mut Engine, guest: Guest) {
+        let Guest { stream, uffd, pid, base, requests } = guest;
+        let region = (base, engine.region_size());
+        let id = engine.add_space(uffd, Reach::Process, pid, region, requests);
+        let taken = self.watch(engine, id).and_then(|()| greet::answer(&stream, 0));
+        match (taken, engine.spaces.get_mut(&id)) {
+            (Ok(()), Some(space)) => space.stream = Some(stream),
+            (taken, _) => {
+                engine.remove(id);
+                let why = taken.err().map(|error| format!(": {error}")).unwrap_or_default();
+                engine.reports.push(format!("a program was not connected{why}"));
             }
         }
-        let words: Vec<u64> =
-            bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        let expected = engine.region_size();
-        let [magic, _, base, size, requests, _] = words[..] else {
-            return Err(io::Error::other("its greeting has another size"));
-        };
-        let is_right = got.bytes == size_of::<Hello>()
-            && magic == MAGIC
-            && size == expected as u64
-            && base.is_multiple_of(PAGE as u64);
-        let Some(descriptor) = descriptor.filter(|_| is_right) else {
-            return Err(io::Error::other(
-                "its greeting makes no sense: is its library another version?",
-            ));
-        };
-        let pid =
-            u32::try_from(credentials.pid.as_raw_nonzero().get()).map_err(io::Error::other)?;
-        let uffd = Uffd::from(descriptor);
-        rustix::io::ioctl_fionbio(&uffd, true)?;
-        let region = (esker_base::units::to_usize(base), expected);
-        let requests = esker_base::units::to_usize(requests);
-        let id = engine.add_space(uffd, Reach::Process, pid, region, requests);
-        self.watch(engine, id)?;
-        Ok(id)
     }
 }

@@ -7,7 +7,8 @@ use crate::pages::NONE;
 
 /// The slots of a device.
 pub(crate) struct Slots {
-    references: Vec<u16>,
+    /// A slot has at most one for each process of the machine, and those of staged copies.
+    references: Vec<u32>,
     free: usize,
     /// Where to look for free slots first.
     next: usize,
@@ -63,16 +64,14 @@ impl Slots {
         Some((u32::try_from(best).ok()?, best_length))
     }
 
-    /// One more page refers to a slot. False when it has as many references as can be counted.
-    pub(crate) fn refer(&mut self, slot: u32) -> bool {
+    /// One more page refers to a slot.
+    pub(crate) fn refer(&mut self, slot: u32) {
         if slot == NONE {
-            return true;
+            return;
         }
         let references = &mut self.references[slot as usize];
         debug_assert!(*references > 0, "slot {slot} is free");
-        let Some(more) = references.checked_add(1) else { return false };
-        *references = more;
-        true
+        *references += 1;
     }
 
     /// A page refers to a slot no more.
@@ -108,12 +107,22 @@ mod tests {
     fn a_shared_slot_is_free_when_nobody_refers_to_it() {
         let mut slots = Slots::new(1);
         let (slot, _) = slots.take_run(1).unwrap();
-        assert!(slots.refer(slot));
+        slots.refer(slot);
         slots.release(slot);
         assert_eq!(slots.free(), 0);
         slots.release(slot);
         assert_eq!(slots.free(), 1);
         slots.release(NONE);
+        assert_eq!(slots.free(), 1);
+    }
+    #[test]
+    fn slot_is_shared_by_more_snapshots_than_16_bits_count() {
+        let mut slots = Slots::new(1);
+        let (slot, _) = slots.take_run(1).unwrap();
+        (0..70_000).for_each(|_| slots.refer(slot));
+        (0..70_000).for_each(|_| slots.release(slot));
+        assert_eq!(slots.free(), 0);
+        slots.release(slot);
         assert_eq!(slots.free(), 1);
     }
 }

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::pages::Pages;
 use crate::predict::Streams;
-use crate::protocol::FIRST_PAGE;
+use crate::protocol::{FIRST_PAGE, GUARD};
 use crate::ranges::Ranges;
 use crate::raw::{self, Errno};
 use crate::types::{PAGE, Page, page_of};
@@ -247,6 +247,12 @@ impl Space {
         let Some(process) = &self.process else { return false };
         let mut polled = [PollFd::new(process, PollFlags::IN)];
         rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(1)
+    }
+
+    /// Whether nobody can use it any more: its process has ended, or runs another program.
+    pub(crate) fn is_gone(&self) -> bool {
+        let is_there = || self.uffd.is_alive(self.addr(GUARD));
+        self.reach == Reach::Process && (self.has_ended() || !is_there())
     }
 
     pub(crate) fn is_resident(&self, page: Page) -> bool {

@@ -13,6 +13,9 @@ pub const CHUNK: usize = 64;
 /// The smallest budget, in bytes.
 pub const LEAST_BUDGET: usize = 4 << 20;
 
+/// The most memory that can be paged, in bytes: a region has twice as many, and its pages have 32-bit numbers.
+pub(crate) const MOST_SLOW: usize = 7 << 40;
+
 /// A page of a space, by its index.
 pub type Page = u32;
 

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use esker_pager::client::{self, Client};
 use esker_pager::raw::{self, Errno, flag};
@@ -22,6 +22,8 @@ const SETTLED: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(NOT_YET);
 static CLIENT: AtomicPtr<Client> = AtomicPtr::new(std::ptr::null_mut());
+/// A forked child has its parent's region.
+static FORKS: AtomicBool = AtomicBool::new(false);
 
 /// This process's region, if it has one. The first call connects.
 pub(crate) fn client() -> Option<&'static Client> {
@@ -92,12 +94,18 @@ fn connect_as(environment: usize) -> Result<Option<*mut Client>, Failure> {
     let (name, size) = (&address[..colon], &address[colon + 1..]);
     let size = std::str::from_utf8(size).ok().and_then(|size| size.parse().ok()).ok_or(nonsense)?;
     let socket = dial(name).map_err(|error| ("the pager is not there", error))?;
-    introduce(socket, size).map(Some)
+    let high = lift(socket);
+    if high != socket {
+        // SAFETY: opened above, and used by its other number.
+        unsafe { raw::close(socket) };
+    }
+    introduce(high, size).map(Some)
 }
 
 fn introduce(socket: i32, size: usize) -> Result<*mut Client, Failure> {
     let (uffd, forks) = client::open().map_err(|error| ("userfaultfd is refused", error))?;
     let mapped = Client::map(&uffd, size, forks).map_err(|error| ("its region", error))?;
+    FORKS.store(forks, Ordering::Relaxed);
     // SAFETY: takes no arguments.
     let pid = unsafe { raw::call(libc::SYS_getpid, [0; 6]) }.unwrap_or(0);
     let hello = mapped.hello(u32::try_from(pid).unwrap_or(0), forks);
@@ -118,14 +126,19 @@ fn introduce(socket: i32, size: usize) -> Result<*mut Client, Failure> {
             libc::EPERM,
         );
     }
-    // The descriptor stays open, out of the way: should the pager die, a fault waits for ever rather
-    // than get zeroes.
-    let args = [flag(uffd.as_fd().as_raw_fd()), flag(libc::F_DUPFD_CLOEXEC), HIGH, 0, 0, 0];
-    // SAFETY: no memory is involved.
-    if unsafe { raw::call(libc::SYS_fcntl, args) }.is_err() {
+    // The descriptor stays open: should the pager die, a fault waits for ever rather than get zeroes.
+    if lift(uffd.as_fd().as_raw_fd()) == uffd.as_fd().as_raw_fd() {
         std::mem::forget(uffd);
     }
     Ok(place)
+}
+
+/// Another number for a descriptor, out of the way of the program's; the same where the limit has no room for it.
+fn lift(fd: i32) -> i32 {
+    let args = [flag(fd), flag(libc::F_DUPFD_CLOEXEC), HIGH, 0, 0, 0];
+    // SAFETY: no memory is involved.
+    let high = unsafe { raw::call(libc::SYS_fcntl, args) };
+    high.ok().and_then(|high| i32::try_from(high).ok()).unwrap_or(fd)
 }
 
 fn read_environment(bytes: &mut [u8]) -> Result<usize, Errno> {
@@ -163,13 +176,37 @@ fn dial(name: &[u8]) -> Result<i32, Errno> {
     let fd = i32::try_from(fd).map_err(|_| Errno(libc::EBADF))?;
     // SAFETY: the address is as long as it says.
     match unsafe { raw::call(libc::SYS_connect, args) } {
-        Ok(_) => Ok(fd),
-        Err(error) => {
-            // SAFETY: made above.
-            unsafe { raw::close(fd) };
-            Err(error)
-        }
+        Ok(_) => trust(fd).map(|()| fd),
+        Err(error) => Err(error),
     }
+    .inspect_err(|_| {
+        // SAFETY: made above.
+        unsafe { raw::close(fd) };
+    })
+}
+
+/// Refuses a socket of another user: anybody can take the name of a pager that has ended, and would get this process's
+/// memory. Lets the pager copy pages out of it, which some systems allow to ancestors alone.
+fn trust(socket: i32) -> Result<(), Errno> {
+    // `struct ucred`: process, user, group.
+    let (mut peer, mut size) = ([0u32; 3], 12u32);
+    let (to, length) =
+        (peer.as_mut_ptr().expose_provenance(), std::ptr::from_mut(&mut size).expose_provenance());
+    let (level, option) = (flag(libc::SOL_SOCKET), flag(libc::SO_PEERCRED));
+    // SAFETY: the credentials and their size are writable.
+    unsafe { raw::call(libc::SYS_getsockopt, [flag(socket), level, option, to, length, 0])? };
+    let [pid, owner, _] = peer;
+    // SAFETY: takes no arguments.
+    let own = unsafe { raw::call(libc::SYS_geteuid, [0; 6])? };
+    if owner != 0 && owner as usize != own {
+        return Err(Errno(libc::EACCES));
+    }
+    if pid > 0 {
+        let ptracer = flag(libc::PR_SET_PTRACER);
+        // SAFETY: no memory is involved. A kernel without Yama needs no leave, and refuses.
+        let _ = unsafe { raw::call(libc::SYS_prctl, [ptracer, pid as usize, 0, 0, 0, 0]) };
+    }
+    Ok(())
 }
 
 /// A control message with one descriptor: `struct cmsghdr` and the descriptor, padded.
@@ -214,6 +251,10 @@ fn greet(socket: i32, descriptor: i32, hello: &esker_pager::protocol::Hello) -> 
 }
 
 extern "C" fn in_child() {
+    if !FORKS.load(Ordering::Relaxed) {
+        // Its memory is the kernel's.
+        CLIENT.store(std::ptr::null_mut(), Ordering::Release);
+    }
     // SAFETY: null, or a client that is never freed.
     if let Some(client) = unsafe { CLIENT.load(Ordering::Acquire).as_ref() } {
         client.after_fork();
@@ -230,3 +271,15 @@ extern "C" fn begin() {
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
+
+/// Runs at an ordinary exit.
+extern "C" fn end() {
+    // SAFETY: null, or a client that is never freed.
+    if let Some(client) = unsafe { CLIENT.load(Ordering::Acquire).as_ref() } {
+        client.exit();
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use esker_base::ErrorKind;
 
@@ -163,8 +163,13 @@ fn library(name: &str) -> Result<PathBuf> {
 
 /// Whether the loader would load a library that brings an allocator.
 fn has_allocator(binary: &Path) -> bool {
-    let listed = Command::new(binary).env("LD_TRACE_LOADED_OBJECTS", "1").output();
-    let Ok(listed) = listed else { return false };
-    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    ALLOCATORS.iter().any(|name| text.contains(name))
+    let mut command = Command::new(binary);
+    command.env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut listed) = command.stdout(Stdio::piped()).spawn() else { return false };
+    let mut text = Vec::new();
+    let read = listed.stdout.take().map(|mut output| output.read_to_end(&mut text));
+    // Where the caller ignores SIGCHLD its end cannot be waited for.
+    let _ = listed.wait();
+    let text = String::from_utf8_lossy(&text);
+    read.is_some() && ALLOCATORS.iter().any(|name| text.contains(name))
 }

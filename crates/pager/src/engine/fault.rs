@@ -128,7 +128,8 @@ impl Engine {
             return Answer::Later;
         }
         if done > 0 {
-            if is_clean && self.slots.refer(slot) {
+            if is_clean {
+                self.slots.refer(slot);
                 Engine::arrive(space, page, slot, 0);
             } else {
                 Engine::arrive(space, page, pages::NONE, DIRTY);

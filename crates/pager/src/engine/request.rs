@@ -72,6 +72,8 @@ impl Engine {
             op::RESERVE => self.reserve(pending.space, to_usize(a), to_usize(b)),
             op::DISCARD => self.discard(pending.space, to_usize(a), to_usize(b))?,
             op::RELEASE => self.release(pending.space, to_usize(a), to_usize(b))?,
+            op::EXIT if self.holds(pending.space, a) => return None,
+            op::EXIT => Ok(0),
             _ => Err(libc::ENOSYS),
         };
         let mut answer = Box::new([0; ANSWER_WORDS]);
@@ -80,6 +82,14 @@ impl Engine {
             Err(errno) => answer[0] = u64::try_from(errno).unwrap_or(1),
         }
         Some(answer)
+    }
+
+    /// Whether a process that exits has to wait for the owner. A child that shares its memory (`vfork`) has not.
+    fn holds(&mut self, id: SpaceId, pid: u64) -> bool {
+        let is_last = self.spaces.iter().all(|(other, space)| *other == id || space.is_gone());
+        let is_it = self.spaces.get(&id).is_some_and(|space| space.pid == self.held);
+        self.is_held = is_last && is_it && pid == u64::from(self.held);
+        self.is_held
     }
 
     /// True when nobody waits for it any more.
@@ -183,7 +193,7 @@ impl Engine {
         }
         let space = self.spaces.get_mut(&id).expect("discarded a moment ago");
         let first = space.page(addr).expect("discarded a moment ago");
-        let count = page_of(size.div_ceil(PAGE));
+        let count = page_of(size.div_ceil(PAGE).min(space.pages.len() - first as usize));
         space.ranges.release(first, count);
         // Unmapped by now.
         let used = page_of(space.pages.used());

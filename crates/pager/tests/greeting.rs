@@ -1,0 +1,210 @@
+//! Programs that connect to a pager: silent, forged, of another user, and many at once.
+
+#![allow(unsafe_code)]
+
+mod support;
+
+use std::io::{IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_base::Clock;
+use esker_device::MemoryDevice;
+use esker_pager::client::{self, Client};
+use esker_pager::protocol::{FIRST_PAGE, Hello, Request, op};
+use esker_pager::{PAGE, Pager, raw};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use support::{in_child, options, until};
+
+const SLOW: usize = 16 << 20;
+
+fn pager() -> Option<Pager> {
+    let device = Arc::new(MemoryDevice::new("memory", SLOW as u64, 4096));
+    Some(Pager::start(device, options(8 << 20, SLOW)?).unwrap())
+}
+
+/// The pager's socket, and the size of a region.
+fn address(pager: &Pager) -> (SocketAddr, usize) {
+    let address = pager.address();
+    let (name, size) = address.rsplit_once(':').unwrap();
+    (SocketAddr::from_abstract_name(name).unwrap(), size.parse().unwrap())
+}
+
+fn dial(pager: &Pager) -> UnixStream {
+    UnixStream::connect_addr(&address(pager).0).unwrap()
+}
+
+/// Sends a greeting with descriptors. Returns the answer; none if the pager has hung up.
+fn greet(stream: &UnixStream, hello: &Hello, fds: &[BorrowedFd<'_>]) -> Option<u64> {
+    let words = [hello.magic, hello.pid, hello.base, hello.size, hello.requests, hello.forks];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds)));
+    sendmsg(stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).ok()?;
+    answer(stream)
+}
+
+fn answer(stream: &UnixStream) -> Option<u64> {
+    let mut answer = [0; 8];
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut stream = stream;
+    stream.read_exact(&mut answer).ok()?;
+    Some(u64::from_ne_bytes(answer))
+}
+
+/// A region of this process that is served, as the preloaded library makes one.
+struct Program {
+    client: &'static Client,
+    _stream: UnixStream,
+}
+
+impl Program {
+    fn connect(pager: &Pager) -> Program {
+        let (uffd, forks) = client::open().unwrap();
+        let mapped = Client::map(&uffd, address(pager).1, forks).unwrap();
+        let client: &'static Client = Box::leak(Box::new(mapped));
+        let (stream, hello) = (dial(pager), client.hello(std::process::id(), forks));
+        assert_eq!(greet(&stream, &hello, &[uffd.as_fd()]), Some(0));
+        client.start_agent().unwrap();
+        Program { client, _stream: stream }
+    }
+
+    /// Fills twice the budget, and reads it back.
+    fn works(&self) {
+        let pages = SLOW / PAGE * 3 / 4;
+        let base = self.client.reserve(0, pages * PAGE).unwrap();
+        let word = |page: usize| std::ptr::with_exposed_provenance_mut::<u64>(base + page * PAGE);
+        // SAFETY: reserved above, for this function alone.
+        (0..pages).for_each(|page| unsafe { word(page).write_volatile(page as u64 + 1) });
+        for page in 0..pages {
+            // SAFETY: as above.
+            assert_eq!(unsafe { word(page).read_volatile() }, page as u64 + 1);
+        }
+        // SAFETY: nobody refers to it any more.
+        unsafe { self.client.release(base, pages * PAGE) }.unwrap();
+    }
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn silent_programs_hold_up_neither_faults_nor_others() {
+    let _alone = support::alone();
+    let Some(pager) = pager() else { return };
+    let program = Program::connect(&pager);
+    let began = Clock::real().now();
+    let silent: Vec<UnixStream> = (0..100).map(|_| dial(&pager)).collect();
+    program.works();
+    let late = Program::connect(&pager);
+    late.works();
+    // One after the other they would take 100 s.
+    assert!(Clock::real().now().since(began) < Duration::from_secs(30));
+    for stream in &silent {
+        assert_eq!(answer(stream), Some(1));
+    }
+    let reports = pager.reports();
+    assert!(reports.iter().all(|one| one.contains("say hello in time")), "{reports:?}");
+    assert!((1..=20).contains(&reports.len()), "{reports:?}");
+}
+
+#[test]
+fn forged_greetings_are_refused_and_take_no_descriptor() {
+    let _alone = support::alone();
+    let Some(pager) = pager() else { return };
+    let program = Program::connect(&pager);
+    program.works();
+    let (before, region) = (descriptors(), address(&pager).1);
+    let (uffd, _) = client::open().unwrap();
+    let right = program.client.hello(1, false);
+    // A pipe that holds a message of a fork, whose child's descriptor is one of this process's.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut message = [0u8; 32];
+    message[0] = 0x13;
+    message[8] = 3;
+    writer.write_all(&message).unwrap();
+    let file: OwnedFd = std::fs::File::open("/dev/zero").unwrap().into();
+    let wrong = Hello { magic: 7, ..right };
+    let shifted = Hello { base: right.base + 1, ..right };
+    let high = Hello { base: !0 << 12, ..right };
+    let far = Hello { requests: !0, ..right };
+    let large = Hello { size: region as u64 * 2, ..right };
+    let genuine = uffd.as_fd();
+    for (hello, fds) in [
+        (right, &[reader.as_fd()][..]),
+        (right, &[file.as_fd()]),
+        (right, &[]),
+        (right, &[reader.as_fd(), file.as_fd(), genuine]),
+        (wrong, &[genuine]),
+        (shifted, &[genuine]),
+        (high, &[genuine]),
+        (far, &[genuine]),
+        (large, &[genuine]),
+    ] {
+        assert_eq!(greet(&dial(&pager), &hello, fds), Some(1), "{hello:?}");
+    }
+    // Half a greeting, and none.
+    let stream = dial(&pager);
+    rustix::io::write(&stream, &[1, 2, 3]).unwrap();
+    assert_eq!(answer(&stream), Some(1));
+    drop(dial(&pager));
+    program.works();
+    drop((uffd, reader, writer, file, stream));
+    until(|| descriptors() <= before);
+    assert!(pager.reports().iter().all(|one| one.starts_with("a program was not connected")));
+}
+
+#[test]
+fn other_users_are_refused_before_they_say_anything() {
+    let _alone = support::alone();
+    let Some(pager) = pager() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return println!("SKIPPED: needs root");
+    }
+    let address = address(&pager).0;
+    // Before anything is served here: a fork would wait for the pager's thread.
+    let child = in_child(|| {
+        // SAFETY: changes this child alone.
+        assert_eq!(unsafe { libc::setuid(65534) }, 0);
+        (0..500).all(|_| {
+            let stream = UnixStream::connect_addr(&address).unwrap();
+            answer(&stream) == Some(1)
+        })
+    });
+    let program = Program::connect(&pager);
+    program.works();
+    assert!(child.succeeds());
+    program.works();
+    let reports = pager.reports();
+    assert!(reports.iter().all(|one| one.contains("another user, 65534")), "{reports:?}");
+    assert!((1..=30).contains(&reports.len()), "{reports:?}");
+}
+
+#[test]
+fn request_for_more_than_a_region_ends_no_pager() {
+    let _alone = support::alone();
+    let Some(pager) = pager() else { return };
+    let program = Program::connect(&pager);
+    let (base, _) = program.client.region();
+    let (doorbell, first) = (FIRST_PAGE as usize - 1, base + client::FIRST * PAGE);
+    for (serial, (op, a)) in [(op::RESERVE, 0), (op::DISCARD, first), (op::RELEASE, first), (99, 0)]
+        .into_iter()
+        .enumerate()
+    {
+        let request = Request { serial: serial as u64 + 1, op, a: a as u64, b: u64::MAX };
+        let place = program.client.requests() + doorbell * size_of::<Request>();
+        let bell = base + doorbell * PAGE;
+        // SAFETY: no thread of this program uses this doorbell; its page is mapped, and holds an answer when it is read.
+        unsafe {
+            std::ptr::with_exposed_provenance_mut::<Request>(place).write_volatile(request);
+            std::ptr::with_exposed_provenance::<u64>(bell).read_volatile();
+            assert!(raw::advise(bell, PAGE, libc::MADV_DONTNEED).is_ok());
+        }
+    }
+    program.works();
+}
