@@ -103,6 +103,16 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     text_of(open_regular(path)?, most)
 }
 
+/// Reads a regular file of at most `most` bytes.
+///
+/// # Errors
+/// As [`read_text`].
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    check_size(bytes, most)
+}
+
 /// Reads a regular file of text that its owner alone can use, of at most `most` bytes.
 ///
 /// # Errors
@@ -135,8 +145,13 @@ fn regular(options: &mut OpenOptions, flags: i32, path: &Path) -> io::Result<Fil
 fn text_of(file: File, most: u64) -> io::Result<String> {
     let mut text = String::new();
     file.take(most.saturating_add(1)).read_to_string(&mut text)?;
-    match u64::try_from(text.len()) {
-        Ok(size) if size <= most => Ok(text),
+    check_size(text, most)
+}
+
+/// Refuses what has more than `most` bytes.
+fn check_size<T: AsRef<[u8]>>(content: T, most: u64) -> io::Result<T> {
+    match u64::try_from(content.as_ref().len()) {
+        Ok(size) if size <= most => Ok(content),
         _ => Err(invalid(format!("it has more than {most} bytes; name another file"))),
     }
 }
@@ -230,6 +245,8 @@ mod tests {
                 assert!(error.to_string().contains(words), "{error}");
             }
         };
+        assert!(read(&fifo, 6).is_err() && read(&file, 5).is_err());
+        assert_eq!(read(&file, 6).unwrap(), b"secret");
         refused(&fifo, 6, "no regular file");
         refused(Path::new("/dev/zero"), 6, "no regular file");
         refused(&dir, 6, "no regular file");

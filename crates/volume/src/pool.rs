@@ -168,8 +168,12 @@ impl Pool {
     /// Empties the write buffer, makes a last checkpoint, and ends. Volumes that are still open refuse commands then.
     ///
     /// # Errors
-    /// The pool's; it is as after a crash then.
+    /// The pool's; it is as after a crash then. `Conflict` in a forked child, where nothing is done.
     pub fn close(mut self) -> Result<(), VolumeError> {
+        if !self.owner.is_here() {
+            let why = "the process that opened the pool was forked, and this is the child: close it in its parent";
+            return Err(VolumeError::Conflict(why.to_owned()));
+        }
         self.end_thread();
         let shared = &self.shared;
         let mut io = shared.ios.take();

@@ -16,6 +16,9 @@ use parking_lot::Mutex;
 use super::omf::{self, FileContent, Key, Owner, Record};
 use crate::error::NvmfError;
 
+/// The largest file that is read, in bytes.
+const CONTENT_MAX: u64 = 64 << 20;
+
 /// The reservations that persist, of all devices.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -32,7 +35,7 @@ impl Store {
     pub(crate) fn open(path: &Path) -> Result<Store, NvmfError> {
         let shown = path.display();
         let lock = lock(path)?;
-        let content = match fs::read(path) {
+        let content = match files::read(path, CONTENT_MAX) {
             Ok(bytes) => omf::decode(&bytes).map_err(|damage| {
                 let (path, why) = (path.to_owned(), damage.to_string());
                 NvmfError::Reservations { path, why }
