@@ -193,7 +193,13 @@ impl Client {
     fn receive(&mut self) {
         let [mut first, mut second] = self.wire.spaces();
         let space = if first.is_empty() { &mut second } else { &mut first };
-        let count = self.stream.read(space).unwrap();
+        let count = loop {
+            match self.stream.read(space) {
+                // A stop of the machine interrupts a read that has a limit.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                read => break read.unwrap(),
+            }
+        };
         assert!(count > 0, "the target closed the connection");
         self.wire.received(count);
         while let Some(event) = self.wire.poll().unwrap() {
