@@ -10,7 +10,7 @@
 //!
 //! A kill loses the process's memory, never data that it had handed to the kernel: where the engine keeps its newest
 //! frames there, no acknowledged write is lost. After every other kill the parent removes them, as a start of the machine
-//! does; then the durability window holds. What else such a start loses is left to the crash tests of the engine, on a
+//! does; then the durability window holds. Other losses of such a start are left to the crash tests of the engine, on a
 //! device that forgets.
 //!
 //! For hours: `cargo test --release -p esker-tests --test kill -- --ignored hundreds --nocapture`

@@ -82,7 +82,7 @@ pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
     let ended = Failure::of_both(served, closed());
     let failure = ended.as_ref().err().map(|it| (it.code(), it.message().to_owned()));
     clients.say(&Said::Closed { notes, failure });
-    // Who used it when it was detached by force.
+    // Its users when it was detached by force.
     ended?.map_or(Ok(()), Err)?;
     output::print(&format!("detached: {carried}\n"))
 }
@@ -110,7 +110,7 @@ fn left_dirty(stack: &Stack) -> Vec<String> {
     dirty.collect()
 }
 
-/// What asks the process to end: signals, and clients of its socket.
+/// Requests to end the process: signals, and clients of its socket.
 struct Wishes {
     signals: StopSignals,
     control: Option<Control>,

@@ -1,7 +1,7 @@
 //! The write-ahead log, called the durability log here: records that are new and in no kvset yet.
 //!
-//! [`tail`] is its end, to which writers append, in memory that [`kept`] has the kernel keep; [`frame`] reads frames back, [`segment`] a whole segment of them, and
-//! [`replay`] all that the manifest lets it look at.
+//! [`tail`] is its end, to which writers append, in memory that [`kept`] has the kernel keep; [`frame`] reads frames
+//! back, [`segment`] a whole segment of them, and [`replay`] all that the manifest lets it look at.
 //!
 //! Sees `manifest`, `values` and the rooms below them.
 

@@ -64,7 +64,7 @@ fn read(kvss: &[Kvs], oracle: &Oracle) -> BTreeMap<usize, usize> {
     damaged
 }
 
-/// What a damage has come to.
+/// Effect of a damage.
 #[derive(Debug, Default)]
 struct Outcomes {
     /// The KVDB does not open: log, class headers.
@@ -138,7 +138,7 @@ fn damage_of_one_kvs_stops_no_other() {
     }
     println!("{outcomes:?}");
     assert!(outcomes.fenced > 5 && outcomes.harmless > 5, "{outcomes:?}");
-    // What is left is repaired.
+    // Repair takes the rest.
     let into = in_memory("new-", [256 << 10, 8 << 20, 4 << 20]);
     let report = Kvdb::repair_on(&remains(&devices), &into, test_options(tiny_tuning())).unwrap();
     assert!(report.is_sound());

@@ -245,7 +245,8 @@ fn reader_sees_what_a_killed_process_has_written_and_leaves_it() {
 
 type Damage = Box<dyn Fn(&Path)>;
 
-/// What is not of this KVDB, this boot, or this format, or is no file, changes nothing: the KVDB opens with what is durable.
+/// A file of another KVDB, boot or format, or something that is no file, changes nothing: the KVDB opens with its
+/// durable records.
 #[test]
 fn file_of_something_else_is_passed_over() {
     let flipped = |at: u64| {
@@ -315,7 +316,7 @@ fn damaged_record_ends_what_comes_back() {
     assert!((missing..2_000).all(|n| kvs.get(&key(n)).unwrap().is_none()), "behind {missing}");
 }
 
-/// Whoever opens the devices themselves does not know of the file: what was written since is not mixed with it.
+/// A process that opens the devices themselves does not know of the file: its writes are not mixed with those there.
 #[test]
 fn file_is_passed_over_when_others_have_written_since() {
     for ingests in [false, true] {

@@ -308,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    /// What was told, by the path of the socket, of which each test has its own.
+    /// Messages that were told, by the path of the socket, of which each test has its own.
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
     fn told_of(socket: &Path) -> usize {

@@ -36,7 +36,7 @@ pub(crate) struct CopyArgs {
     pub(crate) capacity: Option<Medium>,
 }
 
-/// What to do about damage.
+/// Treatment of damage.
 #[derive(Args)]
 pub(crate) struct DamageArgs {
     /// Leave out what is damaged, name it, and end with exit code 65, instead of ending there

@@ -114,7 +114,7 @@ impl Control {
 
     /// The strongest of the wishes that have come, without waiting for one.
     pub(super) fn wish(&mut self) -> Option<Wish> {
-        // Whatever is wrong with one client is no matter of the others.
+        // A client that fails does not stop the others.
         while let Ok((client, _)) = self.listener.accept() {
             if client.set_nonblocking(true).is_ok() {
                 self.clients.truncate(CLIENTS - 1);

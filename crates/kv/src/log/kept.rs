@@ -121,7 +121,7 @@ impl KeptFrames {
     }
 }
 
-/// What a process that was killed has left in the file.
+/// Frames that a killed process has left in the file.
 pub(crate) struct LeftFrames {
     path: PathBuf,
     /// The newest segment that they were meant for.

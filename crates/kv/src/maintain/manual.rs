@@ -256,7 +256,7 @@ impl Engine {
             self.ingest_all()?;
             self.advance_replay()?;
             self.sweep(Sweep::Leaving(MediaClass::Staging))?;
-            // What is damaged does not move.
+            // Damaged data does not move.
             self.check_unfenced_on(MediaClass::Staging)?;
             if let Some(naming) = self.end_staging()? {
                 break naming;

@@ -11,13 +11,14 @@ use crate::log::frame::read_frame;
 use crate::log::kept::{KeptFrames, LeftFrames, remove_left};
 use crate::manifest::state::State;
 use crate::media::space::Purpose;
+use crate::omf::frame::Record;
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
 use crate::types::ids::{BlockId, RecordAddress};
 use crate::values::block::ValueBlock;
 
-/// What is left in `dir` of the log that ends in `blocks`, unless somebody has written to that since who did not know
-/// of it.
+/// Frames left in `dir` of the log that ends in `blocks`, unless that was written to since by a process that did not
+/// know of them.
 pub(crate) fn left(
     dir: &Path,
     state: &State,
@@ -42,7 +43,7 @@ impl Engine {
     pub(crate) fn take_up(&self, dir: &Path, left: Option<&LeftFrames>) -> Result<()> {
         if let Some(left) = left {
             let written = left.behind(self.visible.load(), |records| {
-                let size = records.iter().map(crate::omf::frame::Record::size).sum();
+                let size = records.iter().map(Record::size).sum();
                 self.write(size, Purpose::Opening, records.iter().copied(), |_| Ok(())).map(drop)
             });
             match written {
