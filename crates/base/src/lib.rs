@@ -15,6 +15,7 @@
 //! | [`policy`] | replacement policies over the slots of a cache |
 //! | [`process`] | [`Owner`](process::Owner): the process that opened something, and not a fork of it; calls at exit |
 //! | [`rng`] | [`Rng`]: seeded random numbers |
+//! | [`silence`] | [`Silence`](silence::Silence): waiting by progress, not by age |
 //! | [`thread`] | named threads |
 //! | [`error`] | [`ErrorKind`]: the kinds of error, by the remedy for callers |
 //!
@@ -33,6 +34,7 @@ pub mod pool;
 mod prefetch;
 pub mod process;
 pub mod rng;
+pub mod silence;
 pub mod thread;
 pub mod units;
 
