@@ -15,38 +15,47 @@ use esker_bench::key::fnv64;
 use esker_bench::zipf::{DEFAULT_THETA, Zipfian};
 use esker_kv::{Kvdb, Kvs, Layout, Options, Policy};
 
-/// Resident memory may exceed the budget by this share of it, in percent.
-const MARGIN_PERCENT: u64 = 15;
-
 const MIB: u64 = 1 << 20;
+
+/// Resident memory may exceed the budget by this share of it, in percent, and by so many bytes: the program's own code and
+/// the stacks of its threads (`docs/kv.md`, Memory).
+const MARGIN_PERCENT: u64 = 2;
+const CONSTANT: u64 = 16 * MIB;
+
 const VALUE_BYTES: usize = 1000;
 /// How many times the budget the data is.
 const TIMES: u64 = 4;
-const THREADS: u64 = 2;
 const MIX: Duration = Duration::from_secs(4);
 
 const BUDGET: &str = "ESKER_TEST_BUDGET";
+const THREADS: &str = "ESKER_TEST_THREADS";
 
 #[test]
 fn a_budget_of_64_mib_is_kept() {
-    check(64 * MIB);
+    check(64 * MIB, 2);
 }
 
 #[test]
-fn a_budget_of_128_mib_is_kept() {
-    check(128 * MIB);
+fn a_budget_is_kept_with_16_threads() {
+    check(128 * MIB, 16);
 }
 
-/// Runs a child with this budget, and judges its report.
-fn check(budget: u64) {
+#[test]
+fn a_budget_is_kept_with_96_threads() {
+    check(128 * MIB, 96);
+}
+
+/// Runs a child with this budget and so many threads, and judges its report.
+fn check(budget: u64, threads: u64) {
     let scratch = tempfile::tempdir().unwrap();
     let mut command = common::command("child", scratch.path());
-    let output = command.env(BUDGET, budget.to_string()).output().unwrap();
+    command.env(BUDGET, budget.to_string()).env(THREADS, threads.to_string());
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
     let phases = Phase::parse_all(&text);
     assert_eq!(phases.len(), 5, "{text}");
-    let limit = budget + budget * MARGIN_PERCENT / 100;
+    let limit = budget + budget * MARGIN_PERCENT / 100 + CONSTANT;
     let table = Phase::table(budget, limit, &phases);
     println!("{table}");
     for phase in &phases {
@@ -111,11 +120,11 @@ impl Phase {
 #[ignore = "the child of the other tests"]
 fn child() {
     if let Some(dir) = common::dir() {
-        live(&dir.join("db"), common::number(BUDGET));
+        live(&dir.join("db"), common::number(BUDGET), common::number(THREADS));
     }
 }
 
-fn live(dir: &Path, budget: u64) {
+fn live(dir: &Path, budget: u64, threads: u64) {
     let options = || Options { memory_bytes: budget, ..Options::default() };
     let records = budget * TIMES / VALUE_BYTES as u64;
     println!(); // the harness may have begun a line
@@ -123,21 +132,21 @@ fn live(dir: &Path, budget: u64) {
 
     let db = Kvdb::create(dir, &Layout::with_staging(), options()).unwrap();
     let kvs = db.create_kvs("records", Policy::default()).unwrap();
-    in_threads(|thread| {
+    in_threads(threads, |thread| {
         let mut rng = Rng::new(thread);
-        let numbers = (0..records).filter(|number| number % THREADS == thread);
+        let numbers = (0..records).filter(|number| number % threads == thread);
         numbers.for_each(|number| put(&kvs, number, &mut rng));
     });
     report("load", db.stats().dram.total_bytes());
     db.settle().unwrap();
     report("settle", db.stats().dram.total_bytes());
-    mix(&kvs, records);
+    mix(&kvs, records, threads);
     report("mix", db.stats().dram.total_bytes());
     drop(kvs);
     db.close().unwrap();
 
     let db = Kvdb::open(dir, options()).unwrap();
-    mix(&db.kvs("records").unwrap(), records);
+    mix(&db.kvs("records").unwrap(), records, threads);
     report("reopened", db.stats().dram.total_bytes());
     db.close().unwrap();
 }
@@ -155,10 +164,10 @@ fn report(phase: &str, counted_bytes: u64) {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-fn in_threads(run: impl Fn(u64) + Sync) {
+fn in_threads(threads: u64, run: impl Fn(u64) + Sync) {
     let run = &run;
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
+        for thread in 0..threads {
             thread::spawn_scoped(scope, "client", move || run(thread)).unwrap();
         }
     });
@@ -177,9 +186,9 @@ fn put(kvs: &Kvs, number: u64, rng: &mut Rng) {
 }
 
 /// Reads, updates and scans of popular records for a while.
-fn mix(kvs: &Kvs, records: u64) {
+fn mix(kvs: &Kvs, records: u64, threads: u64) {
     let clock = Clock::real();
-    in_threads(|thread| {
+    in_threads(threads, |thread| {
         let (mut rng, zipfian) = (Rng::new(thread), Zipfian::new(records, DEFAULT_THETA));
         let (began, mut value) = (clock.now(), Vec::new());
         while clock.now().since(began) < MIX {

@@ -13,11 +13,10 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use esker_base::{Clock, Nanos, clock, thread};
-use parking_lot::Mutex;
 
 use crate::counter::InsertCounter;
 use crate::error::BenchError;
-use crate::measure::{IntervalTally, Tally, latency};
+use crate::measure::{Tally, latency};
 use crate::operation::OperationKind;
 use crate::options::RunOptions;
 use crate::result::{OperationResult, RunResult, Settings, nanos};
@@ -125,7 +124,7 @@ impl<'a> Runner<'a> {
             options,
             seed: mix(options.seed, self.runs),
             stop: AtomicBool::new(false),
-            slots: (0..options.threads).map(|_| Slot(Mutex::new(IntervalTally::new()))).collect(),
+            slots: Slot::all(options.threads),
         };
         let started = u64::try_from(clock::unix_time().as_millis()).unwrap_or(u64::MAX);
         let mut watch = Watch::new(&plan, progress, (started, records_before));
@@ -142,7 +141,7 @@ impl<'a> Runner<'a> {
         watch.sample(synced);
 
         let elapsed_ns = nanos(finished - measure_from);
-        let by_operation = merge(workload, &outcomes);
+        let by_operation = merge(workload, &plan.slots);
         let operations = by_operation.iter().map(|o| o.operations).sum();
         let total = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum();
         let count = |of: fn(&OperationResult) -> u64| by_operation.iter().map(of).sum();
@@ -253,12 +252,12 @@ fn run_threads(
     })
 }
 
-fn merge(workload: &Workload, outcomes: &[Outcome]) -> Vec<OperationResult> {
+fn merge(workload: &Workload, slots: &[Slot]) -> Vec<OperationResult> {
     let present = OperationKind::ALL.into_iter().filter(|&kind| workload.proportion(kind) > 0.0);
     let merged = present.map(|operation| {
         let mut sum = Tally::new();
-        for outcome in outcomes {
-            sum.merge(&outcome.tallies[operation.index()]);
+        for slot in slots {
+            sum.merge(&slot.0.lock().tallies[operation.index()]);
         }
         OperationResult {
             operation,

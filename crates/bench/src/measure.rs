@@ -1,8 +1,8 @@
-//! Measurements of one thread, and how those of all threads are put together.
+//! Measurements of threads, and how they are put together.
 //!
-//! A thread owns its histograms ([`Tally`], three significant figures: within 0.1 % of any value)
-//! and shares only the figures of the current interval ([`IntervalTally`], two significant
-//! figures: within 1 %), which the driver takes away at every tick.
+//! A few threads share the histograms of a whole run ([`Tally`], three significant figures: within 0.1 % of any value)
+//! and those of the current interval ([`IntervalTally`], two significant figures: within 1 %), which the driver takes
+//! away at every tick.
 
 use hdrhistogram::{Counter, Histogram};
 
@@ -63,7 +63,7 @@ impl Latencies {
     }
 }
 
-/// One kind of operation, measured by one thread or, merged, by all.
+/// One kind of operation, measured by some threads or, merged, by all.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) errors: u64,

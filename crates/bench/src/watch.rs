@@ -188,7 +188,7 @@ impl<'a> Watch<'a> {
         }
         let known = self.last.latency_ns.len();
         for slot in &self.plan.slots {
-            slot.0.lock().drain_into(&mut self.last);
+            slot.0.lock().interval.drain_into(&mut self.last);
         }
         let operations = self.last.latency_ns.len();
         self.operations += operations - known;

@@ -10,11 +10,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{Clock, Nanos, Rng};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::counter::InsertCounter;
 use crate::distribution::KeyChooser;
@@ -41,9 +42,29 @@ pub(crate) struct Plan<'a> {
     pub(crate) slots: Vec<Slot>,
 }
 
-/// The figures of one thread in the current interval, on cache lines of their own.
+/// The figures of the threads that share it, on cache lines of their own.
 #[repr(align(128))]
-pub(crate) struct Slot(pub(crate) Mutex<IntervalTally>);
+pub(crate) struct Slot(pub(crate) Mutex<Measured>);
+
+/// Figures that threads measure.
+pub(crate) struct Measured {
+    /// By the kind of operation.
+    pub(crate) tallies: [Tally; 5],
+    pub(crate) interval: IntervalTally,
+}
+
+impl Slot {
+    /// Slots for so many threads: two for each processor at most, so that threads which run at the same time seldom
+    /// meet, and many threads take no more memory than a few.
+    pub(crate) fn all(threads: usize) -> Vec<Slot> {
+        let most = available_parallelism().map_or(2, |processors| 2 * processors.get());
+        let measured = || Measured {
+            tallies: std::array::from_fn(|_| Tally::new()),
+            interval: IntervalTally::new(),
+        };
+        (0..threads.min(most)).map(|_| Slot(Mutex::new(measured()))).collect()
+    }
+}
 
 /// When a run takes place.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +76,6 @@ pub(crate) struct Schedule {
 
 /// The work of one thread.
 pub(crate) struct Outcome {
-    pub(crate) tallies: [Tally; 5],
     pub(crate) user_bytes_written: u64,
     pub(crate) user_bytes_read: u64,
     pub(crate) unstarted: u64,
@@ -118,7 +138,6 @@ pub(crate) fn work(
     go: &Receiver<Schedule>,
 ) -> Outcome {
     let mut outcome = Outcome {
-        tallies: std::array::from_fn(|_| Tally::new()),
         user_bytes_written: 0,
         user_bytes_read: 0,
         unstarted: 0,
@@ -314,20 +333,25 @@ impl Client<'_> {
         (service, intended): (Duration, Option<Duration>),
     ) {
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        let tally = &mut self.outcome.tallies[kind.index()];
+        self.outcome.user_bytes_read += effect.bytes;
+        if writes {
+            self.outcome.user_bytes_written += to_u64(self.key.len() + self.value.len());
+        }
+        let Measured { tallies, interval } = &mut *self.measured();
+        let tally = &mut tallies[kind.index()];
         record(&mut tally.latency_ns, nanos(service));
         if let Some(intended) = intended {
             record(&mut tally.intended_latency_ns, nanos(intended));
         }
         tally.not_found += u64::from(!effect.found);
         tally.rows += effect.rows;
-        self.outcome.user_bytes_read += effect.bytes;
-        if writes {
-            self.outcome.user_bytes_written += to_u64(self.key.len() + self.value.len());
-        }
-        let mut interval = self.plan.slots[self.worker].0.lock();
-        let felt = nanos(intended.unwrap_or(service));
-        record(&mut interval.latency_ns, felt);
+        record(&mut interval.latency_ns, nanos(intended.unwrap_or(service)));
+    }
+
+    /// The figures that this thread shares with a few others.
+    fn measured(&self) -> MutexGuard<'_, Measured> {
+        let slots = &self.plan.slots;
+        slots[self.worker % slots.len()].0.lock()
     }
 
     fn failed(&mut self, operation: OperationKind, cause: BoxError, measured: bool) {
@@ -339,8 +363,9 @@ impl Client<'_> {
                 cause,
             });
         } else if measured {
-            self.outcome.tallies[operation.index()].errors += 1;
-            self.plan.slots[self.worker].0.lock().errors += 1;
+            let mut measured = self.measured();
+            measured.tallies[operation.index()].errors += 1;
+            measured.interval.errors += 1;
         }
     }
 
@@ -358,7 +383,7 @@ impl Client<'_> {
                 },
             });
         } else if measured {
-            self.outcome.tallies[operation.index()].wrong_values += 1;
+            self.measured().tallies[operation.index()].wrong_values += 1;
         }
     }
 }
