@@ -50,6 +50,7 @@ fn check(budget: u64, threads: u64) {
     let scratch = tempfile::tempdir().unwrap();
     let mut command = common::command("child", scratch.path());
     command.env(BUDGET, budget.to_string()).env(THREADS, threads.to_string());
+    command.env("MALLOC_MMAP_THRESHOLD_", "131072"); // as docs/kv.md advises
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -14,3 +14,17 @@ pub fn release_unused() {
         libc::malloc_trim(0);
     }
 }
+
+/// Keeps what the allocator holds back small, for a whole program: to be called at its start, before other threads. A
+/// library leaves that to the program it is in.
+///
+/// glibc gives blocks from 128 KiB on mappings of their own, until one is freed: then it serves larger and larger ones
+/// from its heaps, where what is freed stays resident. This keeps the limit where it was. For other allocators it does
+/// nothing.
+pub fn map_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it sets a number of the allocator, before there are other threads.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+    }
+}

@@ -63,6 +63,7 @@ use crate::failure::Failure;
 
 /// Does what the command line of this process says, and returns its exit code.
 pub fn main() -> ExitCode {
+    esker_base::memory::map_large_blocks();
     let cli = match args::parse() {
         Ok(cli) => cli,
         Err(refusal) => return refuse(&refusal),
