@@ -32,7 +32,9 @@ impl Queue {
     /// many of them were answered meanwhile that it never will be.
     fn has_given_up(&self, index: usize, now: Nanos) -> bool {
         let give_up = self.keeper.shared.config.give_up;
-        let Some(stuck) = self.pending[index].as_ref().and_then(|one| one.stuck) else { return true };
+        let Some(stuck) = self.pending[index].as_ref().and_then(|one| one.stuck) else {
+            return true;
+        };
         now.since(stuck.at) >= give_up
             && (self.stuck.lasts(now) >= give_up
                 || self.stuck.has_lost(stuck, now, give_up, self.depth))
@@ -125,6 +127,9 @@ impl Queue {
         match outcome {
             Ok(active) => self.state = State::Connected(Box::new(active)),
             Err(error @ (NvmfError::Authentication(_) | NvmfError::Config(_))) => {
+                self.fail_waiting(&error, Nanos(u64::MAX));
+            }
+            Err(error) if self.keeper.shared.refusal().is_some() => {
                 self.fail_waiting(&error, Nanos(u64::MAX));
             }
             Err(error) => {
