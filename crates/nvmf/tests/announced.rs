@@ -1,11 +1,15 @@
-//! What a target tells of itself where hosts have several: the ids of its controllers, and its addresses.
+//! What a target tells of itself: the ids of its controllers, its addresses, and the size of a file that grows.
 
 mod common;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use common::client::{Client, Identity};
 use common::{NQN, config, memory};
+use esker_base::Clock;
+use esker_device::{Device, FileDevice, FileOptions};
 use esker_nvmf::NvmfError;
 use esker_nvmf::target::{PortalConfig, Target};
 use esker_nvmf::wire::capsule::Sqe;
@@ -72,4 +76,26 @@ fn portal_on_every_address_announces_the_one_that_the_host_reached() {
         let at = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port);
         assert_eq!(discovered(at), [format!("{ip}:{port}"), "192.0.2.7:4420".to_owned()]);
     }
+}
+
+#[test]
+fn file_that_becomes_larger_while_it_is_served_is_larger_for_hosts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("served");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let options = FileOptions { fixed: true, ..FileOptions::default() };
+    let device = Arc::new(FileDevice::open(&path, &options).unwrap());
+    let target = common::serve(device);
+    let initiator = common::open(&target);
+    let bytes = || initiator.geometry().capacity.bytes(initiator.geometry().lba_size);
+    assert_eq!(bytes(), 1 << 20);
+    file.set_len(2 << 20).unwrap();
+    for _ in 0..10_000 {
+        if bytes() == 2 << 20 {
+            return;
+        }
+        Clock::real().sleep(Duration::from_millis(1));
+    }
+    panic!("it has {} bytes still", bytes());
 }

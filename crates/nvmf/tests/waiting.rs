@@ -168,7 +168,7 @@ fn command_that_a_device_passes_over_is_answered_though_it_answers_others() {
         let (sqe, payload) = at(1);
         assert_eq!(host.run(sqe, payload).0.status, Status::SUCCESS);
         others += 1;
-        assert!(others < 1_000_000, "it is not answered");
+        assert!(others < 200_000, "it is not answered");
     }
     assert_eq!(host.wait(lost).0.status, Status::PATH_INTERNAL);
     assert!(others >= 16 * 4, "{others}");
