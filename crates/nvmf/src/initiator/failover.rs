@@ -101,14 +101,10 @@ impl Multipath {
         }
     }
 
-    /// By when an attempt has to be over: what follows one that fails ([`drain`]) counts, too.
+    /// By when an attempt has to be over.
     fn share(&self, deadline: Nanos, has_others: bool) -> Nanos {
         let now = self.clock.now();
-        let left = deadline.since(now);
-        match has_others {
-            true => now + left.saturating_sub(self.config.keep_alive * 2).max(left / 4) / 2,
-            false => deadline,
-        }
+        if has_others { now + deadline.since(now) / 2 } else { deadline }
     }
 
     /// Why no path is worth waiting for: the target has refused this host for good at every one.
