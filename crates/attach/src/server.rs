@@ -38,10 +38,10 @@ use spin::Spin;
 
 /// How long the leader waits for the device at most before it looks for requests.
 const ATTENTION: Duration = Duration::from_micros(100);
-/// The same of a device that takes milliseconds for each command: every look costs processor time.
-const INATTENTION: Duration = Duration::from_millis(1);
+/// The same of a device that is slow or silent: every look costs processor time.
+const INATTENTION: Duration = Duration::from_millis(20);
 /// How long the others do.
-const PATIENCE: Duration = Duration::from_millis(10);
+const PATIENCE: Duration = Duration::from_millis(50);
 /// How long a thread looks for completions before it waits for the device, and one that does not
 /// lead looks for requests.
 const GLANCE: Duration = Duration::from_micros(20);
@@ -50,7 +50,7 @@ const HOLD_UP: Duration = Duration::from_micros(300);
 /// How long another thread looks for requests after that, and how often.
 const WATCH: Duration = Duration::from_secs(1);
 const WATCH_STEP: Duration = Duration::from_micros(500);
-/// How soon a change that waits for another thread's tries again.
+/// How soon a change that waits for another thread's tries again, where that is soon.
 const PARKED_STEP: Duration = Duration::from_micros(50);
 
 /// State that the threads of one connection share.
@@ -255,11 +255,12 @@ impl Thread {
             return std::hint::spin_loop();
         }
         self.let_sleep();
+        let quiet = now.since(self.last_event) / 4;
         if is_parked {
-            self.shared.clock.sleep(PARKED_STEP);
+            self.shared.clock.sleep(quiet.clamp(PARKED_STEP, INATTENTION));
         } else if is_under_way {
             let patience = match self.is_leader {
-                true => (now.since(self.last_event) / 4).clamp(ATTENTION, INATTENTION),
+                true => quiet.clamp(ATTENTION, INATTENTION),
                 false => PATIENCE,
             };
             if self.engine.wait(patience, &mut self.channel) > 0 {

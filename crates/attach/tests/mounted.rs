@@ -6,12 +6,13 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_attach::{AttachError, Attachment, Options, State, find};
 use esker_base::Clock;
 use esker_device::{
-    Command, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
+    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
 };
 
 const SIZE: u64 = 64 << 20;
@@ -301,4 +302,95 @@ fn aborted_connection_ends_server_and_is_cleared_away_under_an_open_file() {
     found.clear().unwrap();
     assert!(!found.is_mounted() && find(dir.path()).is_err());
     attachment.stop().unwrap();
+}
+
+/// Memory that ends nothing while it is silent, and counts how often it is looked at.
+struct Silent {
+    memory: MemoryDevice,
+    state: Arc<(AtomicBool, AtomicU64)>,
+}
+
+impl Device for Silent {
+    fn name(&self) -> &str {
+        "silent"
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        let below = self.memory.queue_pair(depth)?;
+        Ok(Box::new(SilentQueue { below, state: self.state.clone(), held: VecDeque::new() }))
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.memory.stats()
+    }
+}
+
+struct SilentQueue {
+    below: Box<dyn QueuePair>,
+    state: Arc<(AtomicBool, AtomicU64)>,
+    held: VecDeque<Command>,
+}
+
+impl QueuePair for SilentQueue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        let count = commands.len();
+        self.held.append(commands);
+        Ok(count)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
+        self.state.1.fetch_add(1, Ordering::SeqCst);
+        if !self.state.0.load(Ordering::SeqCst) {
+            self.below.submit(&mut self.held)?;
+        }
+        self.below.poll(done)
+    }
+
+    fn wait(
+        &mut self,
+        done: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, DeviceError> {
+        if self.state.0.load(Ordering::SeqCst) {
+            Clock::real().sleep(timeout.unwrap_or(Duration::from_millis(100)));
+        }
+        self.poll(done)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.held.len() + self.below.in_flight()
+    }
+}
+
+#[test]
+fn device_that_is_silent_is_looked_at_now_and_then() {
+    let state = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
+    let memory = MemoryDevice::new("memory", SIZE, 4096);
+    let device = Arc::new(Silent { memory, state: state.clone() });
+    let options = Options { threads: 2, ..Options::default() };
+    let Some((_dir, attachment)) = attach_device(device, &options) else { return };
+    let path = attachment.file();
+    std::thread::scope(|scope| {
+        open(path).write_all_at(b"x", 1).unwrap();
+        state.0.store(true, Ordering::SeqCst);
+        // Parts of one LBA: one waits for the device, the others for that one.
+        for n in 0..8 {
+            scope.spawn(move || open(path).write_all_at(b"y", 10 + n).unwrap());
+        }
+        let clock = Clock::real();
+        clock.sleep(Duration::from_secs(1));
+        let before = state.1.load(Ordering::SeqCst);
+        clock.sleep(Duration::from_secs(2));
+        let looks = state.1.load(Ordering::SeqCst) - before;
+        state.0.store(false, Ordering::SeqCst);
+        assert!(looks < 500, "{looks} in 2 s");
+        assert!(looks > 0, "it is not looked at");
+    });
+    let mut back = [0; 10];
+    open(path).read_exact_at(&mut back, 10).unwrap();
+    assert_eq!(&back, b"yyyyyyyy\0\0");
 }

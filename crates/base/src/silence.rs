@@ -46,6 +46,12 @@ impl Silence {
         self.since = now;
     }
 
+    /// A command was taken back: it has no answer, and nobody waits for one.
+    pub fn take_back(&mut self) {
+        debug_assert!(self.answered < self.given, "nothing to take back");
+        self.given -= 1;
+    }
+
     /// The time for which commands were there and none was answered; zero when there are none.
     #[must_use]
     pub fn lasts(&self, now: Nanos) -> Duration {
@@ -84,6 +90,17 @@ mod tests {
         assert_eq!(silence.lasts(secs(200)), Duration::ZERO, "none is left");
         silence.give(secs(200));
         assert_eq!(silence.lasts(secs(201)), SECOND, "idle time is not silence");
+    }
+
+    #[test]
+    fn command_that_was_taken_back_is_neither_waited_for_nor_answered() {
+        let mut silence = Silence::default();
+        silence.give(secs(0));
+        silence.give(secs(5));
+        silence.take_back();
+        assert_eq!(silence.lasts(secs(10)), SECOND * 10);
+        silence.take_back();
+        assert_eq!(silence.lasts(secs(10)), Duration::ZERO);
     }
 
     #[test]

@@ -20,7 +20,8 @@
 //!    the device or a queue pair of it lives; a block device is also held against mounting. Read-only
 //!    users share the lock, and hold nothing against mounting.
 //! 2. A regular file grows by writes beyond its end, up to the capacity, unless its size is fixed;
-//!    LBAs beyond its end read as zeroes.
+//!    LBAs beyond its end read as zeroes. A device whose size nobody has said is as large as its file or block
+//!    device, and becomes larger with that while it is open.
 //! 3. A flush is `fdatasync` and a write with FUA is `RWF_DSYNC`, with and without the page cache.
 //! 4. Whatever could not be done as preferred is a sentence in [`Device::remarks`].
 //! 5. After a flush that failed, no flush and no write with FUA succeeds.
@@ -92,7 +93,8 @@ impl Device for FileDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.0.geometry
+        self.0.look();
+        self.0.geometry()
     }
 
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {

@@ -559,3 +559,27 @@ fn read_only_devices_share_the_file_and_cannot_write() {
     }
     open(&path, &options());
 }
+
+#[test]
+fn device_whose_size_nobody_said_becomes_larger_with_its_file() {
+    let dir = TempDir::new();
+    for io_uring in [Preference::Prefer, Preference::Never] {
+        for (said, expected) in [(None, 16), (Some(8 * 4096), 8)] {
+            let path = dir.path().join(format!("{io_uring:?}-{said:?}"));
+            let file = std::fs::File::create(&path).unwrap();
+            file.set_len(8 * 4096).unwrap();
+            let fixed = FileOptions { capacity_bytes: said, fixed: true, io_uring, ..options() };
+            let device = open(&path, &fixed);
+            assert_eq!(device.geometry().capacity.0, 8);
+            let mut port = Port::open(&device, 1).unwrap();
+            file.set_len(16 * 4096 + 512).unwrap();
+            esker_base::Clock::real().sleep(std::time::Duration::from_millis(100));
+            assert_eq!(device.geometry().capacity.0, expected, "{said:?}");
+            let beyond = port.write(Lba(15), AlignedBuf::zeroed(4096), None);
+            assert_eq!(beyond.is_ok(), expected == 16, "{beyond:?}");
+            file.set_len(8 * 4096).unwrap();
+            esker_base::Clock::real().sleep(std::time::Duration::from_millis(100));
+            assert_eq!(device.geometry().capacity.0, expected, "it never becomes smaller");
+        }
+    }
+}

@@ -10,7 +10,7 @@
 //! | `limits` | the connections that hosts may have, the memory of a worker that they may hold, and for how long |
 //! | `reservation` | reservations of namespaces, and their file |
 //! | `subsystem` | subsystems and namespaces; commands that a device does not end in time |
-//! | `controller` | the association of a host with a subsystem |
+//! | `controller`, `controller_ids` | the association of a host with a subsystem; the ids of these |
 //! | `shared` | state that the workers share; their mail |
 //! | `connection` | one connection: its state, memory and commands; a worker's queue pairs on the devices |
 //! | `fdp` | data placement, in bytes of the specification |
@@ -27,6 +27,7 @@ mod admin;
 pub mod config;
 mod connection;
 mod controller;
+mod controller_ids;
 mod fdp;
 mod ids;
 mod io;

@@ -84,6 +84,12 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+pub(super) fn controller_ids(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
+    let ends = text.split_once('-');
+    let range = ends.and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
+    range.ok_or_else(|| format!("'{text}' is no range of ids; write for example 1-1000"))
+}
+
 pub(super) fn days(text: &str) -> Result<Duration, String> {
     let days = text.parse::<u32>().ok().filter(|days| (1..=36_500).contains(days));
     let days = days.ok_or_else(|| format!("'{text}' is no number of days, of 1 to 36500"))?;

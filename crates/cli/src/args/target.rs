@@ -52,7 +52,8 @@ pub(crate) struct ServeArgs {
     /// An address to listen on with TLS; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen_tls: Vec<SocketAddr>,
-    /// The address that discovery announces, one for each --listen and --listen-tls
+    /// The address that discovery announces, one for each --listen and --listen-tls [default: the one listened on, or
+    /// of 0.0.0.0 and [::] the one that the host reached]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) announce: Vec<SocketAddr>,
     /// The NQN of the subsystem
@@ -93,6 +94,14 @@ pub(crate) struct ServeArgs {
     /// Event loops, each a thread [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = super::parse::threads)]
     pub(crate) workers: Option<usize>,
+    /// How many seconds a device with commands may end none of them before hosts get errors; it should be less than
+    /// the time after which hosts give up, which is 30 s for Linux [default: 25]
+    #[arg(long, value_name = "SECONDS", value_parser = super::parse::seconds)]
+    pub(crate) patience: Option<std::time::Duration>,
+    /// The ids of controllers, such as 1-1000, where other targets serve the same subsystem: hosts refuse an id that
+    /// another has [default: from a place that the machine and the addresses determine]
+    #[arg(long, value_name = "FIRST-LAST", value_parser = super::parse::controller_ids)]
+    pub(crate) controller_ids: Option<std::ops::RangeInclusive<u16>>,
     /// Where to tell metrics, over HTTP: /metrics for Prometheus, /status for people
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_METRICS)]
     pub(crate) metrics: SocketAddr,

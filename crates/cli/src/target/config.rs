@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use esker_base::files;
 use esker_device::{Create, Device, WriteThrough};
@@ -43,6 +44,10 @@ struct File {
     referrals: Vec<SocketAddr>,
     workers: Option<usize>,
     reservations: Option<PathBuf>,
+    /// Seconds for which a device may be silent.
+    patience: Option<u32>,
+    /// The first and the last one.
+    controller_ids: Option<(u16, u16)>,
     #[serde(default)]
     subsystem: Vec<Subsystem>,
 }
@@ -173,6 +178,13 @@ impl<'a> Planner<'a> {
             ..TargetConfig::default()
         };
         target.limits.workers = file.workers.unwrap_or(target.limits.workers);
+        let patience = file.patience.map(|secs| Duration::from_secs(secs.into()));
+        target.limits.command = args.patience.or(patience).unwrap_or(target.limits.command);
+        if target.limits.command.is_zero() {
+            return Err(Failure::usage("patience = 0: a device has at least a second"));
+        }
+        let ids = file.controller_ids.map(|(first, last)| first..=last);
+        target.controller_ids = args.controller_ids.clone().or(ids);
         let plain = file.listen.iter().map(|&listen| (listen, false));
         let listened = plain.chain(file.listen_tls.iter().map(|&listen| (listen, true)));
         for (index, (listen, tls)) in listened.enumerate() {
@@ -311,6 +323,8 @@ fn of_options(args: &ServeArgs) -> File {
         referrals: Vec::new(),
         workers: None,
         reservations: None,
+        patience: None,
+        controller_ids: None,
         subsystem: vec![Subsystem {
             nqn: args.subsystem.clone().unwrap_or_default(),
             serial: None,

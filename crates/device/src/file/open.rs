@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::time::Duration;
 
 use esker_base::process::{Owner, withhold};
@@ -214,6 +214,7 @@ fn settle(
     });
     let (placement, placement_handles) = found.map_or((None, 0), |(it, ids)| (Some(it), ids));
     let spin = Spin::new(options.spin);
+    let grows = medium.is_block_device || options.fixed && options.capacity_bytes.is_none();
     Ok(move |file| OpenFile {
         owner: Owner::here(),
         _withheld: withhold(&file),
@@ -227,6 +228,9 @@ fn settle(
             volatile_write_cache: !is_direct || medium.has_write_cache,
         },
         file,
+        capacity: AtomicU64::new(medium.capacity_bytes / u64::from(medium.lba_size)),
+        grows,
+        next_look: AtomicU64::new(0),
         name,
         is_new,
         is_block_device: medium.is_block_device,

@@ -14,7 +14,7 @@ use crate::{Command, Completion, DeviceError, Op};
 impl Execute for OpenFile {
     fn execute(&self, command: Command) -> Completion {
         let checked =
-            self.check_owner().and_then(|()| command.op.check(&self.name, &self.geometry));
+            self.check_owner().and_then(|()| command.op.check(&self.name, &self.geometry()));
         let mut transfer = Transfer::new(command, self);
         let result = checked.and_then(|()| run(self, &mut transfer));
         transfer.finish(self, result)

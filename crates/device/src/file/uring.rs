@@ -225,7 +225,7 @@ impl QueuePair for Queue {
             && let Some(command) = commands.pop_front()
         {
             taken += 1;
-            let checked = command.op.check(&self.open.name, &self.open.geometry);
+            let checked = command.op.check(&self.open.name, &self.open.geometry());
             let transfer = Transfer::new(command, &self.open);
             if let Err(error) = checked {
                 self.finished.push(transfer.finish(&self.open, Err(error)));

@@ -1,5 +1,9 @@
 //! The way of a queue to a path: the best one is tried first, the next one if it fails, until one works.
+//!
+//! A path may accept and then say nothing. It gets half of the time that is left while another one can be tried, so
+//! that it does not use up the time of the others. When every path was refused for good, no time is waited.
 
+use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,6 +12,7 @@ use esker_base::Nanos;
 
 use super::link::{CONNECT_NAME, drain};
 use super::multipath::{Active, Multipath};
+use super::path::Path;
 use crate::error::NvmfError;
 use crate::wire::status::Status;
 
@@ -45,7 +50,8 @@ impl Multipath {
                 drain(&stream, &self.clock, self.config.keep_alive * 2);
             }
             Start::With(active) => {
-                if let Ok(active) = self.restore(*active, flush, deadline, cancelled) {
+                let latest = self.share(deadline, self.paths.len() > 1);
+                if let Ok(active) = self.restore(*active, flush, latest, cancelled) {
                     return Ok(active);
                 }
             }
@@ -56,12 +62,14 @@ impl Multipath {
         };
         loop {
             let is_over = self.clock.now() >= deadline;
-            for index in self.usable_paths().take_while(|_| !is_over) {
+            let mut usable: VecDeque<usize> = self.usable_paths().collect();
+            while let Some(index) = usable.pop_front().filter(|_| !is_over) {
                 let path = &self.paths[index];
-                match path.open_queue(&self.config, &self.clock, depth, deadline) {
+                let latest = self.share(deadline, !usable.is_empty());
+                match path.open_queue(&self.config, &self.clock, depth, latest) {
                     Ok((link, qid, generation)) => {
                         let active = Active { link, path: index, qid, generation };
-                        match self.restore(active, flush, deadline, cancelled) {
+                        match self.restore(active, flush, latest, cancelled) {
                             Ok(active) => return Ok(active),
                             Err(failed) => error = failed,
                         }
@@ -81,6 +89,9 @@ impl Multipath {
                     }
                 }
             }
+            if let Some(refusal) = self.refusal() {
+                return Err(refusal);
+            }
             let left = deadline.since(self.clock.now());
             let is_told = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
             if left.is_zero() || is_told(&self.is_stopping) || is_told(cancelled) {
@@ -88,5 +99,17 @@ impl Multipath {
             }
             self.clock.sleep(LOOK.min(self.config.retry).min(left));
         }
+    }
+
+    /// By when an attempt has to be over.
+    fn share(&self, deadline: Nanos, has_others: bool) -> Nanos {
+        let now = self.clock.now();
+        if has_others { now + deadline.since(now) / 2 } else { deadline }
+    }
+
+    /// Why no path is worth waiting for: the target has refused this host for good at every one.
+    pub(crate) fn refusal(&self) -> Option<NvmfError> {
+        let refusals: Option<Vec<_>> = self.paths.iter().map(Path::refusal).collect();
+        refusals?.pop()
     }
 }

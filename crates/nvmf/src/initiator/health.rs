@@ -74,10 +74,15 @@ impl Health {
 
     /// A command has succeeded.
     pub(crate) fn works(&self) {
-        if self.failures.load(Ordering::Relaxed) != 0 {
+        if self.has_failed() {
             self.failures.store(0, Ordering::Relaxed);
             self.rests_until_ns.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Whether it has failed since a command last succeeded.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) > 0
     }
 
     /// Whether it is not to be tried now.

@@ -146,16 +146,22 @@ impl Multipath {
         self.handles.store(handles, Ordering::Relaxed);
     }
 
-    /// The paths that can be used now, the best first: optimized before not, then in the order of
-    /// the configuration. Those that have failed lately rest.
+    /// The paths that can be used now, the best first: optimized before not, then those that have not
+    /// failed since they worked, then in the order of the configuration. Those that have failed lately rest.
     pub(crate) fn usable_paths(&self) -> impl Iterator<Item = usize> {
         let now = self.clock.now();
-        let in_state = move |state| {
-            let is_it =
-                move |path: &Path| path.is_up() && path.ana() == state && !path.health.rests(now);
+        let ranks = [AnaState::Optimized, AnaState::NonOptimized]
+            .into_iter()
+            .flat_map(|state| [(state, false), (state, true)]);
+        ranks.flat_map(move |(state, has_failed)| {
+            let is_it = move |path: &Path| {
+                path.is_up()
+                    && path.ana() == state
+                    && !path.health.rests(now)
+                    && path.health.has_failed() == has_failed
+            };
             (0..).zip(&self.paths).filter(move |(_, path)| is_it(path)).map(|(index, _)| index)
-        };
-        in_state(AnaState::Optimized).chain(in_state(AnaState::NonOptimized))
+        })
     }
 
     /// Whether another path has become better than that of a queue.

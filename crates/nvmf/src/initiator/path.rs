@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use super::config::InitiatorConfig;
 use super::health::Health;
-use super::link::{Link, QueueShape, fabrics};
+use super::link::{CONNECT_NAME, Link, QueueShape, fabrics};
 use super::payload::{payload, received};
 use crate::conn::Payload;
 use crate::error::NvmfError;
@@ -120,6 +120,8 @@ pub(crate) struct Path {
     ana: AtomicU8,
     /// Whether it has a volatile write cache.
     has_cache: AtomicBool,
+    /// Why the target takes no controller of this host, and said not to try again.
+    refusal: Mutex<Option<NvmfError>>,
     pub(crate) health: Health,
 }
 
@@ -132,6 +134,7 @@ impl Path {
             generation: AtomicU64::new(0),
             ana: AtomicU8::new(AnaState::Optimized as u8),
             has_cache: AtomicBool::new(false),
+            refusal: Mutex::new(None),
             health: Health::default(),
         }
     }
@@ -163,7 +166,9 @@ impl Path {
         clock: &Clock,
         known: Option<Identity>,
     ) -> Result<Facts, NvmfError> {
-        let mut admin = Admin::connect(config, self.peer, clock)?;
+        let connected = Admin::connect(config, self.peer, clock);
+        *self.refusal.lock() = connected.as_ref().err().filter(|error| is_final(error)).cloned();
+        let mut admin = connected?;
         let facts = admin.facts.clone();
         if known.is_some_and(|known| known != facts.identity()) {
             let what = "it has another namespace under this number".to_owned();
@@ -181,6 +186,11 @@ impl Path {
         // From here on queue pairs use it.
         self.generation.store(generation, Ordering::Release);
         Ok(facts)
+    }
+
+    /// Why the target refuses this host, if it did so for good when it was asked last.
+    pub(crate) fn refusal(&self) -> Option<NvmfError> {
+        self.refusal.lock().clone()
     }
 
     /// Gives up the controller of this generation; says whether it was there still.
@@ -333,6 +343,12 @@ impl Path {
         }
         Ok(news)
     }
+}
+
+/// Whether an error is a refused Connect that the target said not to repeat: it does not serve the subsystem to this
+/// host.
+fn is_final(error: &NvmfError) -> bool {
+    matches!(error, NvmfError::Command { command: CONNECT_NAME, status, .. } if !status.may_retry())
 }
 
 impl Admin {

@@ -1,6 +1,7 @@
 //! A command between its submission and its completion.
 
-use esker_base::{AlignedBuf, Lba, Nanos};
+use esker_base::silence::Given;
+use esker_base::{AlignedBuf, Lba};
 use esker_device::{OpKind, PlacementId, Tag};
 
 use super::unflushed::Ticket;
@@ -19,8 +20,8 @@ pub(crate) struct Pending {
     pub(crate) fua: bool,
     pub(crate) buf: Option<AlignedBuf>,
     pub(crate) attempts: u32,
-    /// When it lost its connection, if nothing of it has succeeded since.
-    pub(crate) stuck: Option<Nanos>,
+    /// When it lost its connection, if it has had no answer since that counts.
+    pub(crate) stuck: Option<Given>,
     /// Its number among the commands that were sent.
     pub(crate) serial: u64,
     /// The write that it is, while that is in flight.

@@ -1,12 +1,14 @@
 //! A queue pair of a remote namespace: one connection, and the way to another when it is lost.
 //!
-//! A connection that is lost, or that leaves a command without an answer for too long, is closed,
-//! and its commands go to the next one. Before that is used, the old one is *drained*: the target
+//! A connection that is lost is closed, and its commands go to the next one. So is one that answers
+//! *nothing* for too long, or never this one command ([`Silence`]): a target that answers is slow,
+//! however long its oldest command waits behind others. Before that is used, the old one is *drained*: the target
 //! has closed its end, and so executes nothing any more that was sent through it. Reads and writes
 //! can be repeated then: no older write can come after a newer one.
 //!
-//! A command is *stuck* from when its connection was lost until it, or a piece of it, succeeds. One
-//! that is stuck for `give_up` fails, however often it was sent meanwhile.
+//! A command is *stuck* from when its connection was lost until it, or a piece of it, is answered.
+//! When no stuck command is for `give_up`, those that are stuck for so long fail, however often they
+//! were sent meanwhile.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -30,6 +32,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use esker_base::Nanos;
+use esker_base::silence::{Given, Silence};
 use esker_device::{Cause, Command, Completion, DeviceError, Op, OpKind, QueuePair};
 
 use super::failover::Start;
@@ -40,7 +43,7 @@ use crate::conn::{HostEvent, Payload};
 use crate::error::NvmfError;
 use crate::wire::capsule::Cqe;
 use crate::wire::status::Status;
-use causes::{nobody_answers, nobody_waits};
+use causes::{no_progress, nobody_answers, nobody_waits};
 use gate::Gate;
 
 /// How often a command is tried again that the target asks to be.
@@ -64,13 +67,13 @@ pub(crate) struct Queue {
     waiting: VecDeque<usize>,
     by_cid: Vec<usize>,
     done: Vec<Completion>,
-    /// Commands sent, in this order, and when; answered ones leave it from the front.
+    /// Commands sent, in this order; answered ones leave it from the front.
     sent: VecDeque<Sent>,
     serial: u64,
-    /// Since when the first of `sent` is the one that was sent first.
-    oldest_since: Nanos,
-    /// No command gives up before.
-    gives_up: Nanos,
+    /// Of the connection: the commands sent over it.
+    silence: Silence,
+    /// Of all connections: the commands that are stuck.
+    stuck: Silence,
     /// Why the last connection was lost.
     why: Option<NvmfError>,
     is_closing: bool,
@@ -86,7 +89,7 @@ pub(crate) struct Queue {
 struct Sent {
     index: usize,
     serial: u64,
-    at: Nanos,
+    given: Given,
 }
 
 impl Queue {
@@ -106,8 +109,8 @@ impl Queue {
             done: Vec::new(),
             sent: VecDeque::new(),
             serial: 0,
-            oldest_since: now,
-            gives_up: Nanos(u64::MAX),
+            silence: Silence::default(),
+            stuck: Silence::default(),
             why: None,
             is_closing: false,
             held: Vec::new(),
@@ -167,10 +170,8 @@ impl Queue {
             self.by_cid[cid] = index;
             self.serial += 1;
             one.serial = self.serial;
-            if self.sent.is_empty() {
-                self.oldest_since = now;
-            }
-            self.sent.push_back(Sent { index, serial: self.serial, at: now });
+            let given = self.silence.give(now);
+            self.sent.push_back(Sent { index, serial: self.serial, given });
         }
         if let State::Connected(active) = &mut self.state
             && let Err(error) = active.link.flush()
@@ -214,7 +215,7 @@ impl Queue {
             }
         }
         let now = self.keeper.shared.clock.now();
-        self.forget_answered(now);
+        self.forget_answered();
         let State::Connected(active) = &mut self.state else { return };
         if active.link.wire.has_output()
             && let Err(error) = active.link.flush()
@@ -233,43 +234,36 @@ impl Queue {
     }
 
     /// Takes answered commands from the front of `sent`.
-    fn forget_answered(&mut self, now: Nanos) {
-        let before = self.sent.len();
+    fn forget_answered(&mut self) {
         while let Some(Sent { index, serial, .. }) = self.sent.front()
             && self.pending[*index].as_ref().is_none_or(|one| one.serial != *serial)
         {
             self.sent.pop_front();
         }
-        if self.sent.len() < before {
-            self.oldest_since = now;
-        }
     }
 
-    /// Whether a command should have been answered by now. Deadlines are those of commands, and
-    /// nothing but answers moves them: the one that was sent first has `timeout` from when it was
-    /// first; and no command takes longer than `give_up`, or `timeout` if that is longer.
-    fn late(&mut self, now: Nanos) -> Option<NvmfError> {
+    /// Why the connection is to be left, if it is: it answers nothing, or never the oldest command.
+    fn late(&self, now: Nanos) -> Option<NvmfError> {
         let State::Connected(active) = &self.state else { return None };
-        let (peer, config) = (active.link.peer, &self.keeper.shared.config);
-        let oldest = self.sent.front()?;
-        let whole = config.timeout.max(config.give_up);
-        if now >= self.oldest_since + config.timeout || now >= oldest.at + whole {
-            let kind = self.pending[oldest.index].as_ref().map_or(OpKind::Open, |one| one.kind);
-            let what = format!("no answer to a {kind} within {:?}", config.timeout);
-            return Some(NvmfError::Lost { peer, what });
-        }
-        if now >= self.gives_up {
-            self.gives_up = self.next_to_give_up();
-            if now >= self.gives_up {
-                let what = "a command has made no progress over any connection".to_owned();
-                return Some(NvmfError::Lost { peer, what });
-            }
-        }
-        None
+        let (oldest, config) = (self.sent.front()?, &self.keeper.shared.config);
+        let kind = self.pending[oldest.index].as_ref().map_or(OpKind::Open, |one| one.kind);
+        let silent = self.silence.lasts(now);
+        let what = if silent >= config.timeout {
+            format!("no answer to a {kind} within {:?}", config.timeout)
+        } else if self.silence.has_lost(oldest.given, now, config.timeout, self.depth) {
+            format!("no answer to a {kind}, though later commands were answered")
+        } else if silent >= config.give_up && self.next_to_give_up(now) <= now {
+            return Some(no_progress(active.link.peer));
+        } else {
+            return None;
+        };
+        Some(NvmfError::Lost { peer: active.link.peer, what })
     }
 
     /// A command of the link is completed.
     fn complete(&mut self, index: usize, cqe: Cqe, payload: Payload) {
+        let now = self.keeper.shared.clock.now();
+        self.silence.answer(now);
         let one = self.pending[index].as_mut().expect("a command that was taken");
         if matches!(one.kind, OpKind::Read | OpKind::Write) {
             one.buf = payload.into_buf();
@@ -279,7 +273,9 @@ impl Queue {
             if let State::Connected(active) = &self.state {
                 self.keeper.shared.paths[active.path].health.works();
             }
-            one.stuck = None;
+            if one.stuck.take().is_some() {
+                self.stuck.answer(now);
+            }
             one.serial = 0; // the next piece is sent anew
             return self.keep(index);
         }
@@ -294,6 +290,9 @@ impl Queue {
         if status.may_retry() && one.attempts < ATTEMPTS {
             one.attempts += 1;
             return self.waiting.push_back(index);
+        }
+        if one.stuck.take().is_some() {
+            self.stuck.answer(now);
         }
         let cause = match status {
             Status(code) if code & 0x7ff == Status::LBA_RANGE.0 => {
@@ -312,7 +311,7 @@ impl QueuePair for Queue {
         let mut taken = 0;
         let geometry = self.shared().geometry();
         let is_stuck = !matches!(self.state, State::Connected(_));
-        let stuck = is_stuck.then(|| self.shared().clock.now());
+        let now = self.shared().clock.now();
         while self.in_flight() < self.depth
             && let Some(Command { tag, op }) = commands.pop_front()
         {
@@ -347,7 +346,7 @@ impl QueuePair for Queue {
                 fua,
                 buf: op.into_buf(),
                 attempts: 0,
-                stuck,
+                stuck: is_stuck.then(|| self.stuck.give(now)),
                 serial: 0,
                 ticket: None,
                 number,

@@ -56,7 +56,10 @@ impl Multipath {
                 (pieces, unflushed.is_moving())
             });
             if !pieces.is_empty() {
-                match self.write_again(&mut active, &pieces) {
+                active.link.deadline = Some(deadline);
+                let written = self.write_again(&mut active, &pieces);
+                active.link.deadline = None;
+                match written {
                     Ok(refused) => self.with(unflushed, |unflushed| {
                         for (piece, is_refused) in pieces.iter().zip(refused) {
                             match is_refused {

@@ -1,6 +1,7 @@
 //! Configuration of a target: the devices it serves, their hosts, and its limits on the machine.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,10 @@ pub struct TargetConfig {
     /// The file in which reservations persist where hosts ask for it; it is made if it is not
     /// there. One target at a time may use it.
     pub reservations: Option<PathBuf>,
+    /// The ids of its controllers, from 1 to [`CONTROLLER_ID_MAX`]. Targets that serve one subsystem have
+    /// other ones each, because hosts refuse a second controller with the id of a first. Without a range,
+    /// one is derived from the machine and the addresses listened on.
+    pub controller_ids: Option<RangeInclusive<u16>>,
     /// The resources it may use.
     pub limits: Limits,
 }
@@ -35,7 +40,8 @@ pub struct TargetConfig {
 pub struct PortalConfig {
     /// The address; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// The address that the discovery log announces; without one, the address listened on.
+    /// The address that the discovery log announces; without one, the address listened on, or the one at
+    /// which a host has reached the target where that is every address.
     pub announce: Option<SocketAddr>,
     /// How well the namespaces are reached through it, to begin with.
     pub ana: AnaState,
@@ -99,6 +105,9 @@ pub struct NamespaceConfig {
 /// The largest namespace id.
 pub const NSID_MAX: u32 = 1024;
 
+/// The largest controller id (Base 2.1, Figure 29).
+pub const CONTROLLER_ID_MAX: u16 = 0xffef;
+
 /// Hosts that may use a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -158,8 +167,8 @@ pub struct Limits {
     /// Longest time for a host to send data it was asked for, to end a PDU it began, or to take
     /// bytes sent to it. Its connection is closed then: others need the memory it holds.
     pub transfer: Duration,
-    /// How long a device may take for a command before the host is answered with an error. Hosts give up
-    /// after some time of their own: Linux after 30 s.
+    /// How long a device with commands may end none of them before their hosts are answered with errors. A
+    /// device that is slow is waited for. Hosts give up after some time of their own: Linux after 30 s.
     pub command: Duration,
     /// How long devices are waited for when the target is closed.
     pub closing: Duration,
@@ -259,9 +268,18 @@ impl TargetConfig {
             && limits.transfer_bytes >= 4096
             && limits.in_capsule_bytes <= 65_536
             && limits.in_capsule_bytes.is_multiple_of(16)
-            && limits.device_depth > 0;
+            && limits.device_depth > 0
+            && !limits.command.is_zero();
         if !is_good {
             return wrong(format!("a limit is out of range: {limits:?}"));
+        }
+        if let Some(ids) = &self.controller_ids
+            && (ids.is_empty() || *ids.start() == 0 || *ids.end() > CONTROLLER_ID_MAX)
+        {
+            let (first, last) = ids.clone().into_inner();
+            return wrong(format!(
+                "controller ids {first} to {last}: a range has a first and a last one, from 1 to {CONTROLLER_ID_MAX}"
+            ));
         }
         let mut nqns = Vec::new();
         for subsystem in &self.subsystems {

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::silence::Given;
 use esker_base::{AlignedBuf, Nanos};
 
 use self::core::DeviceQueue;
@@ -68,7 +69,7 @@ pub(crate) struct Job {
     pub(crate) sqe: Sqe,
     pub(crate) started: Nanos,
     /// When the device was given the first of its commands that it has.
-    pub(crate) given: Nanos,
+    pub(crate) given: Option<Given>,
     /// It was answered before its devices were done, or the connection ends.
     pub(crate) late: Option<LateCommand>,
     /// Commands that the device has of it.
@@ -130,6 +131,8 @@ pub(crate) struct Connection {
     pub(crate) pace: Pace,
     pub(super) in_device: usize,
     pub(crate) uses: Slots<Use>,
+    /// The generation of the subsystem whose namespaces have queue pairs of the worker.
+    pub(super) opened: Option<u64>,
     /// No more input: it is closed when the devices are done with it.
     pub(crate) is_ending: bool,
     /// Until when the host has time to take a termination request. Bytes that it still sends are
@@ -176,6 +179,7 @@ impl Connection {
             pace: Pace::default(),
             in_device: 0,
             uses: Slots::default(),
+            opened: None,
             is_ending: false,
             parting: None,
             is_blocked: false,

@@ -6,6 +6,7 @@
 //! 2. An event of a kind is sent once, and then not again until the host has read its log page.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub(crate) struct Controller {
     /// The credentials that the host has to prove, if any.
     pub(crate) credentials: Option<HostConfig>,
     pub(crate) portal: usize,
+    /// The address of this machine that the host connected to.
+    pub(crate) reached: Option<IpAddr>,
     /// The worker and connection of the admin queue.
     pub(crate) admin: Address,
     /// I/O connections that have not ended.
@@ -105,7 +108,7 @@ impl Controller {
         host: Host,
         subsystem: Option<Arc<Subsystem>>,
         credentials: Option<HostConfig>,
-        (portal, admin): (usize, Address),
+        (portal, reached, admin): (usize, Option<IpAddr>, Address),
     ) -> Controller {
         Controller {
             id,
@@ -114,6 +117,7 @@ impl Controller {
             subsystem,
             credentials,
             portal,
+            reached,
             admin,
             queues: AtomicUsize::new(0),
             is_gone: AtomicBool::new(false),
@@ -330,7 +334,7 @@ mod tests {
     fn controller() -> Controller {
         let host = Host { nqn: "nqn.2026-01.io.esker:host".to_owned(), id: [1; 16] };
         let admin = Address { worker: 0, connection: 0, visitor: Visitor::default() };
-        let controller = Controller::new((1, 1), host, None, None, (0, admin));
+        let controller = Controller::new((1, 1), host, None, None, (0, None, admin));
         controller.configure(CC_EN);
         controller.state.lock().io_queues = 2;
         controller

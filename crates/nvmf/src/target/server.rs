@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::config::{NamespaceConfig, TargetConfig};
 use super::controller::Controller;
+use super::controller_ids::ControllerIds;
 use super::metrics::TargetMetrics;
 use super::reservation::Store;
 use super::shared::{Mailbox, Portal, Shared, WorkerMessage};
@@ -41,8 +42,7 @@ impl Target {
             let refused = |error| NvmfError::os(format!("listening on {}", portal.listen), &error);
             let listener = TcpListener::bind(portal.listen).map_err(refused)?;
             let listen = listener.local_addr().map_err(refused)?;
-            let announce = portal.announce.unwrap_or(listen);
-            portals.push(Portal::new(listen, announce, portal));
+            portals.push(Portal::new(listen, portal));
             listeners.push(Some(listener));
         }
         let store = config.reservations.as_deref().map(Store::open).transpose()?.map(Arc::new);
@@ -57,8 +57,10 @@ impl Target {
             mailboxes.push(Mailbox { messages: Mutex::default(), waker, load: 0.into() });
         }
         let (limits, referrals) = (config.limits.clone(), config.referrals.clone());
+        let listened = portals.iter().map(|portal| portal.listen);
+        let ids = ControllerIds::new(config.controller_ids.clone(), listened);
         let shared =
-            Arc::new(Shared::new(limits, portals, referrals, store, subsystems, mailboxes));
+            Arc::new(Shared::new(limits, portals, referrals, store, subsystems, mailboxes, ids));
         let started = Started::new(config);
         let target = Target { shared, started };
         for index in 0..config.limits.workers {

@@ -1,8 +1,7 @@
 //! State that the workers of a target share.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -12,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::config::{Limits, PortalConfig};
 use super::controller::Controller;
+use super::controller_ids::ControllerIds;
 use super::ids::{AbortId, Address, Visitor};
 use super::limits::admission::Admission;
 use super::metrics::{self, Registry};
@@ -27,7 +27,7 @@ const MOST_PANICS: usize = 16;
 /// An address that hosts connect to.
 pub(crate) struct Portal {
     pub(crate) listen: SocketAddr,
-    pub(crate) announce: SocketAddr,
+    announce: Option<SocketAddr>,
     /// Whether connections through it are encrypted.
     pub(crate) tls: bool,
     ana: AtomicU8,
@@ -36,9 +36,21 @@ pub(crate) struct Portal {
 }
 
 impl Portal {
-    pub(crate) fn new(listen: SocketAddr, announce: SocketAddr, config: &PortalConfig) -> Portal {
+    pub(crate) fn new(listen: SocketAddr, config: &PortalConfig) -> Portal {
         let (ana, ana_changes) = (AtomicU8::new(config.ana as u8), AtomicU64::new(0));
-        Portal { listen, announce, tls: config.tls, ana, ana_changes }
+        Portal { listen, announce: config.announce, tls: config.tls, ana, ana_changes }
+    }
+
+    /// The address that a host is told which reached this target at `reached`: of a portal that listens on every
+    /// address that one, if it is of the portal's kind.
+    pub(crate) fn announced(&self, reached: Option<IpAddr>) -> Option<SocketAddr> {
+        if self.announce.is_some() || !self.listen.ip().is_unspecified() {
+            return Some(self.announce.unwrap_or(self.listen));
+        }
+        // A socket of IPv6 for every address takes connections of IPv4, too.
+        let reached = reached?.to_canonical();
+        let is_its_kind = self.listen.is_ipv6() || reached.is_ipv4();
+        is_its_kind.then(|| SocketAddr::new(reached, self.listen.port()))
     }
 
     pub(crate) fn ana(&self) -> AnaState {
@@ -102,7 +114,9 @@ pub(crate) struct Shared {
     panics: Mutex<Vec<String>>,
     /// Devices that had not ended their commands when the target was closed.
     pub(crate) hung: Mutex<Vec<String>>,
-    next_controller: AtomicU64,
+    controller_ids: Mutex<ControllerIds>,
+    /// Controllers that there ever were.
+    admitted: AtomicU64,
 }
 
 impl Shared {
@@ -113,6 +127,7 @@ impl Shared {
         store: Option<Arc<Store>>,
         subsystems: Vec<Arc<Subsystem>>,
         mailboxes: Vec<Mailbox>,
+        controller_ids: ControllerIds,
     ) -> Shared {
         let admission = Admission::new(limits.connections);
         Shared {
@@ -132,7 +147,8 @@ impl Shared {
             threads: Mutex::default(),
             panics: Mutex::default(),
             hung: Mutex::default(),
-            next_controller: AtomicU64::new(1),
+            controller_ids: Mutex::new(controller_ids),
+            admitted: AtomicU64::new(0),
         }
     }
 
@@ -259,16 +275,12 @@ impl Shared {
         &self,
         make: impl FnOnce((u16, u64)) -> Controller,
     ) -> Option<Arc<Controller>> {
-        const LAST: u64 = 0xffef;
         let mut controllers = self.controllers.lock();
-        for _ in 0..LAST {
-            let next = self.next_controller.fetch_add(1, Ordering::Relaxed);
-            let id = u16::try_from((next - 1) % LAST + 1).expect("at most FFEFh");
-            if let Entry::Vacant(vacant) = controllers.entry(id) {
-                return Some(vacant.insert(Arc::new(make((id, next)))).clone());
-            }
-        }
-        None
+        let id = self.controller_ids.lock().next(&controllers)?;
+        let number = self.admitted.fetch_add(1, Ordering::Relaxed) + 1;
+        let controller = Arc::new(make((id, number)));
+        controllers.insert(id, controller.clone());
+        Some(controller)
     }
 
     /// Has the admin connection of a controller send the events that there are.

@@ -37,8 +37,10 @@ use listen::Listeners;
 
 /// How often timeouts and the sizes of devices are looked at.
 const TICK: Duration = Duration::from_millis(250);
-/// How long the loop sleeps on a device, before it looks at the sockets again.
+/// How long the loop sleeps on a device, before it looks at the sockets again: an eighth of the time since
+/// anything happened, within these.
 const DEVICE_WAIT: Duration = Duration::from_micros(50);
+const LONGEST_WAIT: Duration = Duration::from_millis(2);
 /// Batches of one connection that are handled before others have their turn: a host that always has more
 /// to send would keep its worker to itself.
 const TURN_BATCHES: usize = 8;
@@ -169,7 +171,8 @@ impl Worker {
         if is_active {
             self.last_active = self.core.now;
         } else if self.core.has_devices_to_poll() && self.is_past_spinning() {
-            self.run_devices(Some(DEVICE_WAIT));
+            let quiet = self.core.now.since(self.last_active) / 8;
+            self.run_devices(Some(quiet.clamp(DEVICE_WAIT, LONGEST_WAIT)));
             self.flush();
         }
         if self.core.now >= self.next_tick {
@@ -361,8 +364,7 @@ impl Worker {
                 }));
             }
             is_active |= !self.done.is_empty();
-            let bytes = |one: &Completion| one.buf.as_ref().map_or(0, |buf| buf.len());
-            device.bytes -= self.done.iter().map(bytes).sum::<usize>();
+            device.ended(&self.done, self.core.now);
             for completion in self.done.drain(..) {
                 let place = Place::of(completion.tag);
                 let connection = self.connections[place.connection].as_deref_mut();
@@ -422,6 +424,7 @@ impl Worker {
                 shared.metrics.closed(format!("{who}: closed, for {slow} within {limit:?}"));
                 connection.end(&mut self.core);
             } else {
+                connection.open_devices(&mut self.core); // namespaces may have come
                 connection.answer_late(&mut self.core, now, shared.limits.command);
             }
         }

@@ -4,6 +4,7 @@
 
 pub(crate) mod client;
 pub(crate) mod forgetful;
+pub(crate) mod paced;
 pub(crate) mod relay;
 pub(crate) mod script;
 

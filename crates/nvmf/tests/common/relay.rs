@@ -20,6 +20,10 @@ pub(crate) enum Mood {
     Well,
     /// The connection is closed at the first one.
     Breaks,
+    /// They are swallowed, and nothing comes back.
+    Silent,
+    /// Connections are accepted, and nothing that comes over them is passed on.
+    Mute,
     /// Each is answered with a status.
     Says(Status),
     /// None is answered; something comes all the time that completes none.
@@ -114,6 +118,9 @@ fn pass_on(state: &State, mut near: &TcpStream, mut far: &TcpStream) {
         let sqe = is_command.then(|| Sqe::decode(&pdu[8..72]).unwrap());
         // Connect is the first command, and has the number of the queue in dword 10's upper half.
         let is_connect = is_command && qid.is_none();
+        if *state.mood.lock() == Mood::Mute {
+            continue;
+        }
         if is_connect {
             let number = u16::from_le_bytes([pdu[8 + 42], pdu[8 + 43]]);
             qid = Some(number);
@@ -124,7 +131,8 @@ fn pass_on(state: &State, mut near: &TcpStream, mut far: &TcpStream) {
             Some(sqe) if !is_connect && qid != Some(0) => {
                 state.commands.fetch_add(1, Ordering::Relaxed);
                 match mood {
-                    Mood::Well => {}
+                    Mood::Well | Mood::Mute => {}
+                    Mood::Silent => continue,
                     Mood::Breaks => return,
                     Mood::Says(status) => {
                         let cqe = Cqe { cid: sqe.cid, status, ..Cqe::default() };

@@ -1,5 +1,7 @@
 //! Why commands fail that wait for a connection which nobody makes.
 
+use std::net::SocketAddr;
+
 use crate::error::NvmfError;
 
 pub(super) fn nobody_waits() -> NvmfError {
@@ -8,4 +10,9 @@ pub(super) fn nobody_waits() -> NvmfError {
 
 pub(super) fn nobody_answers() -> NvmfError {
     NvmfError::Config("the thread that connects has ended".to_owned())
+}
+
+pub(super) fn no_progress(peer: SocketAddr) -> NvmfError {
+    let what = "a command has made no progress over any connection".to_owned();
+    NvmfError::Lost { peer, what }
 }

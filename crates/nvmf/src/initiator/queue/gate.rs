@@ -98,6 +98,9 @@ impl Queue {
     pub(super) fn finish(&mut self, index: usize, result: Result<(), DeviceError>) {
         let one = self.pending[index].take().expect("a command that was taken");
         self.end_write(one.ticket.as_ref());
+        if one.stuck.is_some() {
+            self.stuck.take_back();
+        }
         if index == self.depth {
             return self.own_flush_ended(result, one.number);
         }

@@ -1,14 +1,16 @@
 //! One connection of a queue pair is lost, and the next one found.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, RecvTimeoutError, SendError};
 use std::time::Duration;
 
 use esker_base::Nanos;
+use esker_base::silence::Silence;
 use esker_device::{Cause, OpKind};
 
-use super::causes::{nobody_answers, nobody_waits};
+use super::causes::{no_progress, nobody_answers, nobody_waits};
 use super::{Queue, Start, State};
 use crate::error::NvmfError;
 use crate::initiator::multipath::Active;
@@ -18,10 +20,24 @@ use crate::wire::status::Status;
 const GATED: Duration = Duration::from_millis(1);
 
 impl Queue {
-    /// When the first command gives up, of those that are stuck.
-    pub(super) fn next_to_give_up(&self) -> Nanos {
-        let stuck = self.pending.iter().flatten().filter_map(|one| one.stuck).min();
-        stuck.map_or(Nanos(u64::MAX), |stuck| stuck + self.keeper.shared.config.give_up)
+    /// When the first of those that are stuck gives up.
+    pub(super) fn next_to_give_up(&self, now: Nanos) -> Nanos {
+        let give_up = self.keeper.shared.config.give_up;
+        let stuck = self.pending.iter().flatten().filter_map(|one| one.stuck).map(|it| it.at).min();
+        let left = give_up.saturating_sub(self.stuck.lasts(now));
+        stuck.map_or(Nanos(u64::MAX), |since| (since + give_up).max(now + left))
+    }
+
+    /// Whether a command gives up by `now`: it is stuck for long enough, and so are all others, or so
+    /// many of them were answered meanwhile that it never will be.
+    fn has_given_up(&self, index: usize, now: Nanos) -> bool {
+        let give_up = self.keeper.shared.config.give_up;
+        let Some(stuck) = self.pending[index].as_ref().and_then(|one| one.stuck) else {
+            return true;
+        };
+        now.since(stuck.at) >= give_up
+            && (self.stuck.lasts(now) >= give_up
+                || self.stuck.has_lost(stuck, now, give_up, self.depth))
     }
 
     /// The path does not take commands, as it says itself: another one may.
@@ -55,6 +71,7 @@ impl Queue {
             self.waiting.push_back(index);
         }
         self.sent.clear();
+        self.silence = Silence::default();
         // Those that the target has completed it may have forgotten.
         self.waiting.extend(self.held.drain(..).map(|(index, _)| index));
         self.connect(stream.map_or(Start::New, Start::After), None);
@@ -76,7 +93,7 @@ impl Queue {
         let now = self.keeper.shared.clock.now();
         for index in &self.waiting {
             let one = self.pending[*index].as_mut().expect("a command that was taken");
-            one.stuck.get_or_insert(now);
+            one.stuck.get_or_insert_with(|| self.stuck.give(now));
         }
         if self.is_closing {
             if let Start::With(active) = &start {
@@ -84,8 +101,11 @@ impl Queue {
             }
             return self.fail_waiting(&nobody_waits(), Nanos(u64::MAX));
         }
-        self.gives_up = self.next_to_give_up();
-        let deadline = self.gives_up.min(now + self.keeper.shared.config.give_up);
+        // One after which every connection is lost has had its share of them.
+        let peer = self.keeper.shared.paths[0].peer;
+        let why = self.why.clone().unwrap_or_else(|| no_progress(peer));
+        self.fail_waiting(&why, now);
+        let deadline = self.next_to_give_up(now).min(now + self.keeper.shared.config.give_up);
         let (tell, answer) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
         let (shared, depth, is_cancelled) =
@@ -109,6 +129,9 @@ impl Queue {
             Err(error @ (NvmfError::Authentication(_) | NvmfError::Config(_))) => {
                 self.fail_waiting(&error, Nanos(u64::MAX));
             }
+            Err(error) if self.keeper.shared.refusal().is_some() => {
+                self.fail_waiting(&error, Nanos(u64::MAX));
+            }
             Err(error) => {
                 let why = self.why.clone().unwrap_or(error);
                 self.fail_waiting(&why, self.keeper.shared.clock.now());
@@ -119,16 +142,13 @@ impl Queue {
         }
     }
 
-    /// Fails the commands that wait and give up before `now`.
+    /// Fails the commands that wait and have given up by `now`.
     fn fail_waiting(&mut self, why: &NvmfError, now: Nanos) {
-        let give_up = self.keeper.shared.config.give_up;
-        for _ in 0..self.waiting.len() {
-            let Some(index) = self.waiting.pop_front() else { return };
-            let one = self.pending[index].as_ref().expect("a command that was taken");
-            if one.stuck.is_some_and(|stuck| stuck + give_up > now) {
-                self.waiting.push_back(index);
-                continue;
-            }
+        let waiting = std::mem::take(&mut self.waiting);
+        let (over, left): (VecDeque<_>, _) =
+            waiting.into_iter().partition(|&index| self.has_given_up(index, now));
+        self.waiting = left;
+        for index in over {
             let error = self.error(index, Cause::Gone(why.to_string()));
             self.finish(index, Err(error));
         }

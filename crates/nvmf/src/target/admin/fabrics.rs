@@ -107,6 +107,7 @@ fn connect(
         Ok(controller) => {
             controller.heard(core.now);
             connection.enter_share(core, &controller.host.nqn);
+            connection.open_devices(core);
             if !connection.is_unproven() {
                 name(connection, core, &controller);
             }
@@ -202,9 +203,10 @@ fn admin_queue(
     }
     let verifier = credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &nqn));
     let at = connection.address(core.index);
-    let portal = connection.portal;
+    let reached = connection.stream.tcp().local_addr().ok().map(|at| at.ip());
+    let portal = (connection.portal, reached, at);
     let controller = shared
-        .admit(|id| Controller::new(id, host, subsystem, credentials, (portal, at)))
+        .admit(|id| Controller::new(id, host, subsystem, credentials, portal))
         .ok_or(Wrong { status: Status::CONNECT_BUSY, result: 0 })?;
     // From here on a change of the configuration finds it; one just before did not.
     if !shared.is_admitted(&controller) {

@@ -205,22 +205,22 @@ fn discovery(shared: &Shared, controller: &Controller) -> Vec<u8> {
         ..DiscoveryEntry::default()
     };
     let through = |subtype, nqn: &str, number, portal: &Portal| {
-        let mut entry = entry(subtype, nqn, number, portal.announce);
+        let mut entry = entry(subtype, nqn, number, portal.announced(controller.reached)?);
         if portal.tls {
             entry.treq |= TREQ_SECURE;
             entry.tsas[0] = SECTYPE_TLS13;
         }
-        entry
+        Some(entry)
     };
     for (number, portal) in (1..).zip(&shared.portals) {
-        entries.push(through(SUBTYPE_CURRENT, DISCOVERY_NQN, number, portal));
+        entries.extend(through(SUBTYPE_CURRENT, DISCOVERY_NQN, number, portal));
     }
     // A host sees the subsystems that it may use.
     for subsystem in &*shared.subsystems.read() {
         let Some(host) = subsystem.admits(&controller.host.nqn) else { continue };
         let has_key = host.is_some_and(|host| host.tls_key.is_some());
         for (number, portal) in (1..).zip(&shared.portals).filter(|(_, one)| one.tls == has_key) {
-            entries.push(through(SUBTYPE_NVM, &subsystem.nqn, number, portal));
+            entries.extend(through(SUBTYPE_NVM, &subsystem.nqn, number, portal));
         }
     }
     for (number, &referral) in (shared.portals.len() + 1..).zip(&*shared.referrals.read()) {

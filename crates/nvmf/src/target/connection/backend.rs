@@ -7,8 +7,8 @@
 //!
 //! Invariants
 //! 1. A command is in `incoming`, with the device, in `done`, or handed back; `given` counts the first three.
-//! 2. The thread opens the queue pair, because that may block, too. When it cannot, the commands that are
-//!    there fail, and the next one tries again.
+//! 2. The thread opens the queue pair, because that may block, too, before a command comes: what it takes of
+//!    the system may be gone later. When it cannot, the commands that come fail, and each tries again.
 //! 3. The thread lives until it is told to end and the device has nothing: a device that hangs keeps it, and
 //!    nobody waits for it.
 
@@ -241,6 +241,7 @@ struct Driver {
 
 impl Driver {
     fn run(mut self) {
+        let _ = self.open(); // the first command tries again, and is told why
         loop {
             let in_flight = self.queue.as_ref().map_or(0, |queue| queue.in_flight());
             {
@@ -278,17 +279,19 @@ impl Driver {
 
     /// Gives the device as many commands as it takes, and takes those that it has finished.
     fn step(&mut self, patience: Duration) -> Result<(), DeviceError> {
-        let queue = match &mut self.queue {
-            Some(queue) => queue,
-            None => {
-                let depth = self.shared.limits.device_depth;
-                self.queue.insert(self.device.queue_pair(depth)?)
-            }
-        };
+        self.open()?;
+        let queue = self.queue.as_mut().expect("it is open");
         if !self.batch.is_empty() {
             queue.submit(&mut self.batch)?;
         }
         queue.wait(&mut self.done, Some(patience)).map(drop)
+    }
+
+    fn open(&mut self) -> Result<(), DeviceError> {
+        if self.queue.is_none() {
+            self.queue = Some(self.device.queue_pair(self.shared.limits.device_depth)?);
+        }
+        Ok(())
     }
 
     /// Puts back the commands that the device did not take, and hands over those that it has finished.

@@ -31,9 +31,9 @@ impl Connection {
         let bytes = op.buf_len();
         let used = self.used(slot).expect("a command is checked before it is given to a device");
         used.bytes += bytes;
-        core.push(used.queue, bytes, Command { tag, op });
+        let given = core.push(used.queue, bytes, Command { tag, op });
         if self.job(slot).pieces == 0 {
-            self.job(slot).given = core.now;
+            self.job(slot).given = Some(given);
         }
         self.job(slot).pieces += 1;
         self.in_device += 1;
@@ -232,6 +232,21 @@ impl Connection {
         let used = self.uses.get(id).expect("it was found");
         used.flow.start();
         Ok(used.namespace.clone())
+    }
+
+    /// Opens the worker's queue pairs on the namespaces of an I/O queue's subsystem, before commands come for them:
+    /// descriptors and memory may be gone later.
+    pub(crate) fn open_devices(&mut self, core: &mut Core) {
+        let Role::Io(controller, _) = &self.role else { return };
+        let Some(subsystem) = controller.subsystem.clone() else { return };
+        let generation = subsystem.generation();
+        if self.is_unproven() || self.opened == Some(generation) {
+            return;
+        }
+        self.opened = Some(generation);
+        for namespace in subsystem.namespaces() {
+            let _ = core.device(&namespace); // the first command tries again, and is told why
+        }
     }
 
     /// The worker closes a queue pair: no command that it has is of this connection.

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use esker_base::silence::{Given, Silence};
 use esker_base::{BufPool, Nanos};
-use esker_device::{Command, Op};
+use esker_device::{Command, Completion, Op};
 
 use crate::error::NvmfError;
 use crate::socket::Poller;
@@ -27,6 +28,21 @@ pub(crate) struct DeviceQueue {
     pub(crate) batch: VecDeque<Command>,
     /// Bytes of the commands that it has or will get.
     pub(crate) bytes: usize,
+    /// These commands.
+    pub(crate) silence: Silence,
+}
+
+impl DeviceQueue {
+    /// The device has ended these commands.
+    pub(crate) fn ended(&mut self, done: &[Completion], now: Nanos) {
+        if done.is_empty() {
+            return;
+        }
+        self.bytes -=
+            done.iter().map(|one| one.buf.as_ref().map_or(0, |buf| buf.len())).sum::<usize>();
+        done.iter().for_each(|_| self.silence.answer(now));
+        self.namespace.late.ends(now);
+    }
 }
 
 /// The part of a worker that its connections use.
@@ -94,13 +110,15 @@ impl Core {
         }
         let queue = Backend::open(&namespace.device, &self.shared, self.index)?;
         let (namespace, batch) = (namespace.clone(), VecDeque::new());
-        Ok(self.devices.insert(DeviceQueue { namespace, queue, batch, bytes: 0 }))
+        let silence = Silence::default();
+        Ok(self.devices.insert(DeviceQueue { namespace, queue, batch, bytes: 0, silence }))
     }
 
-    pub(crate) fn push(&mut self, queue: Id<DeviceQueue>, bytes: usize, command: Command) {
+    pub(crate) fn push(&mut self, queue: Id<DeviceQueue>, bytes: usize, command: Command) -> Given {
         let device = self.devices.get_mut(queue).expect("it is open as long as it is used");
         device.bytes += bytes;
         device.batch.push_back(command);
+        device.silence.give(self.now)
     }
 
     /// Bytes of the commands that a device has or will get.
@@ -127,6 +145,7 @@ impl Core {
         let all = taken.into_iter().chain(its);
         let all: Vec<_> = all.map(|Command { tag, op }| (Place::of(tag), op)).collect();
         device.bytes -= all.iter().map(|(_, op)| op.buf_len()).sum::<usize>();
+        all.iter().for_each(|_| device.silence.take_back());
         all
     }
 

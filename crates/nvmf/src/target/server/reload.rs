@@ -6,6 +6,7 @@
 //!    when [`Target::reconfigure`] returns. Keys are asked for when a host connects: a host that is
 //!    connected keeps its connections when its key changes.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,12 +20,13 @@ pub(crate) struct Started {
     portals: Vec<PortalConfig>,
     limits: Limits,
     reservations: Option<PathBuf>,
+    controller_ids: Option<RangeInclusive<u16>>,
 }
 
 impl Started {
     pub(crate) fn new(config: &TargetConfig) -> Started {
-        let TargetConfig { portals, limits, reservations, .. } = config.clone();
-        Started { portals, limits, reservations }
+        let TargetConfig { portals, limits, reservations, controller_ids, .. } = config.clone();
+        Started { portals, limits, reservations, controller_ids }
     }
 
     /// Returns the parts of `config` that need another start, in sentences.
@@ -33,6 +35,7 @@ impl Started {
             ("the addresses listened on and announced", self.portals != config.portals),
             ("workers and limits", self.limits != config.limits),
             ("the file of reservations", self.reservations != config.reservations),
+            ("the ids of controllers", self.controller_ids != config.controller_ids),
         ];
         let changed = parts.iter().filter(|(_, is_changed)| *is_changed);
         changed

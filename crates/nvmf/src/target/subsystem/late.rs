@@ -1,6 +1,7 @@
 //! Commands that a device does not end in time, and the commands that wait for them.
 //!
-//! A host is answered when [`Limits::command`] has passed. The device still has the command then: a read fills
+//! A host is answered when the device has ended *no* command for [`Limits::command`], or has passed this one over
+//! for good ([`Silence`]): a slow device that ends others is waited for. It still has the command then: a read fills
 //! a buffer that nobody sees, but a write may be done at any later moment, over newer data of the host.
 //! So a late command that changes LBAs *fences* them: no command that touches them is given to the
 //! device before the late one has ended. Commands of a connection that ends are late, too: its host may send
@@ -18,11 +19,13 @@
 //!    hours does not gather memory.
 //!
 //! [`Limits::command`]: crate::target::config::Limits::command
+//! [`Silence`]: esker_base::silence::Silence
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use esker_base::Nanos;
 use parking_lot::Mutex;
 
 use crate::wire::capsule::Sqe;
@@ -40,6 +43,8 @@ const ALL: Range = (0, u64::MAX);
 pub(crate) struct Late {
     count: AtomicUsize,
     list: Mutex<List>,
+    /// When the device ended a command last, for whichever worker, in nanoseconds of the target's clock.
+    ended: AtomicU64,
 }
 
 #[derive(Default)]
@@ -69,6 +74,16 @@ impl Drop for LateCommand {
 }
 
 impl Late {
+    /// The device has ended commands.
+    pub(crate) fn ends(&self, now: Nanos) {
+        self.ended.fetch_max(now.0, Ordering::Relaxed);
+    }
+
+    /// Since when a command waits for a device that ends nothing, if it waits since then.
+    pub(crate) fn silent_since(&self, since: Nanos) -> Nanos {
+        since.max(Nanos(self.ended.load(Ordering::Relaxed)))
+    }
+
     fn enter(&self, changes: Option<Range>) -> u64 {
         let mut list = self.list.lock();
         list.next += 1;
