@@ -37,8 +37,6 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_secs(2);
 /// The most slots of a set of a new cache, which may grow.
 const MOST_NEW_SLOTS: u32 = 32_768;
-/// While the cache is in use, the thread rests this many times as long as it worked.
-const REST: u32 = 9;
 
 /// A flash device in front of an origin.
 pub struct Cache {
@@ -59,6 +57,15 @@ pub(crate) struct Engine {
     pub(crate) cleaner: Mutex<Cleaner>,
     /// A queue pair is entered while the shared state is held.
     pub(crate) queues: Arc<Queues>,
+}
+
+/// Outcome of a step of the cache's thread.
+#[derive(Default)]
+struct Stepped {
+    /// Whether anything was done.
+    is_busy: bool,
+    /// How many times as long as that took the thread rests while the cache is in use.
+    rest: u32,
 }
 
 /// Facts about a cache that its flash device keeps.
@@ -260,12 +267,12 @@ impl Cache {
     }
 
     /// A step of the work that is not urgent: cleaning, naming, the checkpoint. For [`Background::Manual`]; `is_idle`
-    /// cleans everything. Returns whether anything was done.
+    /// cleans and names everything, whatever its age. Returns whether anything was done.
     ///
     /// # Errors
     /// A device's.
     pub fn step(&self, is_idle: bool) -> Result<bool, CacheError> {
-        self.engine.step(is_idle)
+        self.engine.step(is_idle).map(|stepped| stepped.is_busy)
     }
 
     /// Makes everything that is cached survive a restart.
@@ -545,43 +552,43 @@ impl Engine {
                 (seen, last_use) = (uses, now);
             }
             let is_idle = now - last_use > IDLE;
-            let is_busy = match self.step(is_idle) {
+            let stepped = match self.step(is_idle) {
                 // Commands say so, and closing.
                 Err(CacheError::Stopped { .. }) => return,
                 // Any other error is one that a command meets as well, and reports.
-                stepped => stepped.unwrap_or(false),
+                stepped => stepped.unwrap_or_default(),
             };
-            let took = clock.now() - now;
-            rest = match (is_busy, is_in_use) {
-                (true, true) => took * REST,
+            let pause = (clock.now() - now) * stepped.rest;
+            rest = match (stepped.is_busy, is_in_use) {
+                (true, true) => pause,
                 (true, false) => Duration::ZERO,
-                (false, _) => INTERVAL.max(took * REST),
+                (false, _) => INTERVAL.max(pause),
             };
             rest = rest.min(Duration::from_secs(1));
         }
     }
 
-    fn step(&self, is_idle: bool) -> Result<bool, CacheError> {
+    fn step(&self, is_idle: bool) -> Result<Stepped, CacheError> {
         self.with(|cleaner, shared| {
             if shared.is_lost() {
                 shared.catch_up();
-                return Ok(false);
+                return Ok(Stepped::default());
             }
             let which = if is_idle { Which::All } else { Which::Due };
             // A failed step keeps no other from being done.
             let cleaned = cleaner.clean(shared, which).map(|blocks| blocks > 0);
             shared.check_running()?;
+            let aged = cleaner.clean_aged(shared).map(|blocks| blocks > 0);
+            shared.check_running()?;
             let written = shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES);
-            let is_busy = matches!(cleaned, Ok(true)) || matches!(written, Ok(true));
-            let named = match is_idle && !is_busy && shared.can_name() {
+            let is_busy = [&cleaned, &aged, &written].iter().any(|one| matches!(one, Ok(true)));
+            let named = match is_idle && !is_busy {
                 true => cleaner.name_some(shared),
-                false => Ok(false),
+                false => cleaner.name_aged(shared),
             };
-            let resampled = match is_idle && !is_busy && shared.can_name() {
-                true => cleaner.resample_seldom(shared),
-                false => Ok(()),
-            };
-            resampled.and(Ok(cleaned? | written? | named?))
+            cleaner.resample_seldom(shared)?;
+            let is_busy = cleaned? | aged? | written? | named?;
+            Ok(Stepped { is_busy, rest: cleaner.rest(shared) })
         })
     }
 }

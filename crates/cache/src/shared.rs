@@ -456,11 +456,6 @@ impl Shared {
         }
     }
 
-    /// Whether clean blocks may get names: not while the medium is lost or a range is changed.
-    pub(crate) fn can_name(&self) -> bool {
-        !self.is_lost() && self.active_ranges.load(Ordering::SeqCst) == 0
-    }
-
     /// How many slots there are.
     pub(crate) fn slots(&self) -> u64 {
         u64::from(self.layout.sets) * u64::from(self.layout.set_slots)
