@@ -75,8 +75,7 @@ struct Entry {
 
 impl Cleaner {
     pub(crate) fn new(shared: &Shared) -> Result<Cleaner, CacheError> {
-        let permille = u32::from(shared.options.dirty_percent) * 10;
-        let rule = WriteBack { dirty_permille: permille, ..WriteBack::default() };
+        let rule = WriteBack::default();
         let flash = Port::open(&*shared.flash, DEPTH)?;
         let origin = Port::open(&*shared.origin, DEPTH)?;
         let pool = BufPool::new(MOST_IDLE_BYTES);
@@ -120,6 +119,7 @@ impl Cleaner {
 
     fn gather(&mut self, shared: &Shared, which: Which) -> Result<Vec<Entry>, CacheError> {
         let mut entries = Vec::new();
+        self.rule.dirty_permille = u32::from(shared.bounds().dirty_percent) * 10;
         for _ in 0..shared.layout.sets {
             let number = self.next % shared.layout.sets;
             let mut set = match which {

@@ -178,6 +178,17 @@ pub enum Background {
     Manual,
 }
 
+/// Bounds of an open cache that may be changed while it is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// See [`OpenOptions::dirty_percent`].
+    pub dirty_percent: u8,
+    /// See [`OpenOptions::dirty_age`].
+    pub dirty_age: Option<Duration>,
+    /// See [`OpenOptions::name_age`].
+    pub name_age: Option<Duration>,
+}
+
 /// How an open cache is run. Nothing of it is kept on a medium.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {

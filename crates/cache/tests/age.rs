@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::{Clock, Lba, LbaCount};
-use esker_cache::{Background, Cache, Mode, OpenOptions};
+use esker_cache::{Background, Bounds, Cache, CreateOptions, Mode, OpenOptions};
 use esker_device::{Device, Op, Port};
 
 use rig::{content, read, write};
@@ -24,8 +24,9 @@ struct Used {
 
 impl Used {
     fn with(change: impl FnOnce(&mut OpenOptions)) -> Used {
-        let (origin, flash) =
-            rig::large_devices(32 << 20, 16 << 20, &rig::large_options(Mode::WriteBack));
+        let large = rig::large_options(Mode::WriteBack);
+        let options = CreateOptions { flash_bytes: Some(16 << 20), ..large };
+        let (origin, flash) = rig::large_devices(32 << 20, 24 << 20, &options);
         let clock = Clock::virtual_time();
         let mut options = OpenOptions { clock: clock.clone(), ..rig::open_options() };
         change(&mut options);
@@ -177,4 +178,30 @@ fn change_of_mode_ends_with_a_clean_cache_although_a_dirty_block_is_written_with
         }
         assert!(clock.now() - begun < 60 * SECOND, "{:?}", cache.figures());
     }
+}
+
+#[test]
+fn bounds_change_in_use_and_outlast_a_change_of_size() {
+    let mut used = Used::with(|options| options.dirty_age = None);
+    write(&mut used.port, 1, 1);
+    let bounds = used.cache.bounds();
+    assert!(used.cache.set_bounds(Bounds { dirty_percent: 0, ..bounds }).is_err());
+    let bounds = Bounds { dirty_age: Some(4 * SECOND), ..bounds };
+    used.cache.set_bounds(bounds).unwrap();
+    used.cache.resize(24 << 20).unwrap();
+    assert_eq!(used.cache.bounds(), bounds);
+    (0..4).for_each(|_| used.second(|port| drop(read(port, 9))));
+    assert_eq!(used.dirty(), 0);
+}
+
+#[test]
+fn what_is_dirty_is_written_back_on_request_whatever_becomes_dirty_meanwhile() {
+    let mut used = Used::with(|_| {});
+    (0..700).for_each(|block| write(&mut used.port, block * 3, 1));
+    used.cache.write_back().unwrap();
+    assert_eq!((used.dirty(), used.cache.info().dirty_blocks), (0, 0));
+    let mut port = Port::open(&*used.origin, 1).unwrap();
+    assert!((0..700).all(|block| read(&mut port, block * 3)[..] == content(block * 3, 1)[..]));
+    write(&mut used.port, 2, 1);
+    assert_eq!(used.cache.info().dirty_blocks, 1);
 }

@@ -161,6 +161,31 @@ impl Cleaner {
         cleaned
     }
 
+    /// Writes back what is dirty in a set now, as fast as it goes.
+    ///
+    /// # Errors
+    /// `InUse` when others did not let go of a block; a device's.
+    pub(crate) fn sweep(&mut self, shared: &Shared, number: u32) -> Result<(), CacheError> {
+        self.ages.sweep = Some(Sweep::of(shared, number)?);
+        loop {
+            let cleaned = self.clean(shared, Which::Aged);
+            let sweep = self.ages.sweep.as_mut().expect("it goes on until here");
+            if cleaned.is_ok() && !sweep.is_over() {
+                if sweep.left.is_empty() {
+                    esker_base::Clock::real().sleep(Duration::from_millis(1));
+                }
+                continue;
+            }
+            let is_whole = sweep.busy.is_empty() && !sweep.has_failed;
+            self.ages.sweep = None;
+            cleaned?;
+            return match is_whole {
+                true => Ok(()),
+                false => Err(CacheError::InUse { device: shared.flash.name().to_owned() }),
+            };
+        }
+    }
+
     pub(super) fn gather_aged(&mut self, shared: &Shared) -> Result<Vec<Entry>, CacheError> {
         match &mut self.ages.sweep {
             Some(sweep) => sweep.gather(shared),
@@ -195,7 +220,7 @@ impl Cleaner {
 
     /// Gives names to clean blocks, every half of the age at which they have to have one. Returns whether any got one.
     pub(crate) fn name_aged(&mut self, shared: &Shared) -> Result<bool, CacheError> {
-        let Some(age) = shared.options.name_age else { return Ok(false) };
+        let Some(age) = shared.bounds().name_age else { return Ok(false) };
         let now = shared.options.clock.now();
         let (mut number, mut from) = match self.ages.naming.take() {
             Some(place) => place,
@@ -229,7 +254,7 @@ impl Cleaner {
 /// How long a block may be dirty beside use. In a mode that makes none dirty, not at all.
 fn dirty_age(shared: &Shared) -> Option<Duration> {
     match shared.mode() {
-        Mode::WriteBack => shared.options.dirty_age,
+        Mode::WriteBack => shared.bounds().dirty_age,
         Mode::WriteThrough | Mode::WriteAround => Some(Duration::ZERO),
     }
 }
