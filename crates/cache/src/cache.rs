@@ -4,12 +4,12 @@
 //! the caller of [`Cache::step`], cleans and checkpoints.
 
 mod pairing;
+mod plan;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::process::Owner;
-use esker_base::units::round_down;
 use esker_base::{Lba, thread};
 use esker_device::{
     Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, OpKind,
@@ -20,25 +20,21 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::CacheError;
 use crate::clean::{Cleaner, Which};
 use crate::counts::Totals;
-use crate::layout::{LARGEST_SET, Layout};
-use crate::mapping::{Mapping, Placement};
 use crate::medium::Medium;
-use crate::omf::{BLOCK, DETACHED, Origin, Superblock};
-use crate::options::{Background, CreateOptions, Division, Mode, OpenOptions};
+use crate::omf::{BLOCK, DETACHED};
+use crate::options::{Background, Bounds, CreateOptions, Division, Mode, OpenOptions};
 use crate::origin::{learn, meet};
 use crate::queue::{Queue, Queues};
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::store::{self, DRAIN_PAGES, Store};
+use plan::plan;
+pub(crate) use plan::{check_sizes, mapping_of};
 
 /// How often the thread looks for work.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// For how long nobody may have used the cache before all that is dirty is written back.
 const IDLE: Duration = Duration::from_secs(2);
-/// The most slots of a set of a new cache, which may grow.
-const MOST_NEW_SLOTS: u32 = 32_768;
-/// While the cache is in use, the thread rests this many times as long as it worked.
-const REST: u32 = 9;
 
 /// A flash device in front of an origin.
 pub struct Cache {
@@ -61,8 +57,17 @@ pub(crate) struct Engine {
     pub(crate) queues: Arc<Queues>,
 }
 
+/// Outcome of a step of the cache's thread.
+#[derive(Default)]
+struct Stepped {
+    /// Whether anything was done.
+    is_busy: bool,
+    /// How many times as long as that took the thread rests while the cache is in use.
+    rest: u32,
+}
+
 /// Facts about a cache that its flash device keeps.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Info {
     /// Where writes go.
     pub mode: Mode,
@@ -85,7 +90,7 @@ pub struct Info {
     /// Bytes of a run.
     pub run_bytes: u64,
     /// How runs go to sets.
-    pub mapping: &'static str,
+    pub mapping: String,
     /// Blocks that the origin does not have yet.
     pub dirty_blocks: u64,
     /// Blocks that survive a restart, dirty ones included.
@@ -133,29 +138,17 @@ impl Cache {
     pub fn inspect(flash: &Arc<dyn Device>) -> Result<Info, CacheError> {
         let mut medium = Medium::open(flash)?;
         let (superblock, _) = store::read_superblock(&mut medium)?;
-        let mapping = match superblock.mapping {
-            0 => "hashed",
-            1 => "linear",
-            _ => "one set",
-        };
         let store = Store::open(medium, superblock)?;
-        let superblock = &store.superblock;
-        let identity = &superblock.origin.identity;
-        Ok(Info {
-            mode: Mode::of_number(superblock.mode),
-            is_detached: superblock.state == DETACHED,
-            origin_bytes: superblock.origin_bytes,
-            origin: (!identity.is_empty()).then(|| identity.clone()),
-            armed_samples: superblock.origin.armed.count_ones(),
-            flash_bytes: superblock.flash_bytes,
-            capacity_bytes: superblock.slots() * BLOCK,
-            sets: superblock.sets,
-            set_bytes: u64::from(superblock.set_slots) * BLOCK,
-            run_bytes: u64::from(superblock.run_blocks) * BLOCK,
-            mapping,
-            dirty_blocks: store.dirty.into(),
-            named_blocks: store.named.into(),
-        })
+        Ok(info_of(&store))
+    }
+
+    /// The same facts about this cache, as they are now.
+    #[must_use]
+    pub fn info(&self) -> Info {
+        let shared = self.shared();
+        let dirty_blocks = shared.dirty_blocks();
+        let info = info_of(&shared.store.lock());
+        Info { mode: shared.mode(), dirty_blocks, ..info }
     }
 
     /// Opens the cache on `flash` in front of `origin`, which must be the one it was made for and
@@ -234,6 +227,29 @@ impl Cache {
         Ok(())
     }
 
+    /// Its bounds.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        self.shared().bounds()
+    }
+
+    /// Changes its bounds, for as long as it is open.
+    ///
+    /// # Errors
+    /// `Invalid` for a share that is not from 1 to 100 percent.
+    pub fn set_bounds(&self, bounds: Bounds) -> Result<(), CacheError> {
+        if !(1..=100).contains(&bounds.dirty_percent) {
+            let why = format!(
+                "{} is no share of dirty slots: say 1 to 100 percent",
+                bounds.dirty_percent
+            );
+            return Err(CacheError::Invalid(why));
+        }
+        // Held, so that it counts for a size that changes.
+        self.engine.shared.read().set_bounds(bounds);
+        Ok(())
+    }
+
     /// Changes where writes go to in a cache that is not open. Dirty blocks stay so until they are
     /// written back.
     ///
@@ -259,13 +275,28 @@ impl Cache {
         self.engine.with(|cleaner, shared| cleaner.clean_all(shared))
     }
 
+    /// Writes back what is dirty now, whatever becomes dirty meanwhile. Other work on the cache goes on in between.
+    ///
+    /// # Errors
+    /// `Retry` when a block was written all the time; a device's. Blocks that were not written back are still dirty.
+    pub fn write_back(&self) -> Result<(), CacheError> {
+        let sets = self.shared().layout.sets;
+        (0..sets).try_for_each(|set| {
+            self.engine.with(|cleaner, shared| {
+                let has_dirty = shared.set(set)?.set.dirty_count() > 0;
+                if has_dirty { cleaner.sweep(shared, set) } else { Ok(()) }
+            })
+        })?;
+        self.engine.with(|_, shared| shared.commit(&crate::commit::Wanted::Nothing).map(drop))
+    }
+
     /// A step of the work that is not urgent: cleaning, naming, the checkpoint. For [`Background::Manual`]; `is_idle`
-    /// cleans everything. Returns whether anything was done.
+    /// cleans and names everything, whatever its age. Returns whether anything was done.
     ///
     /// # Errors
     /// A device's.
     pub fn step(&self, is_idle: bool) -> Result<bool, CacheError> {
-        self.engine.step(is_idle)
+        self.engine.step(is_idle).map(|stepped| stepped.is_busy)
     }
 
     /// Makes everything that is cached survive a restart.
@@ -362,7 +393,7 @@ impl Cache {
         let set_bytes = match division {
             Division::Single => CreateOptions::default().set_bytes,
             // It may have grown beyond the limit of a new one.
-            _ => u64::from(old.set_slots.min(MOST_NEW_SLOTS)) * BLOCK,
+            _ => u64::from(old.set_slots.min(plan::MOST_NEW_SLOTS)) * BLOCK,
         };
         let new = CreateOptions {
             mode: Mode::of_number(old.mode),
@@ -381,112 +412,29 @@ impl Cache {
     }
 }
 
-/// The superblock of a new cache.
-fn plan(
-    origin: &dyn Device,
-    flash: &dyn Device,
-    options: &CreateOptions,
-) -> Result<Superblock, CacheError> {
-    let invalid = |why: String| Err(CacheError::Invalid(why));
-    let bytes_of = |device: &dyn Device| {
-        let geometry = device.geometry();
-        geometry.capacity.bytes(geometry.lba_size)
+fn info_of(store: &Store) -> Info {
+    let superblock = &store.superblock;
+    let identity = &superblock.origin.identity;
+    let mapping = match superblock.mapping {
+        0 => "hashed",
+        1 => "linear",
+        _ => "one set",
     };
-    let (origin_bytes, has) = (round_down(bytes_of(origin), BLOCK), bytes_of(flash));
-    let flash_bytes = round_down(options.flash_bytes.unwrap_or(has), BLOCK);
-    if flash_bytes > has {
-        let name = flash.name();
-        return invalid(format!("{name} has {has} bytes, not {flash_bytes}"));
+    Info {
+        mode: Mode::of_number(superblock.mode),
+        is_detached: superblock.state == DETACHED,
+        origin_bytes: superblock.origin_bytes,
+        origin: (!identity.is_empty()).then(|| identity.clone()),
+        armed_samples: superblock.origin.armed.count_ones(),
+        flash_bytes: superblock.flash_bytes,
+        capacity_bytes: superblock.slots() * BLOCK,
+        sets: superblock.sets,
+        set_bytes: u64::from(superblock.set_slots) * BLOCK,
+        run_bytes: u64::from(superblock.run_blocks) * BLOCK,
+        mapping: mapping.to_owned(),
+        dirty_blocks: store.dirty.into(),
+        named_blocks: store.named.into(),
     }
-    if origin_bytes == 0 {
-        return invalid(format!("{} has no whole block of 4 KiB", origin.name()));
-    }
-    let (outer, inner) = (origin.geometry().lba_size, flash.geometry().lba_size);
-    if inner < outer && u64::from(outer) != BLOCK {
-        return invalid(format!(
-            "an origin with LBAs of {outer} bytes needs a flash device with LBAs as large; {} has \
-             {inner}",
-            flash.name()
-        ));
-    }
-    let is_single = options.division == Division::Single;
-    let most = if is_single { LARGEST_SET } else { MOST_NEW_SLOTS };
-    let slots = u32::try_from(options.set_bytes / BLOCK).unwrap_or(u32::MAX);
-    if !is_single && !(8..=most).contains(&slots) {
-        return invalid("a set has from 32 KiB to 128 MiB".to_owned());
-    }
-    let run_blocks = u32::try_from(options.run_bytes / BLOCK).unwrap_or(u32::MAX);
-    if !(1..=slots.max(1)).contains(&run_blocks) {
-        return invalid("a run has at least 4 KiB, and is no larger than a set".to_owned());
-    }
-    let too_small = || {
-        let why = format!("{flash_bytes} bytes are too few for a cache; it needs 1 MiB at least");
-        CacheError::Invalid(why)
-    };
-    let slots = slots.clamp(1, most);
-    let layout = Layout::planned(flash_bytes, slots, options.area_bytes, is_single);
-    let layout = layout.ok_or_else(too_small)?;
-    if layout.set_slots < 8 {
-        return Err(too_small());
-    }
-    if layout.least_area_bytes(1) > layout.area_bytes {
-        let set_bytes = u64::from(slots) * BLOCK;
-        return invalid(format!(
-            "sets of {set_bytes} bytes are too small for {flash_bytes} bytes of {}: there are more \
-             of them than a journal has room for; take larger ones, 16 MiB are usual",
-            flash.name()
-        ));
-    }
-    Ok(Superblock {
-        mode: options.mode.number(),
-        state: 0,
-        mapping: options.division.number(),
-        generation: 1,
-        id: options.id,
-        origin_bytes,
-        flash_bytes,
-        set_slots: layout.set_slots,
-        rows: layout.rows(),
-        run_blocks,
-        sets: layout.sets,
-        clean_epoch: 1,
-        area_bytes: layout.area_bytes,
-        origin: Origin::default(),
-    })
-}
-
-pub(crate) fn mapping_of(superblock: &Superblock) -> Result<Mapping, CacheError> {
-    let placement = match superblock.mapping {
-        0 => Placement::Hashed,
-        _ => Placement::Linear,
-    };
-    let (blocks, seed) = (superblock.origin_bytes / BLOCK, superblock.id);
-    Mapping::new(placement, blocks, superblock.sets, superblock.run_blocks, seed)
-}
-
-/// An error unless the cache is attached, and both devices are large enough for it.
-pub(crate) fn check_sizes(
-    superblock: &Superblock,
-    origin: &dyn Device,
-    flash: &dyn Device,
-) -> Result<(), CacheError> {
-    if superblock.state == DETACHED {
-        return Err(CacheError::Detached { device: flash.name().to_owned() });
-    }
-    let fits = |device: &dyn Device, needed: u64, what: &str| {
-        let geometry = device.geometry();
-        let has = geometry.capacity.bytes(geometry.lba_size);
-        match has >= needed {
-            true => Ok(()),
-            false => Err(CacheError::Invalid(format!(
-                "{} has {has} bytes, and the cache was made for {what} of {needed}",
-                device.name()
-            ))),
-        }
-    };
-    fits(origin, superblock.origin_bytes, "an origin")?;
-    fits(flash, superblock.flash_bytes, "a flash device")?;
-    fits(flash, Layout::of(superblock).end(), "a flash device")
 }
 
 impl Engine {
@@ -545,43 +493,43 @@ impl Engine {
                 (seen, last_use) = (uses, now);
             }
             let is_idle = now - last_use > IDLE;
-            let is_busy = match self.step(is_idle) {
+            let stepped = match self.step(is_idle) {
                 // Commands say so, and closing.
                 Err(CacheError::Stopped { .. }) => return,
                 // Any other error is one that a command meets as well, and reports.
-                stepped => stepped.unwrap_or(false),
+                stepped => stepped.unwrap_or_default(),
             };
-            let took = clock.now() - now;
-            rest = match (is_busy, is_in_use) {
-                (true, true) => took * REST,
+            let pause = (clock.now() - now) * stepped.rest;
+            rest = match (stepped.is_busy, is_in_use) {
+                (true, true) => pause,
                 (true, false) => Duration::ZERO,
-                (false, _) => INTERVAL.max(took * REST),
+                (false, _) => INTERVAL.max(pause),
             };
             rest = rest.min(Duration::from_secs(1));
         }
     }
 
-    fn step(&self, is_idle: bool) -> Result<bool, CacheError> {
+    fn step(&self, is_idle: bool) -> Result<Stepped, CacheError> {
         self.with(|cleaner, shared| {
             if shared.is_lost() {
                 shared.catch_up();
-                return Ok(false);
+                return Ok(Stepped::default());
             }
             let which = if is_idle { Which::All } else { Which::Due };
             // A failed step keeps no other from being done.
             let cleaned = cleaner.clean(shared, which).map(|blocks| blocks > 0);
             shared.check_running()?;
+            let aged = cleaner.clean_aged(shared).map(|blocks| blocks > 0);
+            shared.check_running()?;
             let written = shared.checkpoint_some(&mut shared.store.lock(), DRAIN_PAGES);
-            let is_busy = matches!(cleaned, Ok(true)) || matches!(written, Ok(true));
-            let named = match is_idle && !is_busy && shared.can_name() {
+            let is_busy = [&cleaned, &aged, &written].iter().any(|one| matches!(one, Ok(true)));
+            let named = match is_idle && !is_busy {
                 true => cleaner.name_some(shared),
-                false => Ok(false),
+                false => cleaner.name_aged(shared),
             };
-            let resampled = match is_idle && !is_busy && shared.can_name() {
-                true => cleaner.resample_seldom(shared),
-                false => Ok(()),
-            };
-            resampled.and(Ok(cleaned? | written? | named?))
+            cleaner.resample_seldom(shared)?;
+            let is_busy = cleaned? | aged? | written? | named?;
+            Ok(Stepped { is_busy, rest: cleaner.rest(shared) })
         })
     }
 }

@@ -10,6 +10,7 @@
 //! 3. A block is clean only after the origin has it durably, and if nothing else was written to its
 //!    slot since it was read.
 
+mod age;
 mod resample;
 
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::counts::add_shared;
 use crate::omf::{BLOCK, BLOCK_SIZE};
 use crate::shared::Shared;
 use crate::writeback::WriteBack;
+use age::Ages;
 
 /// Blocks in one batch.
 const BATCH: usize = 256;
@@ -45,6 +47,7 @@ pub(crate) struct Cleaner {
     /// The set to look at next, for cleaning and for naming.
     next: u32,
     next_named: u32,
+    ages: Ages,
     /// When samples of the origin were taken last.
     pub(crate) resampled: Option<Nanos>,
 }
@@ -54,6 +57,8 @@ pub(crate) struct Cleaner {
 pub(crate) enum Which {
     /// Blocks whose slots others are likely to need soon.
     Due,
+    /// What is swept because of its age.
+    Aged,
     /// Everything.
     All,
     /// Slots with this index in their set or a higher one.
@@ -70,13 +75,13 @@ struct Entry {
 
 impl Cleaner {
     pub(crate) fn new(shared: &Shared) -> Result<Cleaner, CacheError> {
-        let permille = u32::from(shared.options.dirty_percent) * 10;
-        let rule = WriteBack { dirty_permille: permille, ..WriteBack::default() };
+        let rule = WriteBack::default();
         let flash = Port::open(&*shared.flash, DEPTH)?;
         let origin = Port::open(&*shared.origin, DEPTH)?;
         let pool = BufPool::new(MOST_IDLE_BYTES);
         let (next, next_named, resampled) = (0, 0, None);
-        Ok(Cleaner { flash, origin, rule, pool, next, next_named, resampled })
+        let ages = Ages::new(shared);
+        Ok(Cleaner { flash, origin, rule, pool, next, next_named, ages, resampled })
     }
 
     /// Cleans up to a batch, and says how many blocks are clean now that were dirty before.
@@ -85,21 +90,28 @@ impl Cleaner {
             shared.commit(&Wanted::Nothing)?;
         }
         let _gate = shared.gate.lock();
-        let mut entries = self.gather(shared, which)?;
+        let mut entries = match which {
+            Which::Aged => self.gather_aged(shared)?,
+            _ => self.gather(shared, which)?,
+        };
         if entries.is_empty() {
             self.pool.clear();
             return Ok(0);
         }
         entries.sort_by_key(|entry| entry.block);
         let result = self.write_back(shared, &mut entries);
-        let mut cleaned = 0;
+        let (mut cleaned, mut has_failed) = (0, false);
         for entry in &entries {
             let is_done = entry.is_done && result.is_ok();
+            has_failed |= !is_done;
             let mut set = shared.set_of_slot(entry.slot);
             if set.end_clean(shared.index(entry.slot), entry.block, is_done) {
                 cleaned += 1;
                 shared.pending.lock().push(entry.slot);
             }
+        }
+        if has_failed && which == Which::Aged {
+            self.fail_sweep();
         }
         add_shared(&shared.own.cleaned, cleaned);
         result.map(|()| cleaned)
@@ -107,10 +119,11 @@ impl Cleaner {
 
     fn gather(&mut self, shared: &Shared, which: Which) -> Result<Vec<Entry>, CacheError> {
         let mut entries = Vec::new();
+        self.rule.dirty_permille = u32::from(shared.bounds().dirty_percent) * 10;
         for _ in 0..shared.layout.sets {
             let number = self.next % shared.layout.sets;
             let mut set = match which {
-                Which::Due => match shared.set_if_read(number) {
+                Which::Due | Which::Aged => match shared.set_if_read(number) {
                     Some(set) => set,
                     None => {
                         self.next = number + 1;
@@ -147,7 +160,7 @@ impl Cleaner {
                         }
                     }
                 }
-                Which::Due => {
+                Which::Due | Which::Aged => {
                     for index in self.rule.due(&set.set) {
                         // A neighbour may have taken it along.
                         let Some(entry) = begin(&mut set, index) else { continue };
@@ -317,7 +330,7 @@ pub(crate) fn origin_lost(shared: &Shared, why: &str) -> DeviceError {
 /// Gives names to the clean blocks of a set that have none, and says whether any got one.
 fn name_set(shared: &Shared, number: u32) -> Result<bool, CacheError> {
     let Some(set) = shared.set_if_read(number) else { return Ok(false) };
-    let unnamed = set.unnamed_clean_slots();
+    let unnamed = set.unnamed_clean_slots(0);
     drop(set);
     if unnamed.is_empty() {
         return Ok(false);

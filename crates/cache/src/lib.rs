@@ -7,7 +7,7 @@
 //! | [`sets`] | [`Sets`], [`Set`]: blocks in cache, where, dirty or not, and the next victim |
 //! | [`writeback`] | [`WriteBack`]: when dirty blocks are written back, and with which neighbours |
 //! | [`cache`] | [`Cache`]: a device over an origin and a flash device |
-//! | [`options`] | [`CreateOptions`], [`OpenOptions`], [`Mode`] |
+//! | [`options`] | [`CreateOptions`], [`OpenOptions`], [`Mode`], [`Bounds`] |
 //! | [`stats`] | [`Stats`]: hits, misses, bytes, dirty blocks |
 //! | [`omf`], [`layout`] | every byte of metadata on the flash device, and where it lies |
 //! | `medium` | the flash device, byte by byte |
@@ -51,7 +51,7 @@ pub use cache::{Cache, Info};
 pub use error::CacheError;
 pub use layout::Layout;
 pub use mapping::{Mapping, Placement};
-pub use options::{Admission, Background, CreateOptions, Division, Mode, OpenOptions};
+pub use options::{Admission, Background, Bounds, CreateOptions, Division, Mode, OpenOptions};
 pub use pairing::{Dirty, Pairing};
 pub use sets::{Geometry, Set, Sets};
 pub use stats::Stats;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use esker_base::Clock;
 use esker_base::policy::Kind;
@@ -177,6 +178,17 @@ pub enum Background {
     Manual,
 }
 
+/// Bounds of an open cache that may be changed while it is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// See [`OpenOptions::dirty_percent`].
+    pub dirty_percent: u8,
+    /// See [`OpenOptions::dirty_age`].
+    pub dirty_age: Option<Duration>,
+    /// See [`OpenOptions::name_age`].
+    pub name_age: Option<Duration>,
+}
+
 /// How an open cache is run. Nothing of it is kept on a medium.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -192,9 +204,14 @@ pub struct OpenOptions {
     pub read_ahead_bytes: u64,
     /// Which missed blocks are let in.
     pub admission: Admission,
-    /// Cleaning goes on at full speed above this share of dirty slots, in percent, and stops below
-    /// half of it while the cache is in use.
+    /// The share of a set's slots that may be dirty, in percent.
     pub dirty_percent: u8,
+    /// How long a block may be dirty, counted from when it became so, before it is written back also beside use; none
+    /// for as long as the cache is in use. An origin that is too slow for that takes longer.
+    pub dirty_age: Option<Duration>,
+    /// How long a block may be cached before it has a name on the flash device, which survives a crash; none for as
+    /// long as the cache is in use.
+    pub name_age: Option<Duration>,
     /// How many times its capacity may be written to the flash device in a day; none for no limit.
     pub writes_per_day: Option<f64>,
     /// The thread that writes dirty blocks back, and makes clean blocks survive a restart.
@@ -212,6 +229,8 @@ impl Default for OpenOptions {
             read_ahead_bytes: 0,
             admission: Admission::default(),
             dirty_percent: 90,
+            dirty_age: Some(Duration::from_secs(30)),
+            name_age: Some(Duration::from_secs(10)),
             writes_per_day: None,
             background: Background::default(),
             clock: Clock::real(),

@@ -9,13 +9,15 @@
 //!
 //! Called by the command `esker trace`, by the study of caches and by tests. A simulated cache
 //! uses the device's own policies, mapping, admission and rule of writing back. It differs in
-//! having no time: due blocks are written back at that moment, and every command is finished before
+//! having no time but that of the trace, by the second: due blocks are written back at that moment, and every command is finished before
 //! the next one.
 
 pub mod advise;
 mod engine;
 pub mod outcome;
 pub mod trace;
+
+use std::time::Duration;
 
 use esker_base::policy::{Kind, Policy, Visitor};
 use parking_lot::Mutex;
@@ -25,7 +27,7 @@ pub use trace::{Reference, Trace, TraceBuilder};
 
 pub use crate::options::Mode;
 
-use crate::{Admission, CacheError, Geometry, WriteBack};
+use crate::{Admission, CacheError, Geometry, OpenOptions, WriteBack};
 
 /// A cache to simulate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +40,8 @@ pub struct Config {
     pub mode: Mode,
     /// Rule for writing back: which blocks, when, and with which neighbours.
     pub write_back: WriteBack,
+    /// How long a block may be dirty, in the time of the trace; none for any time.
+    pub dirty_age: Option<Duration>,
     /// Which missed blocks are let in.
     pub admission: Admission,
     /// Streams of sequential reads or writes bypass the cache once they are this long, in bytes;
@@ -57,6 +61,7 @@ impl Config {
             geometry: Geometry::new(slots, 1),
             mode: Mode::WriteBack,
             write_back: WriteBack::default(),
+            dirty_age: OpenOptions::default().dirty_age,
             admission: Admission::default(),
             sequential_bytes: 0,
             read_ahead_bytes: 0,

@@ -28,7 +28,7 @@ use crate::admit::{Budget, Door};
 use crate::counts::{Counted, Counts};
 use crate::mapping::Mapping;
 use crate::omf::{BLOCK, Name, Superblock};
-use crate::options::{Mode, OpenOptions};
+use crate::options::{Bounds, Mode, OpenOptions};
 use crate::origin::Watch;
 use crate::sets::Set;
 use crate::state::SetState;
@@ -69,6 +69,7 @@ pub(crate) struct Shared {
     active_ranges: AtomicUsize,
     next_range: AtomicU64,
     mode: AtomicU8,
+    bounds: Mutex<Bounds>,
     is_lost: AtomicBool,
     stop: Stop,
     /// The origin was written although the medium names its old content.
@@ -107,6 +108,7 @@ impl Shared {
         let origin_port = Mutex::new(Port::open(&*origin, 16)?);
         let mode = options.mode.unwrap_or(Mode::of_number(superblock.mode));
         let bytes = superblock.slots() * BLOCK;
+        let OpenOptions { dirty_percent, dirty_age, name_age, .. } = options;
         let budget = Budget::new(&options.clock, options.writes_per_day, bytes);
         Ok(Shared {
             name: format!("cache of {}", origin.name()),
@@ -128,6 +130,7 @@ impl Shared {
             active_ranges: AtomicUsize::new(0),
             next_range: AtomicU64::new(0),
             mode: AtomicU8::new(mode.number()),
+            bounds: Mutex::new(Bounds { dirty_percent, dirty_age, name_age }),
             is_lost: AtomicBool::new(false),
             stop: Stop::default(),
             has_missed_writes: AtomicBool::new(false),
@@ -153,6 +156,7 @@ impl Shared {
         let (origin, flash) = (self.origin.clone(), self.flash.clone());
         let new = Shared::new(origin, flash, store, mapping, self.options.clone())?;
         new.set_mode(self.mode());
+        new.set_bounds(self.bounds());
         new.store.lock().medium.written = self.metadata_bytes();
         new.watch.go_on_from(&self.watch);
         new.origin_losses.store(self.origin_losses(), Ordering::Release);
@@ -174,6 +178,14 @@ impl Shared {
 
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.mode.store(mode.number(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        *self.bounds.lock()
+    }
+
+    pub(crate) fn set_bounds(&self, bounds: Bounds) {
+        *self.bounds.lock() = bounds;
     }
 
     /// Whether the flash device's metadata can no longer be changed.
@@ -454,11 +466,6 @@ impl Shared {
             volatile_write_cache: is_volatile,
             ..origin
         }
-    }
-
-    /// Whether clean blocks may get names: not while the medium is lost or a range is changed.
-    pub(crate) fn can_name(&self) -> bool {
-        !self.is_lost() && self.active_ranges.load(Ordering::SeqCst) == 0
     }
 
     /// How many slots there are.

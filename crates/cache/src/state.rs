@@ -320,7 +320,7 @@ impl SetState {
         let block = self.set.block(slot)?;
         let is_named = self.named_dirty.get(slot) && !self.moving.get(slot);
         let is_idle = !self.is_written(block);
-        if !(self.set.is_dirty(slot) && is_named && is_idle) || self.is_cleaned(slot) {
+        if !(self.set.is_dirty(slot) && is_named && is_idle) || self.is_slot_cleaned(slot) {
             return None;
         }
         self.cleaning.push((slot, false));
@@ -328,8 +328,14 @@ impl SetState {
         Some(block)
     }
 
-    fn is_cleaned(&self, slot: u32) -> bool {
+    fn is_slot_cleaned(&self, slot: u32) -> bool {
         self.cleaning.iter().any(|(other, _)| *other == slot)
+    }
+
+    /// Whether `block` is being written back.
+    pub(crate) fn is_cleaned(&self, block: u64) -> bool {
+        !self.cleaning.is_empty()
+            && self.set.lookup(block).is_some_and(|slot| self.is_slot_cleaned(slot))
     }
 
     /// New content goes to `slot`: the content that is being cleaned is not the newest.
@@ -377,12 +383,17 @@ impl SetState {
         Some(slots.filter(|slot| self.is_named(*slot)).collect())
     }
 
-    /// Clean slots that the medium does not name.
-    pub(crate) fn unnamed_clean_slots(&self) -> Vec<u32> {
+    /// Whether there may be slots that the medium does not name.
+    pub(crate) fn has_unnamed(&self) -> bool {
+        self.named.count() < self.set.held()
+    }
+
+    /// Clean slots from index `least` on that the medium does not name.
+    pub(crate) fn unnamed_clean_slots(&self, least: u32) -> Vec<u32> {
         let is_it = |slot: &u32| {
             !self.is_named(*slot) && self.set.block(*slot).is_some() && !self.set.is_dirty(*slot)
         };
-        (0..self.set.slots()).filter(is_it).collect()
+        (least..self.set.slots()).filter(is_it).collect()
     }
 
     /// Blocks that are placed, in limbo, written or filled in.

@@ -1,15 +1,19 @@
 //! `esker cache`: a flash device in front of an origin: made, looked at, changed, let go of.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use esker_base::ErrorKind;
 use esker_base::units::human_bytes;
 use esker_cache::{Cache, CacheError, CreateOptions, Dirty, Info, Mode, OpenOptions};
 use esker_device::{Create, Device};
 use esker_stack::{CacheParts, CacheSpec, Spec};
+use serde_json::Value;
 
 use crate::args::{CacheCommand, CacheDevices};
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::pool::caches::{self, CacheChange, InUse, View};
 use crate::pool::link::stack;
 
 /// Runs a command.
@@ -20,17 +24,41 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
                 spec(devices, Some(mode), [("size", size), ("sets", sets), ("run", run)], map)?;
             create(spec, *overwrite)
         }
-        CacheCommand::Info { flash, json } => {
-            let info = Cache::inspect(&open(flash, Create::Never)?).map_err(failed)?;
-            match json {
-                true => output::print(&format!("{}\n", pretty(&info)?)),
-                false => output::print(&shown(&info)),
-            }
-        }
+        CacheCommand::Info { flash, json } => info(&flash.parse()?, *json),
         CacheCommand::Mode { flash, mode } => {
             let mode: Mode = mode.parse().map_err(invalid)?;
-            Cache::change_mode(&open(flash, Create::Never)?, mode).map_err(failed)?;
+            let change = CacheChange { mode: Some(mode), ..CacheChange::default() };
+            if changed(&flash.parse()?, &change)?.is_none() {
+                Cache::change_mode(&open(flash, Create::Never)?, mode).map_err(failed)?;
+            }
             output::print(&format!("{flash}: {mode} from now on\n"))
+        }
+        CacheCommand::Set { flash, dirty, dirty_age, name_age } => {
+            let ms = |age: &Option<Duration>| {
+                age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+            };
+            let change = CacheChange {
+                mode: None,
+                dirty_percent: *dirty,
+                dirty_age_ms: ms(dirty_age),
+                name_age_ms: ms(name_age),
+            };
+            let view = changed(&flash.parse()?, &change)?.ok_or_else(|| {
+                let why = "no process has this cache open; say bounds in its specification when it is opened, such as \
+                           dirty=50&dirty-age=10s";
+                Failure::new(ErrorKind::NotFound, format!("{flash}: {why}"))
+            })?;
+            output::print(&in_use(&view.in_use))
+        }
+        CacheCommand::Flush { flash } => {
+            let spec = flash.parse()?;
+            let answer = caches::ask(&spec, "POST", "/v1/cache/flush", &Value::Null)?;
+            let Some(answer) = answer else {
+                let why = "no process has this cache open; `esker cache detach ORIGIN FLASH` writes everything back";
+                return Err(Failure::new(ErrorKind::NotFound, format!("{flash}: {why}")));
+            };
+            let blocks = answer["written_back_blocks"].as_u64().unwrap_or(0);
+            output::print(&format!("{flash}: {} written back\n", human_bytes(blocks * 4096)))
         }
         CacheCommand::Resize { devices, size, anew } => {
             let CacheParts { origin, flash } = both(devices)?;
@@ -58,6 +86,32 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
             output::print(&format!("{written} written back; {origin} has everything\n"))
         }
     }
+}
+
+/// Shows a cache, as the process that has it open or the flash device knows it.
+fn info(flash: &Spec, json: bool) -> Result {
+    let (value, text) = match caches::ask(flash, "GET", "/v1/cache", &Value::Null)? {
+        Some(answer) => {
+            let view = caches::view(answer.clone())?;
+            (answer, format!("{}{}", shown(&view.info), in_use(&view.in_use)))
+        }
+        None => {
+            let flash = stack().open(flash, Create::Never)?.device;
+            let info = Cache::inspect(&flash).map_err(failed)?;
+            (serde_json::json!(info), shown(&info))
+        }
+    };
+    match json {
+        true => output::print(&format!("{value:#}\n")),
+        false => output::print(&text),
+    }
+}
+
+/// Changes a cache in use; nothing when no process has it open.
+fn changed(flash: &Spec, change: &CacheChange) -> Result<Option<View>> {
+    caches::ask(flash, "PATCH", "/v1/cache", &serde_json::json!(change))?
+        .map(caches::view)
+        .transpose()
 }
 
 /// Says the consequences for a cache whose origin is to be another, and carries them out.
@@ -114,7 +168,7 @@ fn not_resized(error: CacheError) -> Failure {
 }
 
 fn invalid(why: String) -> Failure {
-    Failure::new(esker_base::ErrorKind::Invalid, why)
+    Failure::new(ErrorKind::Invalid, why)
 }
 
 fn open(device: &str, create: Create) -> Result<Arc<dyn Device>> {
@@ -166,8 +220,18 @@ fn create(spec: CacheSpec, overwrite: bool) -> Result {
     output::print(&format!("{}as a device: '{device}'\n", shown(&info)))
 }
 
-fn pretty(info: &Info) -> Result<String> {
-    serde_json::to_string_pretty(info).map_err(|error| invalid(error.to_string()))
+fn in_use(it: &InUse) -> String {
+    let age = |ms: u64| match ms {
+        0 => "any time".to_owned(),
+        ms => format!("{:?}", Duration::from_millis(ms)),
+    };
+    format!(
+        "in use      by process {}: at most {} % of a set dirty, for {}; named within {}\n",
+        it.process,
+        it.dirty_percent,
+        age(it.dirty_age_ms),
+        age(it.name_age_ms)
+    )
 }
 
 fn shown(info: &Info) -> String {

@@ -10,6 +10,7 @@
 //! | `explain` | the waits of a slow volume |
 //! | `show` | answers as tables |
 //! | `link`, `socket` | the way to a pool: in this process, or over HTTP at a socket |
+//! | `caches` | the sockets of caches in use, which answer as that of a pool does |
 //! | `export` | volumes over NVMe/TCP |
 //! | `metrics` | metrics for Prometheus |
 //! | `config` | a pool like another one |
@@ -17,6 +18,7 @@
 //! | `serve` | the process that owns a pool |
 
 pub(crate) mod answer;
+pub(crate) mod caches;
 mod config;
 mod cycle;
 mod explain;

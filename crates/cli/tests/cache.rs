@@ -2,7 +2,11 @@
 
 mod common;
 
-use common::{Scratch, run, text};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use common::{Scratch, esker, run, text};
+use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
 fn a_cache_is_made_shown_changed_resized_and_detached() {
@@ -148,4 +152,83 @@ fn disk_that_was_written_without_its_cache_is_refused() {
     run(["cache", "detach", &copy, &flash]).fails(77, &["is not the origin", "1 of 6"]);
     run(["cache", "accept", &disk, &flash, "--dirty", "keep"]).succeeds();
     run(["cache", "detach", &disk, &flash]).succeeds();
+}
+
+#[test]
+fn cache_in_use_is_shown_changed_and_flushed_through_its_socket() {
+    let scratch = Scratch::new();
+    let disk = format!("file:{}?capacity=64MiB", text(&scratch.path("disk.img")));
+    let flash = format!("file:{}?capacity=16MiB", text(&scratch.path("flash.img")));
+    let path = text(&scratch.path("flash.img"));
+    run(["cache", "create", &disk, &flash, "--mode", "wb", "--sets", "4MiB"]).succeeds();
+    run(["cache", "set", &path, "--dirty", "50"]).fails(66, &["no process has this cache open"]);
+    run(["cache", "flush", &path]).fails(66, &["esker cache detach ORIGIN FLASH"]);
+    let disk = text(&scratch.path("disk.img"));
+    let device = format!("cache:(file:{disk})?flash=(file:{path})&dirty-age=off");
+    let mut served = esker()
+        .args(["target", "serve", "--listen", "127.0.0.1:0", "--allow-any", "--for", "60"])
+        .args(["--subsystem", "nqn.2026-01.io.example:disk", "--device", &device])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(served.stdout.take().unwrap()).lines();
+    assert!(out.any(|line| line.unwrap().contains("listening on")));
+    let info = run(["cache", "info", &path, "--json"]).succeeds().out();
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert_eq!((&info["mode"], &info["in_use"]["dirty_age_ms"]), (&"write-back".into(), &0.into()));
+    let shown = run(["cache", "info", &path]).succeeds().out();
+    assert!(
+        shown.contains("at most 90 % of a set dirty, for any time; named within 10s"),
+        "{shown}"
+    );
+    let set = run(["cache", "set", &path, "--dirty", "50", "--dirty-age", "5"]).succeeds().out();
+    assert!(set.contains("at most 50 % of a set dirty, for 5s"), "{set}");
+    run(["cache", "set", &path, "--dirty", "0"]).fails(64, &["0"]);
+    run(["cache", "flush", &path]).succeeds();
+    run(["cache", "mode", &path, "wt"]).succeeds();
+    assert!(run(["cache", "info", &path]).succeeds().out().contains("write-through"));
+    kill_process(Pid::from_child(&served), Signal::TERM).unwrap();
+    out.for_each(drop);
+    assert!(served.wait().unwrap().success());
+    run(["cache", "set", &path, "--dirty", "50"]).fails(66, &["no process has this cache open"]);
+    assert!(run(["cache", "info", &path]).succeeds().out().contains("write-through"));
+}
+
+#[test]
+fn stopped_process_of_a_cache_is_not_waited_for_without_a_word() {
+    let scratch = Scratch::new();
+    let disk = format!("file:{}?capacity=64MiB", text(&scratch.path("disk.img")));
+    let flash = format!("file:{}?capacity=16MiB", text(&scratch.path("flash.img")));
+    run(["cache", "create", &disk, &flash, "--sets", "4MiB"]).succeeds();
+    let path = text(&scratch.path("flash.img"));
+    let device = format!("cache:(file:{})?flash=(file:{path})", text(&scratch.path("disk.img")));
+    let mut served = esker()
+        .args(["target", "serve", "--listen", "127.0.0.1:0", "--allow-any", "--for", "60"])
+        .args(["--subsystem", "nqn.2026-01.io.example:disk", "--device", &device])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(served.stdout.take().unwrap()).lines();
+    assert!(out.any(|line| line.unwrap().contains("listening on")));
+    kill_process(Pid::from_child(&served), Signal::STOP).unwrap();
+    let words = ["has not answered for 1s", "is it stopped?"];
+    run(["--timeout", "1", "cache", "flush", &path]).fails(75, &words);
+    kill_process(Pid::from_child(&served), Signal::CONT).unwrap();
+    run(["cache", "flush", &path]).succeeds();
+    served.kill().unwrap();
+    served.wait().unwrap();
+}
+
+#[test]
+fn wiped_flash_of_a_cache_is_told_with_what_may_be_lost_and_how_to_use_the_origin() {
+    let scratch = Scratch::new();
+    let disk = format!("file:{}?capacity=64MiB", text(&scratch.path("disk.img")));
+    let flash = format!("file:{}?capacity=16MiB", text(&scratch.path("flash.img")));
+    run(["cache", "create", &disk, &flash, "--mode", "wb", "--sets", "4MiB"]).succeeds();
+    let (disk, flash) = (text(&scratch.path("disk.img")), text(&scratch.path("flash.img")));
+    std::fs::write(&flash, vec![0; 16 << 20]).unwrap();
+    let device = format!("cache:(file:{disk})?flash=(file:{flash})");
+    let words = ["was not written back is lost", "esker attach", "esker cache create"];
+    run(["bench", "device", &device]).fails(66, &words);
+    run(["cache", "detach", &disk, &flash]).fails(66, &["there is no cache on it"]);
 }

@@ -26,10 +26,11 @@ mod verdict;
 mod workload;
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use esker_base::policy::{Kind, MID_POINT};
 use esker_cache::replay::{self, Config, Mode};
-use esker_cache::{Admission, Geometry, Placement, WriteBack};
+use esker_cache::{Admission, Geometry, OpenOptions, Placement, WriteBack};
 
 use crate::LabError;
 pub use crate::steps::Progress;
@@ -51,6 +52,7 @@ struct Version {
     run_blocks: u32,
     placement: Placement,
     write_back: WriteBack,
+    dirty_age: Option<Duration>,
     admission: Admission,
     sequential_bytes: u64,
     read_ahead_bytes: u64,
@@ -69,7 +71,7 @@ const READ_AHEAD: u64 = 512 << 10;
 const FIRST_SET: u32 = 512;
 
 /// The versions that are compared; the first one is the base of the comparison.
-fn versions() -> [Version; 8] {
+fn versions() -> [Version; 9] {
     let first = WriteBack {
         cold_permille: 0,
         dirty_permille: FIRST_DIRTY_PERMILLE,
@@ -84,11 +86,17 @@ fn versions() -> [Version; 8] {
         run_blocks: Geometry::RUN_BLOCKS,
         placement: Placement::Hashed,
         write_back: WriteBack::default(),
+        dirty_age: None,
         admission: Admission::All,
         sequential_bytes: 0,
         read_ahead_bytes: 0,
     };
-    let esker = |name, what, policy, admission| Version { admission, ..usual(name, what, policy) };
+    let dirty_age = OpenOptions::default().dirty_age;
+    let esker = |name, what, policy, admission| Version {
+        admission,
+        dirty_age,
+        ..usual(name, what, policy)
+    };
     let old = |name, what, policy| Version {
         name,
         what,
@@ -97,6 +105,7 @@ fn versions() -> [Version; 8] {
         run_blocks: FIRST_SET,
         placement: Placement::Linear,
         write_back: first,
+        dirty_age: None,
         admission: Admission::All,
         sequential_bytes: 0,
         read_ahead_bytes: 0,
@@ -116,9 +125,14 @@ fn versions() -> [Version; 8] {
         ),
         esker(
             verdict::ESKER,
-            "the same sets with Esker's defaults: policy and admission",
+            "the same sets with Esker's defaults: policy, admission, and nothing is dirty for longer than 30 s",
             Kind::default(),
             Admission::default(),
+        ),
+        usual(
+            "Esker, unaged",
+            "the same, and a block may be dirty for as long as it stays warm (dirty-age=off)",
+            Kind::default(),
         ),
         esker(
             "Esker, sparing",
@@ -129,6 +143,7 @@ fn versions() -> [Version; 8] {
         Version {
             sequential_bytes: BYPASS,
             read_ahead_bytes: READ_AHEAD,
+            dirty_age,
             ..usual(
                 "Esker, ahead",
                 "as Esker, but streams are read ahead by up to 512 KiB, and bypass the cache from 1 MiB on",
@@ -262,6 +277,7 @@ fn replay_all(
         },
         mode: Mode::WriteBack,
         write_back: version.write_back,
+        dirty_age: version.dirty_age,
         admission: version.admission,
         sequential_bytes: version.sequential_bytes,
         read_ahead_bytes: version.read_ahead_bytes,

@@ -1,11 +1,12 @@
 //! Failures of devices that are closed when their last user lets go of them: a drop has nobody to tell.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use esker_cache::Cache;
 use parking_lot::Mutex;
 
-use crate::{Spec, StackError};
+use crate::{CacheSpec, Spec, StackError};
 
 /// Failures to close devices, for all stacks that were given a clone of it.
 #[derive(Clone, Default)]
@@ -25,22 +26,32 @@ impl Closings {
     }
 }
 
+/// Is called with a cache that was opened. The result is kept while the cache is open, and dropped before it is closed.
+pub type ServeCache = fn(&Arc<Cache>, &CacheSpec) -> Option<Box<dyn Any + Send + Sync>>;
+
 /// A cache as a device of a stack, which is closed with its last user.
 pub(crate) struct OpenCache {
     cache: Option<Arc<Cache>>,
     spec: Spec,
+    served: Option<Box<dyn Any + Send + Sync>>,
     closings: Closings,
 }
 
 impl OpenCache {
-    pub(crate) fn new(cache: Arc<Cache>, spec: Spec, closings: Closings) -> OpenCache {
-        OpenCache { cache: Some(cache), spec, closings }
+    pub(crate) fn new(
+        cache: Arc<Cache>,
+        spec: Spec,
+        served: Option<Box<dyn Any + Send + Sync>>,
+        closings: Closings,
+    ) -> OpenCache {
+        OpenCache { cache: Some(cache), spec, served, closings }
     }
 }
 
 impl Drop for OpenCache {
     fn drop(&mut self) {
         let Some(cache) = self.cache.take() else { return };
+        drop(self.served.take());
         // Somebody may look at its figures at this moment.
         let closed = match Arc::try_unwrap(cache) {
             Ok(cache) => cache.shut(),
@@ -82,7 +93,7 @@ mod tests {
             let options = OpenOptions { sequential_bytes: 0, ..OpenOptions::default() };
             let cache = Arc::new(Cache::open(origin, flash, options).unwrap());
             let open =
-                OpenCache::new(cache.clone(), "mem:16MiB".parse().unwrap(), closings.clone());
+                OpenCache::new(cache.clone(), "mem:16MiB".parse().unwrap(), None, closings.clone());
             let device = Held::over(cache, Arc::new(open), Vec::new());
             let mut port = Port::open(&*device, 4).unwrap();
             for block in 0..16 {

@@ -63,7 +63,7 @@ pub mod stack;
 pub mod time;
 mod traced;
 
-pub use closings::Closings;
+pub use closings::{Closings, ServeCache};
 pub use error::StackError;
 pub use pool::OpenPool;
 pub use spec::{

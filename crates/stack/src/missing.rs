@@ -43,7 +43,11 @@ pub(crate) fn no_cache(spec: &CacheSpec, error: &CacheError) -> StackError {
         return StackError::cache(Spec::Cache(Box::new(spec.clone())), error);
     };
     let why = format!(
-        "{device}: there is no cache on it; check the path, or make one with {}",
+        "{device}: there is no cache on it; check the path. If it held one in write-back mode and was wiped or replaced, \
+         what was not written back is lost: writes of the last 30 s, or of a longer dirty-age, and of longer if the \
+         origin was slow. The origin has the rest: check the file system on it, and use it alone with `esker attach {} \
+         DIRECTORY`, or make a new cache with {}",
+        quoted(&spec.origin),
         create(spec)
     );
     StackError::Incomplete { spec: Spec::Cache(Box::new(spec.clone())).to_string(), why }

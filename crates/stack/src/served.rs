@@ -168,7 +168,8 @@ pub fn ask(
         Some((status, serde_json::from_str::<Value>(body).ok()?))
     });
     let Some((status, answer)) = answer else {
-        let why = format!("{}: this is no pool of Esker, or it ended; ask again", socket.display());
+        let why =
+            format!("{}: this is no process of Esker, or it ended; ask again", socket.display());
         return Err(NoAnswer::Broken(ErrorKind::Retry, why));
     };
     if status == "200" {
@@ -203,7 +204,7 @@ impl Wait<'_> {
         let at = self.socket.display();
         if waited >= limit {
             let why = format!(
-                "{at}: the process that serves the pool has not answered for {limit:?}; is it stopped? What was asked \
+                "{at}: the process that listens there has not answered for {limit:?}; is it stopped? What was asked \
                  may still be done when it goes on. Ask again, or wait longer with --timeout"
             );
             return Err(NoAnswer::Broken(ErrorKind::Retry, why));
@@ -211,7 +212,7 @@ impl Wait<'_> {
         if waited >= notice && !self.is_told {
             self.is_told = true;
             tell(&format!(
-                "waiting for the process that serves the pool at {at}: it has not answered for {notice:?}; waiting for \
+                "waiting for the process that listens at {at}: it has not answered for {notice:?}; waiting for \
                  up to {limit:?} (--timeout)"
             ));
         }

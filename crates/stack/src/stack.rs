@@ -22,7 +22,7 @@ use esker_trace::TraceError;
 use esker_volume::{OpenOptions, Pool};
 use parking_lot::Mutex;
 
-use crate::closings::{Closings, OpenCache};
+use crate::closings::{Closings, OpenCache, ServeCache};
 use crate::pool::Held;
 use crate::served::{self, NoAnswer, OpenError, Patience};
 use crate::spec::{Access, CacheSpec, DiskSpec, SsdSpec, StripeSpec, TracedSpec, VolumeSpec};
@@ -37,6 +37,7 @@ pub struct Stack {
     sockets: PathBuf,
     patience: Patience,
     closings: Closings,
+    serve_cache: ServeCache,
     /// Held while the drive of a model is looked for or opened.
     opening: Mutex<()>,
     /// Never held while a device is waited for.
@@ -188,6 +189,7 @@ impl Stack {
             access: Access::default(),
             sockets: served::socket_dir(),
             patience: Patience::default(),
+            serve_cache: |_, _| None,
             closings: Closings::default(),
             opening: Mutex::default(),
             state: Mutex::default(),
@@ -210,6 +212,12 @@ impl Stack {
     #[must_use]
     pub fn noting(self, closings: Closings) -> Stack {
         Stack { closings, ..self }
+    }
+
+    /// The same stack, which calls this for every cache that it opens as a device.
+    #[must_use]
+    pub fn serving_caches(self, serve_cache: ServeCache) -> Stack {
+        Stack { serve_cache, ..self }
     }
 
     /// The same stack, which opens `file:` to read only, also inside `traced:`: several may then have it open.
@@ -278,10 +286,12 @@ impl Stack {
             }
             Spec::Disk(disk) => self.disk(disk, create),
             Spec::Traced(traced) => self.traced(spec, traced, create, access),
-            Spec::Cache(cache) => {
-                let cache = Arc::new(self.cache(cache, create)?);
+            Spec::Cache(parts) => {
+                let cache = Arc::new(self.cache(parts, create)?);
                 self.state.lock().caches.push(Arc::downgrade(&cache));
-                let open = OpenCache::new(cache.clone(), spec.clone(), self.closings.clone());
+                let served = (self.serve_cache)(&cache, parts);
+                let closings = self.closings.clone();
+                let open = OpenCache::new(cache.clone(), spec.clone(), served, closings);
                 plain(Held::over(cache, Arc::new(open), Vec::new()))
             }
             Spec::Stripe(stripe) => plain(Arc::new(self.stripe(spec, stripe, create, access)?)),

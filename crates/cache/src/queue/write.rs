@@ -88,24 +88,28 @@ impl Pump {
         self.works[work].write.as_mut().expect("a write has a plan")
     }
 
-    /// Takes all blocks for writing, or none when another command writes one of them. Says which
-    /// of them the cache has to do with.
+    /// Takes all blocks for writing, or none when another command writes one of them, or, in a mode that makes no
+    /// block dirty, one is being written back. Says which of them the cache has to do with.
     fn begin_writes(&mut self, blocks: Range<u64>) -> Result<Option<Vec<bool>>, CacheError> {
         let mut begun: Vec<bool> = Vec::with_capacity(to_usize(blocks.end - blocks.start));
         let mut outcome = Ok(true);
+        let is_ending = self.shared.mode() != Mode::WriteBack;
         for block in blocks.clone() {
             if block >= self.shared.blocks {
                 begun.push(false);
                 continue;
             }
             match self.shared.set_of(block) {
-                Ok(mut set) => match set.begin_write(block) {
-                    true => begun.push(true),
-                    false => {
-                        outcome = Ok(false);
-                        break;
+                // Without that, a block written again and again stays dirty whatever the mode.
+                Ok(mut set) => {
+                    match !(is_ending && set.is_cleaned(block)) && set.begin_write(block) {
+                        true => begun.push(true),
+                        false => {
+                            outcome = Ok(false);
+                            break;
+                        }
                     }
-                },
+                }
                 // Nothing dirty is in that set; and no name that counts, once it is said.
                 Err(_) if self.shared.may_pass_over_unread() => {
                     begun.push(false);

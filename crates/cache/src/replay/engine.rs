@@ -29,6 +29,8 @@ struct One<P> {
     dirty: u32,
     /// More dirty slots than these are too many.
     most_dirty: u32,
+    /// Since which second something in it is dirty.
+    dirty_since: Option<u32>,
     /// Evictions until the cold end is looked at again.
     until_look: u32,
     references: u64,
@@ -49,6 +51,7 @@ pub(super) struct Engine<'a, P> {
     streams: Streams,
     outcome: Outcome,
     request: Request,
+    second: u32,
 }
 
 /// State of the request that is replayed.
@@ -96,6 +99,7 @@ impl<'a, P: Policy> Engine<'a, P> {
                 freed: Vec::new(),
                 dirty: 0,
                 most_dirty: config.write_back.most_dirty(slots),
+                dirty_since: None,
                 until_look: 0,
                 references: 0,
                 operations: 0,
@@ -125,6 +129,7 @@ impl<'a, P: Policy> Engine<'a, P> {
             streams: Streams::new(config.sequential_bytes, read_ahead_bytes),
             outcome: Outcome::default(),
             request: Request::default(),
+            second: 0,
         })
     }
 
@@ -142,6 +147,7 @@ impl<'a, P: Policy> Engine<'a, P> {
                 self.outcome = Outcome::default();
                 self.sets.iter_mut().for_each(|one| one.operations = 0);
             }
+            self.pass(at);
             let (id, access) = (reference.id(), reference.access());
             let kind = usize::from(access == Access::Write);
             if reference.is_first() {
@@ -217,6 +223,7 @@ impl<'a, P: Policy> Engine<'a, P> {
                     self.outcome.flash_blocks_written += 1;
                     if place & DIRTY == 0 {
                         one.dirty += 1;
+                        one.dirty_since.get_or_insert(self.second);
                         if one.dirty > one.most_dirty {
                             one.policy.hit(local, u64::from(id), access);
                             return self.clean(set as usize);
@@ -341,6 +348,7 @@ impl<'a, P: Policy> Engine<'a, P> {
         one.policy.insert(local, u64::from(id), access);
         if dirty {
             one.dirty += 1;
+            one.dirty_since.get_or_insert(self.second);
             if one.dirty > one.most_dirty {
                 self.clean(set);
             }
@@ -368,6 +376,44 @@ impl<'a, P: Policy> Engine<'a, P> {
         }
     }
 
+    /// Time passes until the reference `at`: sets of half the age are written back, as the device does.
+    #[inline]
+    fn pass(&mut self, at: usize) {
+        let seconds = self.trace.seconds();
+        let is_new = |second: u32| {
+            seconds.get(second as usize + 1).is_some_and(|first| *first as usize <= at)
+        };
+        while is_new(self.second) {
+            self.second += 1;
+            let Some(age) = self.config.dirty_age else { continue };
+            for set in 0..self.sets.len() {
+                let second = self.second;
+                let is_due = |since: u32| 2 * u64::from(second - since) >= age.as_secs();
+                if self.sets[set].dirty_since.is_some_and(is_due) {
+                    self.sweep(set);
+                }
+            }
+        }
+    }
+
+    /// Writes back all that is dirty in a set, in the order of blocks.
+    fn sweep(&mut self, set: usize) {
+        let base = set << self.shift;
+        let slots = base..base + self.sets[set].fresh as usize;
+        let is_there = |slot: &usize| {
+            let place = self.places[self.ids[*slot] as usize];
+            place & DIRTY != 0 && (place & !DIRTY) as usize == *slot + 1
+        };
+        let mut dirty: Vec<u32> = slots.filter(is_there).map(|slot| self.ids[slot]).collect();
+        dirty.sort_unstable();
+        for id in dirty {
+            if self.places[id as usize] & DIRTY != 0 {
+                self.write_back(id, set);
+            }
+        }
+        self.sets[set].dirty_since = None;
+    }
+
     /// Writes back the extent around block number `id`, which is dirty.
     fn write_back(&mut self, id: u32, set: usize) {
         let block = self.trace.block(id);
@@ -392,6 +438,9 @@ impl<'a, P: Policy> Engine<'a, P> {
             let place = &mut self.places[(first + step) as usize];
             self.sets[set].dirty -= u32::from(*place & DIRTY != 0);
             *place &= !DIRTY;
+        }
+        if self.sets[set].dirty == 0 {
+            self.sets[set].dirty_since = None;
         }
     }
 

@@ -1,6 +1,7 @@
 //! The simulation against plain oracles, and against the sets of the device.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use esker_base::Rng;
 use esker_base::policy::Access;
@@ -269,4 +270,24 @@ fn streams_and_what_is_not_let_in_pass_by() {
     assert_eq!(written(Admission::All), 30_000);
     assert!(written(Admission::Again) < 15_000);
     assert!(written(Admission::Auto) < 16_000);
+}
+
+#[test]
+fn dirty_blocks_are_written_back_at_their_age_in_the_time_of_the_trace() {
+    let mut builder = TraceBuilder::new();
+    for second in 0..100 {
+        builder.at(second * 1_000_000_000);
+        builder.push(5, 1, Access::Write);
+        builder.push(6, 1, if second == 0 { Access::Write } else { Access::Read });
+    }
+    let trace = builder.finish().unwrap();
+    let writes = |dirty_age| {
+        let config = Config { dirty_age, ..one_set(Kind::Lru, 100) };
+        let disk = run(&trace, &config).unwrap().disk;
+        (disk.operations.writes, disk.blocks.writes)
+    };
+    assert_eq!(writes(None), (1, 2));
+    // Swept every 15 seconds, and at the end.
+    assert_eq!(writes(Some(Duration::from_secs(30))), (7, 8));
+    assert_eq!(Config::new(Kind::Lru, 1).dirty_age, Some(Duration::from_secs(30)));
 }

@@ -50,6 +50,8 @@ impl Reference {
 pub struct Trace {
     references: Vec<Reference>,
     blocks: Vec<u64>,
+    /// For each second of the trace the first reference that is not before it. Empty where no time is told.
+    seconds: Vec<u32>,
 }
 
 /// Gathers requests for a [`Trace`].
@@ -59,6 +61,8 @@ pub struct TraceBuilder {
     references: u64,
     /// One more than the highest block of each device.
     ends: Vec<u64>,
+    /// The time of the first request, and of the one to come.
+    times_ns: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +71,11 @@ struct Request {
     block: u64,
     count: u32,
     access: Access,
+    second: u32,
 }
+
+/// The longest time of a trace, in seconds; what is later counts as then.
+const MOST_SECONDS: u64 = 1 << 26;
 
 /// A device begins at a multiple of this many blocks, where a run may begin of any size.
 const DEVICE_BLOCKS: u64 = 1 << 16;
@@ -77,6 +85,12 @@ impl TraceBuilder {
     #[must_use]
     pub fn new() -> TraceBuilder {
         TraceBuilder::default()
+    }
+
+    /// Says when the requests to come are, in nanoseconds. They are never before those that were pushed.
+    pub fn at(&mut self, time_ns: u64) {
+        let (first, last) = self.times_ns.unwrap_or((time_ns, time_ns));
+        self.times_ns = Some((first, last.max(time_ns)));
     }
 
     /// A request for `count` blocks from `block` on. Requests for nothing are left out.
@@ -94,7 +108,9 @@ impl TraceBuilder {
             self.ends.resize(index + 1, 0);
         }
         self.ends[index] = self.ends[index].max(block.saturating_add(u64::from(count)));
-        self.requests.push(Request { device, block, count, access });
+        let second = self.times_ns.map_or(0, |(first, now)| (now - first) / 1_000_000_000);
+        let second = u32::try_from(second.min(MOST_SECONDS)).unwrap_or(u32::MAX);
+        self.requests.push(Request { device, block, count, access, second });
         self.references += u64::from(count);
     }
 
@@ -142,7 +158,12 @@ impl TraceBuilder {
             blocks.extend(range.0..range.1);
         }
         let mut references = Vec::with_capacity(usize::try_from(self.references).unwrap_or(0));
-        for &Request { block, count, access, .. } in &self.requests {
+        let mut seconds = Vec::new();
+        for &Request { block, count, access, second, .. } in &self.requests {
+            if self.times_ns.is_some() {
+                let first = u32::try_from(references.len()).unwrap_or(u32::MAX);
+                seconds.resize(seconds.len().max(second as usize + 1), first);
+            }
             let at = ranges.partition_point(|range| range.0 <= block) - 1;
             let id = first_ids[at] + (block - ranges[at].0);
             let id = u32::try_from(id).unwrap_or(0);
@@ -152,7 +173,7 @@ impl TraceBuilder {
                 references.push(Reference((id + step) << BITS | first | write));
             }
         }
-        Ok(Trace { references, blocks })
+        Ok(Trace { references, blocks, seconds })
     }
 }
 
@@ -161,6 +182,11 @@ impl Trace {
     #[must_use]
     pub fn references(&self) -> &[Reference] {
         &self.references
+    }
+
+    /// For each second the index of the first reference that is not before it. Empty where no time is told.
+    pub(super) fn seconds(&self) -> &[u32] {
+        &self.seconds
     }
 
     /// How many different blocks occur: the footprint.
@@ -197,8 +223,12 @@ impl Trace {
         let mut builder = TraceBuilder::new();
         let part = self.references.get(from.min(end)..end).unwrap_or_default();
         let mut open: Option<(u64, u32, Access)> = None;
-        for reference in part {
+        let mut second = 0;
+        for (at, reference) in (from..).zip(part) {
             let block = self.block(reference.id());
+            while self.seconds.get(second).is_some_and(|first| *first as usize <= at) {
+                second += 1;
+            }
             match &mut open {
                 Some((_, count, _)) if !reference.is_first() => *count += 1,
                 _ => {
@@ -206,6 +236,9 @@ impl Trace {
                         builder.push(block, count, access);
                     }
                     open = Some((block, 1, reference.access()));
+                    if second > 0 {
+                        builder.at(to_u64(second) * 1_000_000_000);
+                    }
                 }
             }
         }
@@ -252,6 +285,19 @@ mod tests {
         let part = trace.part(1, 6).unwrap();
         assert_eq!(part.blocks(), [7, 101, 102]);
         assert_eq!(part.references().len(), 5);
+    }
+
+    #[test]
+    fn seconds_begin_with_their_first_reference_also_in_a_part() {
+        let mut builder = TraceBuilder::new();
+        for (ms, count) in [(500, 2), (1_400, 1), (1_499, 3), (1_500, 1), (1_200, 1), (4_600, 1)] {
+            builder.at(ms * 1_000_000);
+            builder.push(ms, count, Access::Read);
+        }
+        let trace = builder.finish().unwrap();
+        assert_eq!(trace.seconds(), [0, 6, 8, 8, 8]);
+        assert_eq!(trace.part(3, 9).unwrap().seconds(), [0, 3, 5, 5, 5]);
+        assert_eq!(trace.part(6, 9).unwrap().seconds(), [0, 2, 2, 2]);
     }
 
     #[test]

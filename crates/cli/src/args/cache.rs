@@ -1,5 +1,7 @@
 //! The arguments of `esker cache`.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 
 /// `esker cache`
@@ -32,7 +34,7 @@ pub(crate) enum CacheCommand {
         #[arg(long)]
         overwrite: bool,
     },
-    /// Show what a flash device says of the cache on it
+    /// Show a cache: what its flash device says, or the process that has it open
     #[command(after_help = "Example:\n  esker cache info flash.img --json")]
     Info {
         /// The flash device
@@ -42,8 +44,9 @@ pub(crate) enum CacheCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Change where writes go, of a cache that is not in use
-    #[command(after_help = "Example:\n  esker cache mode flash.img wt")]
+    /// Change where writes go, also of a cache in use
+    #[command(after_help = "Example:\n  esker cache mode flash.img wt\n\n\
+            What is dirty when a cache in use no longer writes back goes to the origin soon, whatever its age.")]
     Mode {
         /// The flash device
         #[arg(value_name = "FLASH")]
@@ -51,6 +54,29 @@ pub(crate) enum CacheCommand {
         /// wb (back), wt (through) or wa (around)
         #[arg(value_name = "MODE")]
         mode: String,
+    },
+    /// Change the bounds of a cache in use, for as long as it is open
+    #[command(after_help = "Example:\n  esker cache set flash.img --dirty 50 --dirty-age 5")]
+    Set {
+        /// The flash device
+        #[arg(value_name = "FLASH")]
+        flash: String,
+        /// The share of a set that may be dirty, in percent
+        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+        dirty: Option<u8>,
+        /// For how many seconds a block may be dirty; 0 for as long as the cache is in use
+        #[arg(long, value_name = "SECONDS", value_parser = super::parse::seconds_or_zero)]
+        dirty_age: Option<Duration>,
+        /// After how many seconds a cached block survives a crash; 0 for none while the cache is in use
+        #[arg(long, value_name = "SECONDS", value_parser = super::parse::seconds_or_zero)]
+        name_age: Option<Duration>,
+    },
+    /// Write back what is dirty now in a cache in use
+    #[command(after_help = "Example:\n  esker cache flush flash.img")]
+    Flush {
+        /// The flash device
+        #[arg(value_name = "FLASH")]
+        flash: String,
     },
     /// Give a cache another size and keep what is in it
     #[command(after_help = "Examples:\n  esker cache resize disk.img flash.img --size 2GiB\n  \

@@ -9,6 +9,7 @@ use esker_stack::{Closings, Stack, VolumeSpec};
 use serde_json::Value;
 
 use super::answer::{OperationState, OperationView};
+use super::caches;
 use super::refusal::Refusal;
 use super::served::Served;
 use super::socket;
@@ -37,7 +38,8 @@ static CLOSINGS: LazyLock<Closings> = LazyLock::new(Closings::default);
 /// Opens specifications, and finds pools that are served.
 pub(crate) fn stack() -> Stack {
     let stack = Stack::new().sockets_in(socket::directory());
-    stack.patient(socket::patience()).noting(CLOSINGS.clone())
+    let stack = stack.patient(socket::patience()).noting(CLOSINGS.clone());
+    stack.serving_caches(caches::serve)
 }
 
 /// Whether the devices that were closed until now were closed well.

@@ -45,10 +45,20 @@ pub(crate) struct Server {
 impl Server {
     /// Answers at a socket.
     pub(crate) fn start(path: &Path, served: &Arc<Served>) -> Result<Server> {
-        let listener = Listener::Unix(bind(path, "choose another path with --socket")?);
         let requests = Requests { served: served.clone(), token: None };
-        let http = http::Server::start(listener, "pool-socket", requests).map_err(|error| {
-            let why = format!("{}: {error}; choose another path with --socket", path.display());
+        Server::answering(path, "pool-socket", requests, "choose another path with --socket")
+    }
+
+    /// Answers requests of any kind at a socket; `advice` is the remedy where that is not possible.
+    pub(crate) fn answering(
+        path: &Path,
+        name: &'static str,
+        requests: impl Service,
+        advice: &str,
+    ) -> Result<Server> {
+        let listener = Listener::Unix(bind(path, advice)?);
+        let http = http::Server::start(listener, name, requests).map_err(|error| {
+            let why = format!("{}: {error}; {advice}", path.display());
             Failure::new(ErrorKind::Conflict, why)
         })?;
         Ok(Server { path: Some(path.to_owned()), _http: http })
@@ -129,20 +139,29 @@ impl Service for Requests {
     fn answer(&self, head: &Head, body: &[u8]) -> Answer {
         let key = head.header("Idempotency-Key");
         let run = |body| self.served.run(head.method(), head.url(), key, body);
-        match parsed(body).and_then(run) {
-            Ok(value) => json(200, &value),
-            Err(refusal) => {
-                let known = CODES.iter().find(|(kind, ..)| *kind == refusal.kind);
-                let (code, status) =
-                    known.map_or(("IO", 500), |(_, code, status)| (*code, *status));
-                refused(status, code, &refusal.message)
-            }
-        }
+        answered(parsed(body).and_then(run))
     }
 
     fn error(&self, status: u16, why: &str) -> Answer {
-        refused(status, if status < 500 { "INVALID" } else { "IO" }, why)
+        unheard(status, why)
     }
+}
+
+/// The answer to a request that was carried out, or refused.
+pub(crate) fn answered(outcome: std::result::Result<Value, Refusal>) -> Answer {
+    match outcome {
+        Ok(value) => json(200, &value),
+        Err(refusal) => {
+            let known = CODES.iter().find(|(kind, ..)| *kind == refusal.kind);
+            let (code, status) = known.map_or(("IO", 500), |(_, code, status)| (*code, *status));
+            refused(status, code, &refusal.message)
+        }
+    }
+}
+
+/// The answer where no request could be had from the client.
+pub(crate) fn unheard(status: u16, why: &str) -> Answer {
+    refused(status, if status < 500 { "INVALID" } else { "IO" }, why)
 }
 
 fn json(status: u16, value: &Value) -> Answer {
@@ -153,7 +172,8 @@ fn refused(status: u16, code: &str, message: &str) -> Answer {
     json(status, &json!({ "error": { "code": code, "message": message } }))
 }
 
-fn parsed(body: &[u8]) -> std::result::Result<Value, Refusal> {
+/// The JSON of a request's body; null of none.
+pub(crate) fn parsed(body: &[u8]) -> std::result::Result<Value, Refusal> {
     if body.is_empty() {
         return Ok(Value::Null);
     }

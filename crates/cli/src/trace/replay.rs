@@ -24,6 +24,7 @@ pub(super) fn load(input: &TraceInput) -> Result<Trace> {
             let blocks = request.blocks();
             let access = if request.op == Op::Write { Access::Write } else { Access::Read };
             let count = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+            builder.at(request.time_ns);
             builder.push_to(request.device, blocks.start, count, access);
         }
         if !more {

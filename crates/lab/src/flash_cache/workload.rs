@@ -140,6 +140,7 @@ pub(super) fn built(requests: &[Request]) -> Result<Trace, esker_cache::CacheErr
         };
         let blocks = request.blocks();
         let count = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+        builder.at(request.time_ns);
         builder.push_to(request.device, blocks.start, count, access);
     }
     builder.finish()

@@ -1,10 +1,14 @@
 //! Caches: a flash device in front of an origin.
 
+use std::time::Duration;
+
 use esker_base::policy::Kind;
 use esker_cache::{Admission, CreateOptions, Division, Mode, OpenOptions};
 
 use super::Spec;
-use super::syntax::{Key, Keys, Parts, name_of, number, one_of, show_size, size};
+use super::syntax::{
+    Key, Keys, Parts, duration, name_of, number, one_of, show_duration, show_size, size,
+};
 
 const DIVISIONS: [(&str, Division); 3] =
     [("hashed", Division::Hashed), ("linear", Division::Linear), ("single", Division::Single)];
@@ -38,12 +42,16 @@ pub struct CacheSpec {
     pub admit: Option<Admission>,
     /// The share of a set that may be dirty, in percent; 90 where nothing is said.
     pub dirty: Option<u32>,
+    /// How long a block may be dirty beside use, zero for any time; 30 s where nothing is said.
+    pub dirty_age: Option<Duration>,
+    /// How long a cached block may have no name beside use, zero for any time; 10 s where nothing is said.
+    pub name_age: Option<Duration>,
     /// How many times its size may be written to the cache in a day, in thousandths.
     pub daily_writes_permille: Option<u32>,
 }
 
 impl CacheSpec {
-    const KEYS: [Key; 12] = [
+    const KEYS: [Key; 14] = [
         ("flash", "(SPEC)"),
         ("mode", "wb|wt|wa"),
         ("policy", "NAME"),
@@ -55,6 +63,8 @@ impl CacheSpec {
         ("read-ahead", "SIZE or off"),
         ("admit", "all|again|auto"),
         ("dirty", "PERCENT"),
+        ("dirty-age", "DURATION or off"),
+        ("name-age", "DURATION or off"),
         ("daily-writes", "TIMES, such as 0.5"),
     ];
 
@@ -76,6 +86,8 @@ impl CacheSpec {
             read_ahead: keys.take("read-ahead", size_or_off)?,
             admit: keys.take("admit", one_of(&Admission::NAMES))?,
             dirty: keys.take("dirty", number(1, 100))?,
+            dirty_age: keys.take("dirty-age", duration_or_off)?,
+            name_age: keys.take("name-age", duration_or_off)?,
             daily_writes_permille: keys.take("daily-writes", permille)?,
         })
     }
@@ -93,6 +105,8 @@ impl CacheSpec {
         parts.push("read-ahead", self.read_ahead.map(show_size_or_off));
         parts.push("admit", self.admit.map(|rule| rule.to_string()));
         parts.push("dirty", self.dirty.map(|percent| percent.to_string()));
+        parts.push("dirty-age", self.dirty_age.map(show_duration_or_off));
+        parts.push("name-age", self.name_age.map(show_duration_or_off));
         parts.push("daily-writes", self.daily_writes_permille.map(show_permille));
         parts
     }
@@ -123,10 +137,25 @@ impl CacheSpec {
             read_ahead_bytes: self.read_ahead.unwrap_or(usual.read_ahead_bytes),
             admission: self.admit.unwrap_or(usual.admission),
             dirty_percent: dirty.unwrap_or(usual.dirty_percent),
+            dirty_age: within(self.dirty_age, usual.dirty_age),
+            name_age: within(self.name_age, usual.name_age),
             writes_per_day: self.daily_writes_permille.map(|permille| f64::from(permille) / 1e3),
             ..usual
         }
     }
+}
+
+/// The age that was said, or the usual one.
+fn within(said: Option<Duration>, usual: Option<Duration>) -> Option<Duration> {
+    said.map_or(usual, |age| (!age.is_zero()).then_some(age))
+}
+
+fn duration_or_off(text: &str) -> Result<Duration, String> {
+    if text == "off" { Ok(Duration::ZERO) } else { duration(text) }
+}
+
+fn show_duration_or_off(age: Duration) -> String {
+    if age.is_zero() { "off".to_owned() } else { show_duration(age) }
 }
 
 fn size_or_off(text: &str) -> Result<u64, String> {

@@ -77,7 +77,8 @@ fn a_device_within_another_is_what_it_is() {
     let again = spec("traced:(/data)?to=t").for_reopening().unwrap();
     assert_eq!(again, spec("/data"));
     let text = "cache:(disk:sas-10k?time=none)?flash=(mem:64MiB)&mode=wb&policy=lru&size=32MiB\
-                &sets=1MiB&run=64KiB&map=linear&bypass=off&read-ahead=512KiB&admit=again&dirty=30&daily-writes=0.5";
+                &sets=1MiB&run=64KiB&map=linear&bypass=off&read-ahead=512KiB&admit=again&dirty=30\
+                &dirty-age=5s&name-age=off&daily-writes=0.5";
     let cache = spec(text);
     assert_eq!(cache.to_string(), text);
     assert_eq!((cache.time(), cache.is_lasting()), (Some(Time::None), false));
@@ -87,6 +88,7 @@ fn a_device_within_another_is_what_it_is() {
     refused("cache:(mem:1MiB)?flash=(mem:1MiB)&read-ahead=x", &["read-ahead"]);
     refused("cache:(mem:1MiB)?flash=(mem:1MiB)&admit=x", &["auto"]);
     refused("cache:(mem:1MiB)?flash=(mem:1MiB)&daily-writes=0", &["0.5"]);
+    refused("cache:(mem:1MiB)?flash=(mem:1MiB)&dirty-age=0s", &["dirty-age", "30s"]);
     let text = "stripe:(/a)(ssd:micron-7450?capacity=8GiB&time=none)?chunk=64KiB";
     let stripe = spec(text);
     assert_eq!(stripe, spec(&stripe.to_string()));

@@ -136,6 +136,7 @@ fn simulated(info: &Info, open: &OpenOptions, seed: u64) -> Config {
             dirty_permille: u32::from(open.dirty_percent) * 10,
             ..WriteBack::default()
         },
+        dirty_age: open.dirty_age,
         admission: open.admission,
         sequential_bytes: open.sequential_bytes,
         read_ahead_bytes: open.read_ahead_bytes,
