@@ -25,6 +25,7 @@ mod what_if;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -63,6 +64,8 @@ pub struct Pool {
     remarks: Vec<String>,
     /// The error with which maintenance failed last.
     failure: Arc<Mutex<Option<String>>>,
+    /// The status that was seen last.
+    seen: Mutex<Option<Status>>,
     keeper: Option<JoinHandle<()>>,
     /// The process that has the keeper.
     owner: Owner,
@@ -77,22 +80,21 @@ impl Pool {
         let maintenance = options.maintenance;
         let (shared, remarks) = recover::open(devices, options)?;
         let shared = Arc::new(shared);
-        let failure: Arc<Mutex<Option<String>>> = Arc::default();
-        let keeper = match maintenance {
-            Maintenance::Manual => None,
-            Maintenance::Thread => {
-                let (shared, failure) = (shared.clone(), failure.clone());
-                let keeper = thread::spawn("pool-keeper", move || {
-                    let run = AssertUnwindSafe(|| keep_up(&shared, &failure));
-                    if let Err(panic) = catch_unwind(run) {
-                        let said = thread::said(&*panic);
-                        shared.fail(&format!("its maintenance thread panicked: {said}"));
-                    }
-                });
-                Some(keeper.map_err(|error| VolumeError::Thread(error.to_string()))?)
-            }
-        };
-        Ok(Pool { shared, remarks, failure, keeper, owner: Owner::here() })
+        let (failure, seen, owner) = (Arc::default(), Mutex::default(), Owner::here());
+        let mut pool = Pool { shared, remarks, failure, seen, keeper: None, owner };
+        let _ = pool.status(); // what is told while drives do not answer
+        if maintenance == Maintenance::Thread {
+            let (shared, failure) = (pool.shared.clone(), pool.failure.clone());
+            let keeper = thread::spawn("pool-keeper", move || {
+                let run = AssertUnwindSafe(|| keep_up(&shared, &failure));
+                if let Err(panic) = catch_unwind(run) {
+                    let said = thread::said(&*panic);
+                    shared.fail(&format!("its maintenance thread panicked: {said}"));
+                }
+            });
+            pool.keeper = Some(keeper.map_err(|error| VolumeError::Thread(error.to_string()))?);
+        }
+        Ok(pool)
     }
 
     /// The pool's name.
@@ -191,6 +193,7 @@ impl Pool {
     }
 
     fn end_thread(&mut self) {
+        self.shared.fleet.is_closing.store(true, Ordering::Relaxed);
         self.shared.bell.lock().is_over = true;
         self.shared.rung.notify_all();
         if let Some(keeper) = self.keeper.take() {
@@ -214,6 +217,7 @@ impl Drop for Pool {
 
 fn step(shared: &Shared, may_repair: bool) -> Result<bool, VolumeError> {
     let mut io = shared.ios.take();
+    io.call_idle();
     if change::purge_expired(shared, &mut io)? {
         return Ok(true);
     }

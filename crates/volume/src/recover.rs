@@ -17,7 +17,7 @@ use crate::buffer::pending::PendingVersion;
 use crate::buffer::{Ahead, Ring, mark};
 use crate::catalog::Catalog;
 use crate::config::{self, Assembly, bring_up, voters, write_labels};
-use crate::drive::{Drive, Fleet, Io, IoPool, Layout, Read};
+use crate::drive::{Drive, Fleet, Io, IoPool, Layout, Read, Spare};
 use crate::engine::{Bell, Core, Counts, Front, Keeper, Load, Scrub, Shared, geometry};
 use crate::keep::{self, checkpoint};
 use crate::map::{Access, Map};
@@ -80,6 +80,7 @@ pub(crate) fn open(
         fleet: fleet.clone(),
         ios,
         keeper: Mutex::new(keeper),
+        progress: Mutex::default(),
         front: Mutex::new(front),
         has_failed: AtomicBool::new(false),
         inbox: Mutex::default(),
@@ -98,6 +99,8 @@ pub(crate) fn open(
         options,
     };
     recover(&shared, &root, &lagging, &returning, &mut remarks)?;
+    shared.find_spare();
+    drop(shared.keep()?); // tells its progress
     Ok((shared, remarks))
 }
 
@@ -112,7 +115,17 @@ fn fleet(
         let device = device.clone()?;
         Some(Arc::new(Drive::new(index, member.uuid, member.role, device)))
     });
-    Fleet::new(config.pool, layout, options.patience, options.clock.clone(), drives.collect())
+    let clock = options.clock.clone();
+    let fleet = Fleet::new(config.pool, layout, options.patience, clock, drives.collect());
+    let away = config.members.iter().zip(current).filter(|(member, device)| {
+        let is_expected = member.state.is_active() || member.state == MemberState::Missing;
+        member.role == Role::Drive && is_expected && device.is_none()
+    });
+    // As far as is known before the table of segments is.
+    let drives = usize::from(config.shape.parity).saturating_sub(away.count());
+    let (serving, voters) = (fleet.serving(Role::Drive).len(), voters(config).len());
+    *fleet.spare.lock() = Spare { drives, serving, voters, log: config.log.members.clone() };
+    fleet
 }
 
 /// The checkpoint that the labels point to, from any drive that has it.
@@ -399,11 +412,12 @@ fn apply(shared: &Shared, io: &mut Io, root: &Root, frame: Frame) -> Result<(), 
                 if seqno <= root.catalogued {
                     continue; // the checkpoint's map has it
                 }
-                let keeps_zero = core.catalog.has_parent(lineage);
-                let mut access = Access { io: &mut *io, space: &mut core.space };
-                core.map
-                    .clear(&mut access, lineage, range, seqno, &points, keeps_zero)
-                    .map_err(|broken| shared.damaged(&broken))?;
+                let mut start = range.start;
+                while start < range.end {
+                    start = core
+                        .clear(io, lineage, start..range.end, seqno)
+                        .map_err(|broken| shared.damaged(&broken))?;
+                }
             }
             Record::Change(change) => {
                 if seqno > root.catalogued {

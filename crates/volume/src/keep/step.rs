@@ -11,10 +11,12 @@ use crate::types::error::VolumeError;
 /// Does what is most urgent; false when nothing is due. Rebuilds and scrubs only where `may_repair`.
 pub(crate) fn run(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<bool, VolumeError> {
     let mut keeper = shared.keep()?;
-    match most_urgent(shared, &mut keeper, io, may_repair) {
+    let result = match most_urgent(shared, &mut keeper, io, may_repair) {
         Err(VolumeError::NoSpace { .. }) if retire::give_way(shared) => Ok(true),
         result => result,
-    }
+    };
+    keeper.is_vain = keeper.gain.is_vain(clean::content(shared));
+    result
 }
 
 fn most_urgent(
@@ -27,6 +29,7 @@ fn most_urgent(
     // Those that did not answer are out already; the labels have to say so, too.
     let out = shared.fleet.out();
     shared.take_out(io, &out)?;
+    shared.find_spare();
     mark::renew(shared, keeper, io)?;
     if verify::newest(shared, keeper, io)? {
         return Ok(true);
