@@ -472,6 +472,10 @@ impl Shared {
             for (index, state) in states {
                 let member = &mut config.members[index.index()];
                 (member.state, member.since) = (*state, since);
+                let is_returning = *state == MemberState::Rejoining;
+                self.fleet.any(*index).inspect(|drive| {
+                    drive.is_returning.store(is_returning, Ordering::Relaxed);
+                });
             }
             failed = Vec::new();
             written = self.write_config(io, &mut config, &mut failed);

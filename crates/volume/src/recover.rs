@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_base::checksum::crc32c;
 use esker_base::units::{to_u64, to_usize};
@@ -92,7 +92,7 @@ pub(crate) fn open(
         counts: Counts::default(),
         tallies: Tallies::default(),
         paces: Mutex::default(),
-        load: Load::default(),
+        load: Load::new(options.repair_share),
         log_is_degraded: AtomicBool::new(false),
         bell: Mutex::new(Bell::default()),
         rung: Condvar::new(),
@@ -112,8 +112,10 @@ fn fleet(
 ) -> Fleet {
     let drives = (0..).map(DriveIndex).zip(config.members.iter().zip(current));
     let drives = drives.map(|(index, (member, device))| {
-        let device = device.clone()?;
-        Some(Arc::new(Drive::new(index, member.uuid, member.role, device)))
+        let drive = Drive::new(index, member.uuid, member.role, device.clone()?);
+        let away = [MemberState::Missing, MemberState::Rejoining];
+        drive.is_returning.store(away.contains(&member.state), Ordering::Relaxed);
+        Some(Arc::new(drive))
     });
     let clock = options.clock.clone();
     let fleet = Fleet::new(config.pool, layout, options.patience, clock, drives.collect());

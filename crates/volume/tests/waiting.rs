@@ -313,3 +313,41 @@ fn pool_whose_drives_are_silent_ends() {
     let pool = rig::open(&devices, &SHAPE);
     assert!(pool.status().members.iter().all(|member| member.state == MemberState::Online));
 }
+
+#[test]
+fn returned_drive_that_missed_writes_is_not_suspect() {
+    for mood in [Mood::Silent, Mood::Refusing] {
+        let drives: Vec<Moody> =
+            (0..SHAPE.drives).map(|n| Moody::new(&format!("d{n}"), SHAPE.drive_bytes)).collect();
+        let devices: Vec<Arc<dyn Device>> =
+            drives.iter().map(|drive| Arc::new(drive.clone()) as Arc<dyn Device>).collect();
+        let create = CreateOptions { log_bytes: 1 << 20, ..rig::create_options(&SHAPE) };
+        Pool::create(&devices, &[], &create).unwrap();
+        let options = OpenOptions { patience: PATIENCE / 4, ..rig::open_options(&SHAPE) };
+        let pool = Pool::open(&devices, options).unwrap();
+        pool.create_volume("v", BLOCKS * BLOCK as u64, RAW).unwrap();
+        let mut port = Port::open(&*pool.volume("v").unwrap(), 1).unwrap();
+        for block in 0..BLOCKS {
+            port.write(Lba(block), content(block), None).unwrap();
+            if block == BLOCKS / 2 {
+                pool.drain().unwrap();
+                pool.checkpoint().unwrap(); // a segment is open, and has rows on the drive
+                drives[3].be(mood);
+            }
+        }
+        pool.drain().unwrap();
+        drives[3].lose(); // what it was asked meanwhile
+        let index = DriveIndex(3);
+        pool.rejoin(index, &pool.device_of(index).unwrap()).unwrap();
+        for block in 0..BLOCKS {
+            let read = port.read(Lba(block), AlignedBuf::zeroed(BLOCK)).unwrap();
+            assert!(read[..] == content(block)[..], "{block}");
+        }
+        while pool.step().unwrap() {}
+        let status = pool.status();
+        let codes: Vec<_> = status.alarms.iter().map(|alarm| alarm.code).collect();
+        assert!(codes.is_empty(), "{mood:?}: {status:#?}");
+        assert!(status.members.iter().all(|one| one.state == MemberState::Online));
+        pool.check().unwrap();
+    }
+}

@@ -26,6 +26,8 @@ pub(crate) struct Drive {
     pub(crate) largest_io: usize,
     /// It failed, and is not asked any more.
     is_out: AtomicBool,
+    /// It was away, and is not verified yet: what it missed is no error.
+    pub(crate) is_returning: AtomicBool,
     pub(crate) errors: Errors,
     pub(crate) latencies: Latencies,
     pub(crate) answers: Answers,
@@ -59,6 +61,7 @@ impl Drive {
             largest_io: esker_base::units::to_usize(largest.max(4096).into()),
             device,
             is_out: AtomicBool::new(false),
+            is_returning: AtomicBool::new(false),
             errors: Errors::default(),
             latencies: Latencies::default(),
             answers: Answers::default(),
@@ -84,7 +87,9 @@ impl Drive {
 
     /// Counts bytes that were not what had been written.
     pub(crate) fn blame(&self) {
-        self.errors.checksums.fetch_add(1, Ordering::Relaxed);
+        if !self.is_returning.load(Ordering::Relaxed) {
+            self.errors.checksums.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

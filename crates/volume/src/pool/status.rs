@@ -10,12 +10,9 @@ use crate::engine::{AtLeaf, Progress, SpaceUse, Viewers, bytes_of};
 use crate::keep::degraded::Absent;
 use crate::keep::{retire, sweep};
 use crate::omf::label::{MemberState, Role};
-use crate::pool::Pool;
 use crate::pool::alarms::{self, Alarm, Facts};
+use crate::pool::{LOOK, Pool};
 use crate::types::id::{DriveIndex, DriveUuid, Epoch, Incarnation, PoolUuid};
-
-/// How long the status waits for somebody who holds the state.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// How a pool is.
 #[derive(Clone, Debug)]

@@ -29,6 +29,8 @@ struct State {
     mood: Mood,
     /// When the last command ends that was taken.
     end: Nanos,
+    /// What was taken before is never done.
+    lost: Nanos,
 }
 
 /// The mood of a drive, which a test changes.
@@ -42,13 +44,21 @@ pub(crate) struct Moody {
 impl Moody {
     pub(crate) fn new(name: &str, bytes: u64) -> Moody {
         let inner = Arc::new(MemoryDevice::new(name, bytes, 4096));
-        let state = Arc::new(Mutex::new(State { mood: Mood::Prompt, end: Nanos(0) }));
+        let state =
+            Arc::new(Mutex::new(State { mood: Mood::Prompt, end: Nanos(0), lost: Nanos(0) }));
         Moody { inner, state, clock: Clock::real() }
     }
 
     pub(crate) fn be(&self, mood: Mood) {
         let now = self.clock.now();
-        *self.state.lock() = State { mood, end: now };
+        let state = &mut *self.state.lock();
+        (state.mood, state.end) = (mood, now);
+    }
+
+    /// It is prompt, and what it was asked before is never done.
+    pub(crate) fn lose(&self) {
+        self.be(Mood::Prompt);
+        self.state.lock().lost = self.clock.now();
     }
 
     fn gone(&self) -> DeviceError {
