@@ -276,6 +276,12 @@ pub(crate) fn voters(config: &Config) -> Vec<DriveIndex> {
     members.filter(|(_, member)| is_voter(member)).map(|(index, _)| index).collect()
 }
 
+/// The members in this state.
+pub(crate) fn in_state(config: &Config, state: MemberState) -> Vec<DriveIndex> {
+    let members = (0..).map(DriveIndex).zip(&config.members);
+    members.filter(|(_, member)| member.state == state).map(|(index, _)| index).collect()
+}
+
 /// Writes the label of this configuration to these members, and makes it durable. Says which failed.
 pub(crate) fn write_labels(
     io: &mut Io,

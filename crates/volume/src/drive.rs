@@ -1,5 +1,6 @@
 //! The member drives: where things lie on each, and commands to many of them at once. Sees `types` and `omf`.
 
+pub(crate) mod answers;
 pub(crate) mod fleet;
 pub(crate) mod io;
 pub(crate) mod lanes;
@@ -7,6 +8,8 @@ pub(crate) mod latency;
 pub(crate) mod layout;
 pub(crate) mod transfers;
 
+pub(crate) use answers::Spare;
+pub use answers::Unanswering;
 pub(crate) use fleet::{Drive, Fleet};
 pub(crate) use io::{Io, IoPool, Read, Write};
 pub(crate) use lanes::{Arrival, Lanes, Ticket};

@@ -1,7 +1,7 @@
 //! State that the threads of an open pool share, and the few steps that several rooms above need: taking a failed drive out,
 //! finding a version, counting space.
 //!
-//! Locks, in the order in which they may be taken: `keeper`, `front`, `log`, `core`, `config`; `inbox` and `durable` last.
+//! Locks, in the order in which they may be taken: `keeper`, `front`, `log`, `core`, `config`; `inbox`, `durable` and `progress` last.
 //!
 //! | lock | guards | held during I/O |
 //! | --- | --- | --- |
@@ -10,15 +10,18 @@
 //! | `inbox` | changes that wait for a frame | no |
 //! | `log` | the order of records | by those who run to their end |
 //! | `durable` | up to where the log is durable: what labels and marks say | no |
+//! | `progress` | how far maintenance was when `keeper` was last released | no |
 //! | `core` | map, pending versions, catalogue, table of segments | while a leaf is read |
 //! | `config` | the label | while labels are written |
 
+mod clear;
 mod keeper;
 mod load;
 mod room;
 mod sight;
+mod spare;
 
-pub(crate) use keeper::{Content, Gain, Job, Keeper, Scrub, Target};
+pub(crate) use keeper::{Content, Gain, Job, Keeper, Progress, Scrub, Target};
 pub(crate) use load::{Begun, Load};
 pub(crate) use sight::{AtLeaf, Viewers, bytes_of};
 
@@ -35,7 +38,7 @@ use crate::buffer::pending::PendingVersion;
 use crate::buffer::ring::{Started, frame_bytes};
 use crate::buffer::{Pending, Ring};
 use crate::catalog::Catalog;
-use crate::config::{is_voter, voters, write_labels};
+use crate::config::{in_state, is_voter, voters, write_labels};
 use crate::drive::{Arrival, Fleet, Io, IoPool, Lanes};
 use crate::map::{Access, LeafKey, Map};
 use crate::omf::frame::Change;
@@ -60,6 +63,7 @@ pub(crate) struct Shared {
     /// The geometry of a volume, but for its size.
     pub(crate) geometry: Geometry,
     pub(crate) keeper: Mutex<Keeper>,
+    pub(crate) progress: Mutex<Progress>,
     pub(crate) front: Mutex<Front>,
     /// A thread panicked in the middle of a change of the state: see [`Core::failed`].
     pub(crate) has_failed: AtomicBool,
@@ -382,6 +386,13 @@ impl Shared {
         if failed.is_empty() {
             return Ok(()); // and nothing for maintenance to look at
         }
+        let is_waited_for = |index: &DriveIndex| {
+            let drive = self.fleet.get(*index);
+            drive.is_some_and(|drive| drive.answers.doubted().is_some())
+        };
+        if self.fleet.is_closing.load(Ordering::Relaxed) && failed.iter().any(is_waited_for) {
+            return Err(self.stop("drives do not answer, and it is being closed".to_owned()));
+        }
         let mut failed = failed.to_vec();
         while !failed.is_empty() {
             for index in &failed {
@@ -426,6 +437,7 @@ impl Shared {
             drop(config);
             self.check_written(&voters, &written, "the new configuration")?;
         }
+        self.find_spare();
         self.ring();
         Ok(())
     }
@@ -460,6 +472,10 @@ impl Shared {
             for (index, state) in states {
                 let member = &mut config.members[index.index()];
                 (member.state, member.since) = (*state, since);
+                let is_returning = *state == MemberState::Rejoining;
+                self.fleet.any(*index).inspect(|drive| {
+                    drive.is_returning.store(is_returning, Ordering::Relaxed);
+                });
             }
             failed = Vec::new();
             written = self.write_config(io, &mut config, &mut failed);
@@ -492,9 +508,7 @@ impl Shared {
 
     /// The members in this state.
     pub(crate) fn in_state(&self, state: MemberState) -> Vec<DriveIndex> {
-        let config = self.config.lock();
-        let members = (0..).map(DriveIndex).zip(&config.members);
-        members.filter(|(_, member)| member.state == state).map(|(index, _)| index).collect()
+        in_state(&self.config.lock(), state)
     }
 
     /// How many copies the log should have.

@@ -91,6 +91,7 @@ mod segment;
 mod space;
 pub mod stats;
 
+pub use drive::Unanswering;
 pub use engine::SpaceUse;
 pub use omf::label::{MemberState, Role};
 pub use pool::{

@@ -245,7 +245,7 @@ impl Map {
         let leaves = blocks.start / LEAF_BLOCKS..blocks.end.div_ceil(LEAF_BLOCKS);
         let indexes = match keeps_zero {
             true => leaves.collect(), // what is not there is the parent's
-            false => self.leaves_of(lineage, leaves),
+            false => self.leaves_of(lineage, leaves).collect::<Vec<u64>>(),
         };
         for index in indexes {
             let first = index * LEAF_BLOCKS;
@@ -266,7 +266,7 @@ impl Map {
 
     /// The first leaf of a lineage at or behind `from`.
     pub(crate) fn next_leaf(&self, lineage: LineageId, from: u64) -> Option<u64> {
-        self.leaves_of(lineage, from..u64::MAX).first().copied()
+        self.leaves_of(lineage, from..u64::MAX).next()
     }
 
     /// Drops the versions of a leaf that nobody sees: of a block, born at a seqno, replaced at another one.
@@ -454,15 +454,16 @@ impl Map {
         self.nodes.range((lineage, 0)..=(lineage, u64::MAX)).all(|(_, node)| node.leaves.is_empty())
     }
 
-    /// The leaves of a lineage in a range of indexes; at most those of one node, unless the first has none.
-    fn leaves_of(&self, lineage: LineageId, range: Range<u64>) -> Vec<u64> {
+    /// The leaves of a lineage in a range of indexes.
+    fn leaves_of(&self, lineage: LineageId, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let first = range.start / NODE_LEAVES;
         let nodes = self.nodes.range((lineage, first)..=(lineage, u64::MAX));
-        let nodes = nodes.take_while(|((_, node), _)| node * NODE_LEAVES < range.end);
+        let end = range.end;
+        let nodes = nodes.take_while(move |((_, node), _)| node * NODE_LEAVES < end);
         let leaves = nodes.flat_map(|((_, node), entry)| {
             entry.leaves.keys().map(move |leaf| node * NODE_LEAVES + u64::from(*leaf))
         });
-        leaves.filter(|leaf| range.contains(leaf)).collect()
+        leaves.filter(move |leaf| range.contains(leaf))
     }
 
     /// All leaves of all lineages.

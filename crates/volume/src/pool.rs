@@ -25,6 +25,7 @@ mod what_if;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -56,6 +57,9 @@ pub use what_if::DriveLoss;
 /// How long the maintenance thread sleeps when nothing is due.
 const NAP: Duration = Duration::from_millis(200);
 
+/// How long those who only look wait for somebody who holds the state.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// An open pool. Dropping it stops its thread and leaves the pool as after a crash, which loses nothing; closing it
 /// first makes the next open faster.
 pub struct Pool {
@@ -63,6 +67,10 @@ pub struct Pool {
     remarks: Vec<String>,
     /// The error with which maintenance failed last.
     failure: Arc<Mutex<Option<String>>>,
+    /// The status that was seen last.
+    seen: Mutex<Option<Status>>,
+    /// The volumes that were seen last.
+    seen_volumes: Mutex<Vec<VolumeInfo>>,
     keeper: Option<JoinHandle<()>>,
     /// The process that has the keeper.
     owner: Owner,
@@ -77,22 +85,23 @@ impl Pool {
         let maintenance = options.maintenance;
         let (shared, remarks) = recover::open(devices, options)?;
         let shared = Arc::new(shared);
-        let failure: Arc<Mutex<Option<String>>> = Arc::default();
-        let keeper = match maintenance {
-            Maintenance::Manual => None,
-            Maintenance::Thread => {
-                let (shared, failure) = (shared.clone(), failure.clone());
-                let keeper = thread::spawn("pool-keeper", move || {
-                    let run = AssertUnwindSafe(|| keep_up(&shared, &failure));
-                    if let Err(panic) = catch_unwind(run) {
-                        let said = thread::said(&*panic);
-                        shared.fail(&format!("its maintenance thread panicked: {said}"));
-                    }
-                });
-                Some(keeper.map_err(|error| VolumeError::Thread(error.to_string()))?)
-            }
-        };
-        Ok(Pool { shared, remarks, failure, keeper, owner: Owner::here() })
+        let (failure, seen, owner) = (Arc::default(), Mutex::default(), Owner::here());
+        let seen_volumes = Mutex::default();
+        let mut pool = Pool { shared, remarks, failure, seen, seen_volumes, keeper: None, owner };
+        // What is told while drives do not answer.
+        let _ = (pool.status(), pool.volumes_seen());
+        if maintenance == Maintenance::Thread {
+            let (shared, failure) = (pool.shared.clone(), pool.failure.clone());
+            let keeper = thread::spawn("pool-keeper", move || {
+                let run = AssertUnwindSafe(|| keep_up(&shared, &failure));
+                if let Err(panic) = catch_unwind(run) {
+                    let said = thread::said(&*panic);
+                    shared.fail(&format!("its maintenance thread panicked: {said}"));
+                }
+            });
+            pool.keeper = Some(keeper.map_err(|error| VolumeError::Thread(error.to_string()))?);
+        }
+        Ok(pool)
     }
 
     /// The pool's name.
@@ -125,9 +134,8 @@ impl Pool {
     /// Counters of each volume since the pool was opened, and where the time went; by id.
     #[must_use]
     pub fn stats(&self) -> Vec<(VolumeId, VolumeStats)> {
-        let volumes: Vec<VolumeId> =
-            self.shared.core.lock().catalog.volumes.keys().copied().collect();
-        volumes.into_iter().map(|id| (id, self.shared.tallies.snapshot(id))).collect()
+        let volumes = self.volumes_seen().into_iter();
+        volumes.map(|volume| (volume.id, self.shared.tallies.snapshot(volume.id))).collect()
     }
 
     /// Statistics of the devices that serve, since they were opened: write buffers, then drives.
@@ -144,6 +152,25 @@ impl Pool {
     /// The pool's: no space, damage, too many drives failed.
     pub fn step(&self) -> Result<bool, VolumeError> {
         step(&self.shared, true)
+    }
+
+    /// Gives repair and sweeps so many percent of maintenance's time, from 1 to 90, until the pool is closed.
+    ///
+    /// # Errors
+    /// Another number.
+    pub fn set_repair_share(&self, percent: u8) -> Result<(), VolumeError> {
+        if !(1..=90).contains(&percent) {
+            let why = format!("a share of {percent} % is none for repair; give one from 1 to 90");
+            return Err(VolumeError::Invalid(why));
+        }
+        self.shared.load.set_least(percent);
+        Ok(())
+    }
+
+    /// The percent of maintenance's time that repair and sweeps get at least.
+    #[must_use]
+    pub fn repair_share(&self) -> u8 {
+        self.shared.load.least()
     }
 
     /// Moves all that the write buffer holds into segments.
@@ -191,6 +218,7 @@ impl Pool {
     }
 
     fn end_thread(&mut self) {
+        self.shared.fleet.is_closing.store(true, Ordering::Relaxed);
         self.shared.bell.lock().is_over = true;
         self.shared.rung.notify_all();
         if let Some(keeper) = self.keeper.take() {
@@ -214,6 +242,7 @@ impl Drop for Pool {
 
 fn step(shared: &Shared, may_repair: bool) -> Result<bool, VolumeError> {
     let mut io = shared.ios.take();
+    io.call_idle();
     if change::purge_expired(shared, &mut io)? {
         return Ok(true);
     }

@@ -23,7 +23,6 @@ use crate::commit::{self, State};
 use crate::drive::{Io, Lanes};
 use crate::engine::{Batch, Begun, Core, Found, Front, Outbox, Seen, Shared};
 use crate::keep;
-use crate::map::Access;
 use crate::omf::frame::Record;
 use crate::omf::label::Role;
 use crate::read::{ReadDone, Reads};
@@ -41,6 +40,9 @@ const GLANCE: Duration = Duration::from_micros(20);
 const LONG_GLANCE: Duration = Duration::from_millis(1);
 /// The longest that a queue pair sleeps before it looks at everything.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Blocks of a node of the map.
+const NODE_BLOCKS: u64 = LEAF_BLOCKS * NODE_LEAVES;
 
 /// A volume of an open pool.
 pub(crate) struct Volume {
@@ -367,9 +369,9 @@ impl Queue {
         let end = lba.0 + bytes / BLOCK;
         let mut start = lba.0;
         while start < end {
-            let piece =
-                end.min((start / (LEAF_BLOCKS * NODE_LEAVES) + 1) * LEAF_BLOCKS * NODE_LEAVES);
             let lineage = self.lineage()?;
+            let used = self.shared.core.lock().next_used(lineage, start / LEAF_BLOCKS);
+            let piece = used.map_or(end, |leaf| end.min((leaf / NODE_LEAVES + 1) * NODE_BLOCKS));
             zero(&self.shared, io, lineage, start..piece)?;
             start = piece;
         }
@@ -566,8 +568,8 @@ pub(crate) fn zero(
     clear(shared, keeper, io, lineage, blocks, seqno)
 }
 
-/// Zeroes blocks in the map, a leaf at a time, so that changed leaves never take more memory than there is.
-pub(crate) fn clear(
+/// Zeroes blocks in the map, some leaves at a time, so that changed leaves never take more memory than there is.
+fn clear(
     shared: &Shared,
     keeper: &mut crate::engine::Keeper,
     io: &mut Io,
@@ -577,22 +579,16 @@ pub(crate) fn clear(
 ) -> Result<(), VolumeError> {
     let mut start = blocks.start;
     while start < blocks.end {
-        let piece = blocks.end.min((start / (16 * LEAF_BLOCKS) + 1) * 16 * LEAF_BLOCKS);
         let has_to_spill = {
             let mut core = shared.core.lock();
-            let core = &mut *core;
-            let Some(points) = core.catalog.points(lineage) else { return Ok(()) };
-            let keeps_zero = core.catalog.has_parent(lineage);
-            let mut access = Access { io: &mut *io, space: &mut core.space };
-            core.map
-                .clear(&mut access, lineage, start..piece, seqno, &points, keeps_zero)
+            start = core
+                .clear(io, lineage, start..blocks.end, seqno)
                 .map_err(|broken| shared.damaged(&broken))?;
             core.map.has_to_spill()
         };
         if has_to_spill {
             crate::keep::checkpoint::spill_leaves(shared, keeper, io)?;
         }
-        start = piece;
     }
     Ok(())
 }

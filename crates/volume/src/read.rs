@@ -251,7 +251,7 @@ impl Reads {
     /// Moves everything on, as far as it goes without waiting.
     pub(crate) fn turn(&mut self, shared: &Shared, lanes: &mut Lanes) {
         let fleet = &shared.fleet;
-        let now = || (fleet.clock.now(), fleet.watch.now());
+        let now = || fleet.moment();
         loop {
             if !self.ready.is_empty() {
                 let now = now();
@@ -273,7 +273,7 @@ impl Reads {
     /// Waits for a drive, up to so long, or until the next read is late.
     pub(crate) fn wait(&mut self, shared: &Shared, lanes: &mut Lanes, limit: Duration) {
         let fleet = &shared.fleet;
-        let now = || (fleet.clock.now(), fleet.watch.now());
+        let now = || fleet.moment();
         let due = self.fetches.hedge(lanes, now);
         let limit = due.map_or(limit, |due| due.since(fleet.clock.now()).min(limit));
         lanes.wait(&mut self.arrived, limit);

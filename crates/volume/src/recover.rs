@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_base::checksum::crc32c;
 use esker_base::units::{to_u64, to_usize};
@@ -17,7 +17,7 @@ use crate::buffer::pending::PendingVersion;
 use crate::buffer::{Ahead, Ring, mark};
 use crate::catalog::Catalog;
 use crate::config::{self, Assembly, bring_up, voters, write_labels};
-use crate::drive::{Drive, Fleet, Io, IoPool, Layout, Read};
+use crate::drive::{Drive, Fleet, Io, IoPool, Layout, Read, Spare};
 use crate::engine::{Bell, Core, Counts, Front, Keeper, Load, Scrub, Shared, geometry};
 use crate::keep::{self, checkpoint};
 use crate::map::{Access, Map};
@@ -80,6 +80,7 @@ pub(crate) fn open(
         fleet: fleet.clone(),
         ios,
         keeper: Mutex::new(keeper),
+        progress: Mutex::default(),
         front: Mutex::new(front),
         has_failed: AtomicBool::new(false),
         inbox: Mutex::default(),
@@ -91,13 +92,15 @@ pub(crate) fn open(
         counts: Counts::default(),
         tallies: Tallies::default(),
         paces: Mutex::default(),
-        load: Load::default(),
+        load: Load::new(options.repair_share),
         log_is_degraded: AtomicBool::new(false),
         bell: Mutex::new(Bell::default()),
         rung: Condvar::new(),
         options,
     };
     recover(&shared, &root, &lagging, &returning, &mut remarks)?;
+    shared.find_spare();
+    drop(shared.keep()?); // tells its progress
     Ok((shared, remarks))
 }
 
@@ -109,10 +112,22 @@ fn fleet(
 ) -> Fleet {
     let drives = (0..).map(DriveIndex).zip(config.members.iter().zip(current));
     let drives = drives.map(|(index, (member, device))| {
-        let device = device.clone()?;
-        Some(Arc::new(Drive::new(index, member.uuid, member.role, device)))
+        let drive = Drive::new(index, member.uuid, member.role, device.clone()?);
+        let away = [MemberState::Missing, MemberState::Rejoining];
+        drive.is_returning.store(away.contains(&member.state), Ordering::Relaxed);
+        Some(Arc::new(drive))
     });
-    Fleet::new(config.pool, layout, options.patience, options.clock.clone(), drives.collect())
+    let clock = options.clock.clone();
+    let fleet = Fleet::new(config.pool, layout, options.patience, clock, drives.collect());
+    let away = config.members.iter().zip(current).filter(|(member, device)| {
+        let is_expected = member.state.is_active() || member.state == MemberState::Missing;
+        member.role == Role::Drive && is_expected && device.is_none()
+    });
+    // As far as is known before the table of segments is.
+    let drives = usize::from(config.shape.parity).saturating_sub(away.count());
+    let (serving, voters) = (fleet.serving(Role::Drive).len(), voters(config).len());
+    *fleet.spare.lock() = Spare { drives, serving, voters, log: config.log.members.clone() };
+    fleet
 }
 
 /// The checkpoint that the labels point to, from any drive that has it.
@@ -399,11 +414,12 @@ fn apply(shared: &Shared, io: &mut Io, root: &Root, frame: Frame) -> Result<(), 
                 if seqno <= root.catalogued {
                     continue; // the checkpoint's map has it
                 }
-                let keeps_zero = core.catalog.has_parent(lineage);
-                let mut access = Access { io: &mut *io, space: &mut core.space };
-                core.map
-                    .clear(&mut access, lineage, range, seqno, &points, keeps_zero)
-                    .map_err(|broken| shared.damaged(&broken))?;
+                let mut start = range.start;
+                while start < range.end {
+                    start = core
+                        .clear(io, lineage, start..range.end, seqno)
+                        .map_err(|broken| shared.damaged(&broken))?;
+                }
             }
             Record::Change(change) => {
                 if seqno > root.catalogued {

@@ -549,7 +549,8 @@ impl Space {
     }
 }
 
-fn is_empty(segment: &Segment) -> bool {
+/// Whether a checkpoint makes the slots of a segment free.
+pub(crate) fn is_empty(segment: &Segment) -> bool {
     !segment.is_open && segment.row.live_bytes == 0
 }
 

@@ -367,3 +367,22 @@ fn trash_is_named_first_where_room_is_lacking() {
     rig.settle();
     assert_eq!(rig.state(0), MemberState::Retired);
 }
+
+#[test]
+fn drive_that_holds_only_garbage_is_retired() {
+    for shape in [Shape { drives: 3, ..WIDE }, Shape { drives: 3, ..NARROW }] {
+        for percent in [30, 80] {
+            let mut rig = Rig::new(shape, &[12; 3]);
+            rig.fill(percent);
+            rig.pool.delete_volume("v0", 0).unwrap();
+            rig.settle();
+            let device = MemoryDevice::new("d3", 12 << 20, shape.lba_size);
+            let device: Arc<dyn Device> = Arc::new(device);
+            rig.pool.add(&device, Role::Drive, false).unwrap();
+            rig.pool.retire(DriveIndex(0)).unwrap();
+            rig.settle();
+            assert_eq!(rig.state(0), MemberState::Retired, "{:#?}", rig.pool.status());
+            rig.pool.check().unwrap();
+        }
+    }
+}

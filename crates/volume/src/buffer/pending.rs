@@ -170,6 +170,12 @@ impl Pending {
         }
     }
 
+    /// The first block of a lineage at or behind this one.
+    pub(crate) fn next_block(&self, lineage: LineageId, from: u64) -> Option<u64> {
+        let range = (lineage, Block(from))..=(lineage, Block(u64::MAX));
+        self.blocks.range(range).next().map(|((_, block), _)| block.0)
+    }
+
     /// Zeroes a range of blocks at `seqno`, as far as there are older versions: the map has it for the others.
     pub(crate) fn clear(
         &mut self,

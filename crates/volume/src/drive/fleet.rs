@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use esker_base::{Clock, Nanos};
 use esker_device::{Device, OpKind};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
+use crate::drive::answers::{Answers, Spare};
 use crate::drive::latency::{self, Latencies};
 use crate::drive::layout::Layout;
 use crate::omf::label::Role;
@@ -25,8 +26,11 @@ pub(crate) struct Drive {
     pub(crate) largest_io: usize,
     /// It failed, and is not asked any more.
     is_out: AtomicBool,
+    /// It was away, and is not verified yet: what it missed is no error.
+    pub(crate) is_returning: AtomicBool,
     pub(crate) errors: Errors,
     pub(crate) latencies: Latencies,
+    pub(crate) answers: Answers,
 }
 
 /// Errors of a drive since the pool was opened.
@@ -57,8 +61,10 @@ impl Drive {
             largest_io: esker_base::units::to_usize(largest.max(4096).into()),
             device,
             is_out: AtomicBool::new(false),
+            is_returning: AtomicBool::new(false),
             errors: Errors::default(),
             latencies: Latencies::default(),
+            answers: Answers::default(),
         }
     }
 
@@ -81,7 +87,9 @@ impl Drive {
 
     /// Counts bytes that were not what had been written.
     pub(crate) fn blame(&self) {
-        self.errors.checksums.fetch_add(1, Ordering::Relaxed);
+        if !self.is_returning.load(Ordering::Relaxed) {
+            self.errors.checksums.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -96,7 +104,7 @@ const HEDGE_UNKNOWN_NS: u64 = 10_000_000;
 pub(crate) struct Fleet {
     pub(crate) pool: PoolUuid,
     pub(crate) layout: Layout,
-    /// How long a drive may take to answer, on `watch`.
+    /// How long a drive may be silent, on `watch`.
     pub(crate) patience: Duration,
     /// The pool's clock: what latencies are measured with.
     pub(crate) clock: Clock,
@@ -108,6 +116,12 @@ pub(crate) struct Fleet {
     /// When the window of latencies ends.
     window_end_ns: AtomicU64,
     hedge_ns: AtomicU64,
+    /// The drives that the pool can do without.
+    pub(crate) spare: Mutex<Spare>,
+    /// When drives that nobody asks anything were last asked something, on `watch`.
+    pub(crate) called: Mutex<Nanos>,
+    /// The pool is being closed: nobody waits for a drive longer than the patience.
+    pub(crate) is_closing: AtomicBool,
 }
 
 impl Fleet {
@@ -128,7 +142,16 @@ impl Fleet {
             drives: RwLock::new(drives),
             version: AtomicU64::new(0),
             hedge_ns: AtomicU64::new(HEDGE_UNKNOWN_NS),
+            spare: Mutex::default(),
+            called: Mutex::new(Nanos(0)),
+            is_closing: AtomicBool::new(false),
         }
+    }
+
+    /// This moment, of the pool's clock and of the one that counts the patience.
+    pub(crate) fn moment(&self) -> (Nanos, Nanos) {
+        let now = self.clock.now();
+        (now, if self.clock.is_virtual() { self.watch.now() } else { now })
     }
 
     /// Counts the changes of which drive is where.

@@ -48,6 +48,11 @@ pub(crate) struct Io {
 /// Buffers that are kept for the next writes.
 const SPARE: usize = 64;
 
+/// A drive that was not asked anything for so long is asked whether it is there.
+const IDLE: Duration = Duration::from_secs(8);
+/// The bytes that it is asked for then.
+const ASKED: usize = 4096;
+
 /// A command, and the byte of the drive at which it is.
 type Placed = (DriveIndex, u64, Op);
 
@@ -114,6 +119,13 @@ impl Io {
             }
         }
         self.gather(writes.len(), &numbers, ops)
+    }
+
+    /// Asks drives something that have not answered for long because nobody asked: one that is gone is found out.
+    pub(crate) fn call_idle(&mut self) {
+        let idle = self.fleet().idle(IDLE).into_iter();
+        let reads: Vec<Read> = idle.map(|drive| Read { drive, offset: 0, size: ASKED }).collect();
+        self.read(&reads);
     }
 
     /// A buffer of this size, with any content.

@@ -52,9 +52,24 @@ impl DerefMut for Keeping<'_> {
 impl Drop for Keeping<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.fail("a thread panicked in the middle of maintenance");
+            return self.shared.fail("a thread panicked in the middle of maintenance");
         }
+        let Keeper { scrub, rebuild, is_vain, .. } = &*self.keeper;
+        let (scrub, is_vain) = (scrub.clone(), *is_vain);
+        let (began, bytes) = (rebuild.began, rebuild.bytes);
+        *self.shared.progress.lock() = Progress { scrub, began, bytes, is_vain };
     }
+}
+
+/// How far maintenance is, for those who do not wait for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) scrub: Scrub,
+    /// When a rebuild began, and the bytes of chunks that were rebuilt since.
+    pub(crate) began: Option<Nanos>,
+    pub(crate) bytes: u64,
+    /// Cleaning gains nothing.
+    pub(crate) is_vain: bool,
 }
 
 /// State that only maintenance uses.
@@ -81,6 +96,8 @@ pub(crate) struct Keeper {
     /// Segments that a checkpoint takes for pages of the map, lately.
     pub(crate) checkpoint_segments: u64,
     pub(crate) gain: Gain,
+    /// Cleaning gained nothing when it was last looked at.
+    pub(crate) is_vain: bool,
     /// The viewers of lineages, as they were when those were swept last.
     pub(crate) viewers: Viewers,
     /// The last mark of the write buffer's end, and when it was written.

@@ -10,9 +10,12 @@ use esker_base::Clock;
 
 /// Volumes are in use for so long after a command.
 const LINGER: Duration = Duration::from_millis(200);
-/// The largest share, in thousandths; and the least, so that the work ends.
+/// The largest share, in thousandths.
 const SHARE_MOST: u64 = 1000;
-const SHARE_LEAST: u64 = 50;
+/// More urgent maintenance takes so much time before what waits is looked at.
+const TURN: Duration = Duration::from_millis(20);
+/// The least share that may be set, and the most, in percent.
+const PERCENTS: std::ops::RangeInclusive<u8> = 1..=90;
 /// A latency of volumes beside the work, as a part of that without it, up to which its share grows: in percent.
 const TOLERATED: u64 = 120;
 
@@ -27,20 +30,67 @@ pub(crate) struct Load {
     beside: AtomicU64,
     without: AtomicU64,
     share: AtomicU64,
+    /// The least share, so that the work ends; in thousandths.
+    least: AtomicU64,
     /// When such work may go on.
     not_before: AtomicU64,
+    /// The time that went to such work, and to maintenance that is more urgent, since there is some that waits.
+    behind: AtomicU64,
+    ahead: AtomicU64,
 }
 
-impl Default for Load {
-    fn default() -> Load {
+impl Load {
+    /// No load; such work gets so many percent at least.
+    pub(crate) fn new(percent: u8) -> Load {
         let zero = AtomicU64::default;
-        Load {
+        let load = Load {
             last: zero(),
             turns: AtomicU32::default(),
             beside: zero(),
             without: zero(),
             share: AtomicU64::new(SHARE_MOST),
+            least: zero(),
             not_before: zero(),
+            behind: zero(),
+            ahead: zero(),
+        };
+        load.set_least(percent);
+        load
+    }
+
+    /// Such work gets so many percent at least.
+    pub(crate) fn set_least(&self, percent: u8) {
+        let percent = percent.clamp(*PERCENTS.start(), *PERCENTS.end());
+        self.least.store(u64::from(percent) * 10, Ordering::Relaxed);
+    }
+
+    /// The share that such work gets at least, in percent.
+    pub(crate) fn least(&self) -> u8 {
+        u8::try_from(self.least.load(Ordering::Relaxed) / 10).unwrap_or(u8::MAX)
+    }
+
+    /// Whether more urgent maintenance has taken so much time that the next turn belongs to what waits.
+    pub(crate) fn owes(&self) -> bool {
+        let get = |time: &AtomicU64| time.load(Ordering::Relaxed);
+        let (behind, ahead) = (get(&self.behind), get(&self.ahead));
+        ahead >= nanos(TURN) && behind * SHARE_MOST < (behind + ahead) * get(&self.least)
+    }
+
+    /// Work that waits had a turn of this time; or had nothing to do, and is owed nothing then.
+    pub(crate) fn had_turn(&self, took: Duration, is_some: bool) {
+        if is_some {
+            self.behind.fetch_add(nanos(took), Ordering::Relaxed);
+        } else {
+            self.behind.store(0, Ordering::Relaxed);
+            self.ahead.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// More urgent maintenance took this time. What is long past counts less.
+    pub(crate) fn went_ahead(&self, took: Duration) {
+        for (time, more) in [(&self.behind, 0), (&self.ahead, nanos(took))] {
+            let old = time.load(Ordering::Relaxed);
+            time.store(old - old / 32 + more, Ordering::Relaxed);
         }
     }
 }
@@ -109,7 +159,7 @@ impl Load {
         let (beside, without, share) = (get(&self.beside), get(&self.without), get(&self.share));
         let is_slowed = without > 0 && beside > without.saturating_mul(TOLERATED) / 100;
         let next = if is_slowed { share * 7 / 10 } else { share + share / 20 + 1 };
-        let next = next.clamp(SHARE_LEAST, SHARE_MOST);
+        let next = next.clamp(get(&self.least), SHARE_MOST);
         self.share.store(next, Ordering::Relaxed);
         next
     }
@@ -134,12 +184,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn work_that_waits_gets_its_share_of_the_turns() {
+        for percent in [1, 20, 90] {
+            let load = Load::new(percent);
+            let (mut behind, mut all) = (0u32, 0u32);
+            for _ in 0..20_000 {
+                all += 1;
+                if load.owes() {
+                    behind += 1;
+                    load.had_turn(Duration::from_millis(5), true);
+                } else {
+                    load.went_ahead(Duration::from_millis(5));
+                }
+            }
+            let share = f64::from(behind) * 100.0 / f64::from(all);
+            assert!((share - f64::from(percent)).abs() < 6.0, "{percent} %: {share}");
+        }
+    }
+
+    #[test]
     fn nothing_to_do_makes_nobody_wait() {
-        let (clock, load) = (Clock::virtual_time(), Load::default());
+        let (clock, load) = (Clock::virtual_time(), Load::new(5));
         clock.advance(Duration::from_secs(1));
         let work = |is_some| {
             load.end(&clock, load.begin(&clock));
-            load.share.store(SHARE_LEAST, Ordering::Relaxed);
+            load.share.store(50, Ordering::Relaxed);
             load.run_behind(&clock, || {
                 clock.advance(Duration::from_micros(5));
                 Ok::<bool, ()>(is_some)

@@ -1,7 +1,8 @@
 //! Which segments need repair: those first that have lost most.
 
+use crate::config::in_state;
 use crate::engine::{Keeper, Shared};
-use crate::omf::label::MemberState;
+use crate::omf::label::{Config, MemberState};
 use crate::space::Segment;
 use crate::types::id::{DriveIndex, SegmentId};
 
@@ -13,14 +14,14 @@ pub(crate) struct Absent {
 
 impl Absent {
     /// As the configuration has it.
-    pub(crate) fn now(shared: &Shared) -> Absent {
-        let missing = shared.in_state(MemberState::Missing);
-        Absent { missing, draining: shared.in_state(MemberState::Draining) }
+    pub(crate) fn of(config: &Config) -> Absent {
+        let missing = in_state(config, MemberState::Missing);
+        Absent { missing, draining: in_state(config, MemberState::Draining) }
     }
 
     /// The same without drives that are to be emptied, and are used for now.
     pub(crate) fn to_repair(shared: &Shared) -> Absent {
-        let mut absent = Absent::now(shared);
+        let mut absent = Absent::of(&shared.config.lock());
         if shared.core.lock().space.uses_emptying() {
             absent.draining.clear();
         }

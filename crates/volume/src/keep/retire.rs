@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 
 use crate::drive::Io;
 use crate::engine::{Core, Gain, Keeper, Shared};
-use crate::keep::{checkpoint, clean, output};
+use crate::keep::{checkpoint, output};
 use crate::omf::label::MemberState;
-use crate::space::{Class, Lasting, Room};
+use crate::space::{Class, Lasting, Room, Segment, is_empty};
 use crate::types::error::VolumeError;
 use crate::types::id::DriveIndex;
 
@@ -177,10 +177,8 @@ pub(crate) fn give_way(shared: &Shared) -> bool {
 }
 
 /// Why drives are not emptied for now, if they are not.
-pub(crate) fn waiting(shared: &Shared, keeper: &Keeper) -> Option<Waiting> {
-    let is_vain = keeper.gain.is_vain(clean::content(shared));
-    let core = shared.core.lock();
-    let excess = core.space.live_blocks().saturating_sub(shared.usable(&core).0);
+pub(crate) fn waiting(shared: &Shared, core: &Core, is_vain: bool) -> Option<Waiting> {
+    let excess = core.space.live_blocks().saturating_sub(shared.usable(core).0);
     let is_waiting = core.space.uses_emptying() && (excess > 0 || is_vain);
     is_waiting.then(|| Waiting { drives: core.space.emptying(), excess })
 }
@@ -198,16 +196,25 @@ pub(crate) fn retire_emptied(
     keeper: &mut Keeper,
     io: &mut Io,
 ) -> Result<bool, VolumeError> {
-    let emptied: Vec<DriveIndex> = {
-        let draining = shared.in_state(MemberState::Draining);
-        let core = shared.core.lock();
-        let holds = |drive: &DriveIndex| {
-            core.space.segments().any(|s| s.row.chunks.iter().any(|(d, _)| d == drive))
-        };
-        draining.into_iter().filter(|drive| !holds(drive)).collect()
-    };
-    if emptied.is_empty() {
+    let draining = shared.in_state(MemberState::Draining);
+    if draining.is_empty() {
         return Ok(false);
+    }
+    let holding = |is_wanted: fn(&Segment) -> bool| -> Vec<DriveIndex> {
+        let core = shared.core.lock();
+        let wanted = core.space.segments().filter(|segment| is_wanted(segment));
+        wanted.flat_map(|segment| segment.row.chunks.iter().map(|(drive, _)| *drive)).collect()
+    };
+    let (all, full) = (holding(|_| true), holding(|segment| !is_empty(segment)));
+    let (emptied, left): (Vec<DriveIndex>, Vec<DriveIndex>) =
+        draining.into_iter().partition(|drive| !all.contains(drive));
+    if emptied.is_empty() {
+        // Segments that hold only garbage are in the table until a checkpoint.
+        let is_left = left.iter().any(|drive| !full.contains(drive));
+        if is_left {
+            checkpoint::run(shared, keeper, io, &checkpoint::Options::default())?;
+        }
+        return Ok(is_left);
     }
     // The log moves off them, and no checkpoint names them.
     let mut failed = Vec::new();

@@ -11,10 +11,46 @@ use crate::types::error::VolumeError;
 /// Does what is most urgent; false when nothing is due. Rebuilds and scrubs only where `may_repair`.
 pub(crate) fn run(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<bool, VolumeError> {
     let mut keeper = shared.keep()?;
-    match most_urgent(shared, &mut keeper, io, may_repair) {
-        Err(VolumeError::NoSpace { .. }) if retire::give_way(shared) => Ok(true),
-        result => result,
+    let clock = &shared.options.clock;
+    let start = clock.now();
+    let mut result = Ok(shared.load.owes());
+    if matches!(result, Ok(true)) {
+        result = waiting(shared, &mut keeper, io);
     }
+    if matches!(result, Ok(false)) {
+        result = most_urgent(shared, &mut keeper, io, may_repair);
+        if matches!(result, Ok(true)) {
+            shared.load.went_ahead(clock.now().since(start));
+        }
+    }
+    if matches!(result, Err(VolumeError::NoSpace { .. })) && retire::give_way(shared) {
+        result = Ok(true);
+    }
+    keeper.is_vain = keeper.gain.is_vain(clean::content(shared));
+    result
+}
+
+/// Does what has waited for more urgent maintenance for too long: repairs, or goes on with a sweep; false when there is
+/// nothing.
+fn waiting(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<bool, VolumeError> {
+    prepare(shared, keeper, io)?;
+    let clock = &shared.options.clock;
+    let start = clock.now();
+    let repair = || repair::step(shared, keeper, io);
+    let is_busy = shared.load.run_behind(clock, repair)? || sweep::step(shared, keeper, io)?;
+    shared.load.had_turn(clock.now().since(start), is_busy);
+    Ok(is_busy)
+}
+
+/// What nothing else may come before.
+fn prepare(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), VolumeError> {
+    shared.check_writable(&shared.core.lock())?;
+    // Those that did not answer are out already; the labels have to say so, too.
+    let out = shared.fleet.out();
+    shared.take_out(io, &out)?;
+    shared.find_spare();
+    mark::renew(shared, keeper, io)?;
+    ensure_space(shared, keeper, io)
 }
 
 fn most_urgent(
@@ -24,14 +60,10 @@ fn most_urgent(
     may_repair: bool,
 ) -> Result<bool, VolumeError> {
     shared.check_writable(&shared.core.lock())?;
-    // Those that did not answer are out already; the labels have to say so, too.
-    let out = shared.fleet.out();
-    shared.take_out(io, &out)?;
-    mark::renew(shared, keeper, io)?;
     if verify::newest(shared, keeper, io)? {
         return Ok(true);
     }
-    ensure_space(shared, keeper, io)?;
+    prepare(shared, keeper, io)?;
     let has_caught_up = sweep::catch_up(shared, keeper, io)?;
     if shared.log_is_degraded.load(Ordering::Acquire) || checkpoint::log_may_move(shared) {
         drain_all(shared, keeper, io)?;

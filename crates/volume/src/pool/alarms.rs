@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::drive::Unanswering;
 use crate::keep::retire::Waiting;
 use crate::omf::label::MemberState;
 use crate::pool::status::{DriveLatency, Status};
@@ -181,4 +182,24 @@ pub(crate) fn of(status: &Status, facts: &Facts) -> Vec<Alarm> {
         }
     }
     alarms
+}
+
+/// Drives that do not answer and are waited for.
+pub(crate) fn unanswering(status: &Status) -> Option<Alarm> {
+    let named = status.members.iter().filter_map(|member| {
+        let Unanswering { span, words } = member.unanswering.as_ref()?;
+        let name = member.device.as_ref().unwrap_or(&member.last_name);
+        let secs = span.as_secs_f64();
+        let how = words.as_ref().map_or(String::new(), |words| format!(" ({words})"));
+        Some(format!("{} {name} has not answered for {secs:.1} s{how}", member.index))
+    });
+    let named: Vec<String> = named.collect();
+    (!named.is_empty()).then(|| Alarm {
+        code: "DRIVES_SILENT",
+        text: format!("{}.", named.join("; ")),
+        action: "look at the drives and their connections; a drive that can be spared is taken out, and what is asked of \
+                 the others waits until they answer"
+            .to_owned(),
+        command: format!("esker pool status {}", status.name),
+    })
 }

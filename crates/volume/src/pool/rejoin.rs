@@ -141,6 +141,7 @@ fn rejoin(
         let member = &config.members[index.index()];
         role = member.role;
         let drive = Arc::new(Drive::new(index, member.uuid, role, device.clone()));
+        drive.is_returning.store(role == Role::Drive, Ordering::Relaxed);
         shared.fleet.put(drive.clone());
         let broken = bring_up(io, &config, index, label.config.sequence);
         if let Some((_, error)) = broken.into_iter().next() {

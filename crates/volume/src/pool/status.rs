@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use esker_base::units::to_u64;
 
-use crate::engine::{AtLeaf, SpaceUse, Viewers, bytes_of};
+use crate::drive::Unanswering;
+use crate::engine::{AtLeaf, Progress, SpaceUse, Viewers, bytes_of};
 use crate::keep::degraded::Absent;
 use crate::keep::{retire, sweep};
 use crate::omf::label::{MemberState, Role};
-use crate::pool::Pool;
 use crate::pool::alarms::{self, Alarm, Facts};
+use crate::pool::{LOOK, Pool};
 use crate::types::id::{DriveIndex, DriveUuid, Epoch, Incarnation, PoolUuid};
 
 /// How a pool is.
@@ -83,6 +84,8 @@ pub struct MemberStatus {
     pub checksum_errors: u64,
     /// Whether its commands have taken several times as long as those of the others, for seconds.
     pub is_slow: bool,
+    /// How it does not answer, if it does not.
+    pub unanswering: Option<Unanswering>,
     /// How long its commands take.
     pub latency: DriveLatency,
 }
@@ -173,29 +176,43 @@ pub struct WriteCounts {
 }
 
 impl Pool {
-    /// How the pool is.
+    /// How the pool is; while drives do not answer, as it was when they last did, with an alarm that names them. Never waits
+    /// for a drive.
     #[must_use]
     pub fn status(&self) -> Status {
+        let mut status = match self.look() {
+            Some(status) => {
+                *self.seen.lock() = Some(status.clone());
+                status
+            }
+            None => self.seen.lock().clone().expect("looked at when it was opened"),
+        };
+        let silent = self.shared.fleet.unanswering();
+        for member in &mut status.members {
+            let silence = silent.iter().find(|(index, _)| *index == member.index);
+            member.unanswering = silence.map(|(_, unanswering)| unanswering.clone());
+        }
+        status.alarms.extend(alarms::unanswering(&status));
+        status
+    }
+
+    /// How the pool is, unless somebody holds its state, who may wait for a drive.
+    fn look(&self) -> Option<Status> {
         let shared = &self.shared;
-        let scrub = {
-            let scrub = shared.keeper.lock().scrub.clone();
-            let was_started = scrub.is_running || scrub.finished > 0;
-            was_started.then_some(ScrubStatus {
-                is_running: scrub.is_running,
-                bytes: scrub.bytes,
-                errors: scrub.errors,
-                began: scrub.began,
-                finished: (scrub.finished > 0).then_some(scrub.finished),
-            })
-        };
-        let (began, bytes_done, waiting) = {
-            let keeper = shared.keeper.lock();
-            (keeper.rebuild.began, keeper.rebuild.bytes, retire::waiting(shared, &keeper))
-        };
-        let absent = Absent::now(shared);
-        let log = shared.log.lock();
-        let core = shared.core.lock();
-        let config = shared.config.lock();
+        let Progress { scrub, began, bytes: bytes_done, is_vain } = shared.progress.lock().clone();
+        let was_started = scrub.is_running || scrub.finished > 0;
+        let scrub = was_started.then_some(ScrubStatus {
+            is_running: scrub.is_running,
+            bytes: scrub.bytes,
+            errors: scrub.errors,
+            began: scrub.began,
+            finished: (scrub.finished > 0).then_some(scrub.finished),
+        });
+        let log = shared.log.try_lock_for(LOOK)?;
+        let core = shared.core.try_lock_for(LOOK)?;
+        let config = shared.config.try_lock_for(LOOK)?;
+        let waiting = retire::waiting(shared, &core, is_vain);
+        let absent = Absent::of(&config);
         let members = (0..).map(DriveIndex).zip(&config.members).map(|(index, member)| {
             let drive = shared.fleet.any(index);
             let get = |pick: fn(&crate::drive::Drive) -> &AtomicU64| {
@@ -215,6 +232,7 @@ impl Pool {
                 write_errors: get(|drive| &drive.errors.writes),
                 checksum_errors: get(|drive| &drive.errors.checksums),
                 is_slow: shared.fleet.is_slow(index),
+                unanswering: None,
                 latency: drive.as_deref().map(DriveLatency::of).unwrap_or_default(),
             }
         });
@@ -294,7 +312,7 @@ impl Pool {
             now_secs: shared.options.clock.unix_time().as_secs(),
         };
         status.alarms = alarms::of(&status, &facts);
-        status
+        Some(status)
     }
 
     /// Verifies that what is in memory agrees with itself: live bytes with a recount, slots with segments, and what is kept

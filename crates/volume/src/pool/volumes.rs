@@ -4,9 +4,9 @@
 use crate::catalog::Catalog;
 use crate::omf::frame::Change;
 use crate::omf::root::{LineageRow, SnapshotRow, VolumeRow};
-use crate::pool::Pool;
 use crate::pool::change::{self, forget, purge, seen_through, swept};
 use crate::pool::create::check_name;
+use crate::pool::{LOOK, Pool};
 use crate::queue;
 use crate::types::error::VolumeError;
 use crate::types::id::{LineageId, Seqno, SnapshotId, VolumeId};
@@ -94,6 +94,16 @@ impl Pool {
     pub fn volumes(&self) -> Vec<VolumeInfo> {
         let core = self.shared.core.lock();
         core.catalog.volumes.values().map(|row| volume_info(&core.catalog, row)).collect()
+    }
+
+    /// The same, as it was seen last where somebody holds the pool's state, who may wait for a drive.
+    pub fn volumes_seen(&self) -> Vec<VolumeInfo> {
+        let mut seen = self.seen_volumes.lock();
+        if let Some(core) = self.shared.core.try_lock_for(LOOK) {
+            let volumes = core.catalog.volumes.values();
+            *seen = volumes.map(|row| volume_info(&core.catalog, row)).collect();
+        }
+        seen.clone()
     }
 
     /// The volume of this name.

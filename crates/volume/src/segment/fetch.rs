@@ -291,7 +291,7 @@ impl Fetches {
             let fleet = lanes.fleet().clone();
             let is_over = !fetch.has_failed && fetch.is_right(&fleet);
             if !is_over {
-                let now = (fleet.clock.now(), fleet.watch.now());
+                let now = fleet.moment();
                 fetch.widen(&fleet, lanes, now, ticket.slot);
             }
             is_over
@@ -515,7 +515,7 @@ impl Fetch {
             }
         }
         if is_stuck {
-            let now = (fleet.clock.now(), fleet.watch.now());
+            let now = fleet.moment();
             self.ask(fleet, lanes, now, slot, true);
         }
         is_over

@@ -35,7 +35,7 @@ pub(crate) fn read_verified(
 pub(crate) fn read_many(io: &mut Io, wants: &[Want<'_>]) -> Vec<Answer> {
     let lanes = &mut io.lanes;
     let fleet = lanes.fleet().clone();
-    let now = || (fleet.clock.now(), fleet.watch.now());
+    let now = || fleet.moment();
     let unit = fleet.layout.unit_size();
     let mut fetches = Fetches::default();
     let begin = now();

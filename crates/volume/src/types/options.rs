@@ -76,8 +76,11 @@ pub struct OpenOptions {
     pub map_bytes: usize,
     /// Tells the time.
     pub clock: Clock,
-    /// How long a drive may take to answer a command before it counts as failed.
+    /// How long a drive may have commands and answer none before it is taken out. Where the pool cannot do without it, it is
+    /// waited for.
     pub patience: Duration,
+    /// Percent of maintenance's time that repair and sweeps get beside other work, from 1 to 90.
+    pub repair_share: u8,
     /// Open although the write buffer is gone: back to the last checkpoint, and what came later is lost.
     pub lose_buffer: bool,
     /// Open with exactly half of the drives, when it is certain that the other half is opened nowhere else.
@@ -92,13 +95,14 @@ pub struct OpenOptions {
 }
 
 impl Default for OpenOptions {
-    /// A thread, 256 MiB for the map, real time, ten seconds of patience, ten minutes for drives that are missing.
+    /// A thread, 256 MiB for the map, real time, ten seconds of patience, 20 % for repair, ten minutes for drives that are missing.
     fn default() -> OpenOptions {
         OpenOptions {
             maintenance: Maintenance::Thread,
             map_bytes: 256 << 20,
             clock: Clock::real(),
             patience: Duration::from_secs(10),
+            repair_share: 20,
             lose_buffer: false,
             accept_half: false,
             degraded: false,
