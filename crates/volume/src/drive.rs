@@ -1,5 +1,6 @@
 //! The member drives: where things lie on each, and commands to many of them at once. Sees `types` and `omf`.
 
+pub(crate) mod again;
 pub(crate) mod answers;
 pub(crate) mod fleet;
 pub(crate) mod io;

@@ -15,11 +15,10 @@ use std::time::Duration;
 
 use esker_base::silence::{Given, Silence};
 use esker_base::units::{to_u64, to_usize};
-use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount, Nanos};
-use esker_device::{
-    Cause, Command, Completion, DeviceError, Op, OpKind, PlacementId, QueuePair, Tag,
-};
+use esker_base::{AlignedBuf, ErrorKind, Lba, Nanos};
+use esker_device::{Cause, Command, Completion, DeviceError, Op, OpKind, QueuePair, Tag};
 
+use crate::drive::again::{Rest, place};
 use crate::drive::fleet::{Drive, Fleet};
 use crate::drive::latency::IoKind;
 use crate::omf::label::Role;
@@ -50,15 +49,6 @@ pub(crate) struct Arrival {
     pub(crate) ticket: Ticket,
     pub(crate) result: Result<(), DeviceError>,
     pub(crate) buf: Option<AlignedBuf>,
-}
-
-/// The rest of a command beside its buffer, with which it can be given again.
-#[derive(Clone, Copy, Debug)]
-struct Rest {
-    offset: u64,
-    count: LbaCount,
-    placement: Option<PlacementId>,
-    fua: bool,
 }
 
 struct Flight {
@@ -554,41 +544,5 @@ impl Drop for Lanes {
                 std::mem::forget(lane.queue);
             }
         }
-    }
-}
-
-impl Rest {
-    fn of(offset: u64, op: &Op) -> Rest {
-        let (count, placement, fua) = match op {
-            Op::Write { placement, fua, .. } => (LbaCount(0), *placement, *fua),
-            Op::Discard { count, .. } => (*count, None, false),
-            _ => (LbaCount(0), None, false),
-        };
-        Rest { offset, count, placement, fua }
-    }
-
-    /// The command once more, if its buffer is there that it needs; else the buffer.
-    fn again(&self, op: OpKind, buf: Option<AlignedBuf>) -> Result<Op, Option<AlignedBuf>> {
-        let Rest { count, placement, fua, .. } = *self;
-        match (op, buf) {
-            (OpKind::Read, Some(buf)) => Ok(Op::Read { lba: Lba(0), buf }),
-            (OpKind::Write, Some(buf)) => Ok(Op::Write { lba: Lba(0), buf, placement, fua }),
-            (OpKind::Flush, None) => Ok(Op::Flush),
-            (OpKind::Discard, None) => Ok(Op::Discard { lba: Lba(0), count }),
-            (_, buf) => Err(buf),
-        }
-    }
-}
-
-/// The command at this byte of a device with such LBAs.
-fn place(op: Op, offset: u64, lba_size: u32) -> Op {
-    let lba = Lba(offset / u64::from(lba_size));
-    match op {
-        Op::Read { buf, .. } => Op::Read { lba, buf },
-        Op::Write { buf, placement, fua, .. } => Op::Write { lba, buf, placement, fua },
-        Op::Discard { count, .. } => {
-            Op::Discard { lba, count: LbaCount(count.0 / u64::from(lba_size)) }
-        }
-        other => other,
     }
 }
