@@ -50,7 +50,7 @@ use serde_json::{Value, json};
 use crate::args::{Change, Explained, NewDevice, PoolCommand, PoolCreateArgs, Where};
 use crate::failure::{Failure, Result};
 use crate::output;
-use answer::{DriveView, OperationList, OperationView, ScrubStarted, WouldView};
+use answer::{DriveView, OperationList, OperationView, ScrubStarted, Settings, WouldView};
 use link::{Link, stack};
 use routes::ROUTES;
 use served::Served;
@@ -92,6 +92,13 @@ pub(crate) fn run(command: &PoolCommand) -> Result {
             let answer = change(pool, how, &format!("/v1/drives/{drive}/retire"), json!({}))?;
             tell(answer, how.at.json, |_: &DriveView| {
                 ended(pool, how, &format!("drive {drive} of {pool} is being emptied"))
+            })
+        }
+        PoolCommand::Set { pool, repair_share, how } => {
+            let asked = json!({ "repair_share": repair_share });
+            let answer = change(pool, how, "/v1/settings", asked)?;
+            tell(answer, how.at.json, |set: &Settings| {
+                format!("repair and sweeps of {pool} get {} % at least\n", set.repair_share)
             })
         }
         PoolCommand::Scrub { pool, how } => {

@@ -482,6 +482,8 @@ impl Stack {
             lose_buffer: spec.lose_buffer,
             accept_half: spec.accept_half,
             missing_grace: spec.grace.unwrap_or(usual.missing_grace),
+            patience: spec.patience.unwrap_or(usual.patience),
+            repair_share: spec.repair_share.unwrap_or(usual.repair_share),
             scrub_within: spec.scrub,
             ..usual
         };

@@ -138,6 +138,18 @@ pub(crate) enum PoolCommand {
         #[command(flatten)]
         how: Change,
     },
+    /// Change how a pool that is served goes on, until its server ends
+    #[command(after_help = "Example:\n  esker pool set tank --repair-share 50")]
+    Set {
+        /// The pool
+        #[arg(value_name = "POOL", value_parser = name)]
+        pool: String,
+        /// Percent of maintenance's time that repair and sweeps get beside writes, from 1 to 90
+        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=90))]
+        repair_share: u8,
+        #[command(flatten)]
+        how: Change,
+    },
     /// Read everything, verify it, and repair what is wrong; a pool that this command opens is waited for
     #[command(after_help = "Example:\n  esker pool scrub tank --wait")]
     Scrub {
@@ -335,6 +347,12 @@ pub(crate) struct PoolServeArgs {
     /// How long a missing drive is waited for, such as 90s or 10min; then its chunks are rebuilt [default: 10min]
     #[arg(long = "missing-grace", value_name = "TIME", value_parser = parse::span)]
     pub(crate) grace: Option<std::time::Duration>,
+    /// How long a drive may answer nothing before it is taken out; one that the pool needs is waited for [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = parse::span)]
+    pub(crate) patience: Option<std::time::Duration>,
+    /// Percent of maintenance's time that repair and sweeps get beside writes, from 1 to 90 [default: 20]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=90))]
+    pub(crate) repair_share: Option<u8>,
     /// Read and verify everything in the background within so many days [default: never]
     #[arg(long, value_name = "DAYS", value_parser = parse::days)]
     pub(crate) scrub_within: Option<std::time::Duration>,

@@ -56,6 +56,13 @@ pub(crate) struct ScrubStarted {
     pub(crate) pool: String,
 }
 
+/// How a pool goes on.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Settings {
+    /// Percent of maintenance's time that repair and sweeps get at least.
+    pub(crate) repair_share: u8,
+}
+
 /// A change that would be made; nothing was changed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct WouldView {

@@ -131,7 +131,7 @@ fn repair(families: &mut Families, status: &Status) {
 }
 
 fn volumes(families: &mut Families, pool: &OpenPool) {
-    let names = pool.volumes();
+    let names = pool.volumes_seen();
     let found = pool.stats();
     let named: Vec<(String, &VolumeStats)> = found
         .iter()

@@ -62,6 +62,12 @@ requests! {
         device: Option<String>,
     }
 
+    /// How the pool goes on, until it is closed.
+    ChangeSettings {
+        /// Percent of maintenance's time that repair and sweeps get at least, from 1 to 90.
+        repair_share: u8,
+    }
+
     /// A thin volume.
     CreateVolume {
         /// Its name.

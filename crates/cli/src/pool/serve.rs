@@ -41,6 +41,8 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     let spec = VolumeSpec {
         map: args.map,
         grace: args.grace,
+        patience: args.patience,
+        repair_share: args.repair_share,
         scrub: args.scrub_within,
         ..args.opening.of(VolumeSpec::of_pool(&args.pool, &args.drives, &args.buffers))
     };

@@ -31,6 +31,10 @@ pub struct VolumeSpec {
     pub accept_half: bool,
     /// How long missing drives are waited for; ten minutes where nothing is said.
     pub grace: Option<Duration>,
+    /// How long a drive may be silent before it is taken out; ten seconds where nothing is said.
+    pub patience: Option<Duration>,
+    /// Percent of maintenance's time that repair and sweeps get at least; 20 where nothing is said.
+    pub repair_share: Option<u8>,
     /// In how much time everything is scrubbed in the background; not at all where nothing is said.
     pub scrub: Option<Duration>,
     /// Where the process listens that serves the pool.
@@ -40,7 +44,7 @@ pub struct VolumeSpec {
 const YES: &[(&str, bool)] = &[("yes", true), ("no", false)];
 
 impl VolumeSpec {
-    const KEYS: [Key; 9] = [
+    const KEYS: [Key; 11] = [
         ("drives", "(SPEC)(SPEC)…"),
         ("buffer", "(SPEC)…"),
         ("map", "SIZE"),
@@ -48,6 +52,8 @@ impl VolumeSpec {
         ("lose-buffer", "yes|no"),
         ("accept-half", "yes|no"),
         ("grace", "TIME"),
+        ("patience", "TIME"),
+        ("repair-share", "PERCENT"),
         ("scrub", "TIME"),
         ("socket", "PATH"),
     ];
@@ -66,6 +72,8 @@ impl VolumeSpec {
             lose_buffer: false,
             accept_half: false,
             grace: None,
+            patience: None,
+            repair_share: None,
             scrub: None,
             socket: None,
         }
@@ -94,6 +102,8 @@ impl VolumeSpec {
             lose_buffer: keys.take("lose-buffer", one_of(YES))?.unwrap_or_default(),
             accept_half: keys.take("accept-half", one_of(YES))?.unwrap_or_default(),
             grace: keys.take("grace", duration)?,
+            patience: keys.take("patience", duration)?,
+            repair_share: keys.take("repair-share", percent)?,
             scrub: keys.take("scrub", duration)?,
             socket: keys.bytes("socket")?.map(path_of).transpose()?,
         })
@@ -110,6 +120,8 @@ impl VolumeSpec {
         parts.push("lose-buffer", self.lose_buffer.then_some("yes"));
         parts.push("accept-half", self.accept_half.then_some("yes"));
         parts.push("grace", self.grace.map(show_duration));
+        parts.push("patience", self.patience.map(show_duration));
+        parts.push("repair-share", self.repair_share.map(|percent| percent.to_string()));
         parts.push("scrub", self.scrub.map(show_duration));
         parts.push("socket", self.socket.as_deref().map(bytes_of));
         parts
@@ -123,4 +135,9 @@ impl VolumeSpec {
     pub(crate) fn devices_mut(&mut self) -> impl Iterator<Item = &mut Spec> {
         self.drives.iter_mut().chain(&mut self.buffers)
     }
+}
+
+fn percent(text: &str) -> Result<u8, String> {
+    let found = text.parse().ok().filter(|percent| (1..=90).contains(percent));
+    found.ok_or_else(|| format!("'{text}' is no share in percent; give one from 1 to 90"))
 }

@@ -1,4 +1,4 @@
-//! Drives: added, replaced, taken in again, retired, scrubbed.
+//! Drives: added, replaced, taken in again, retired, scrubbed; and the time that their repair gets.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use esker_volume::{DriveIndex, MemberState, Role, VolumeError};
 
 use super::route::Outcome::{Did, Would};
 use super::route::{Call, Outcome, Route};
-use crate::pool::answer::{DriveView, ScrubStarted};
+use crate::pool::answer::{DriveView, ScrubStarted, Settings};
 use crate::pool::cycle;
 use crate::pool::opening::{Found, Opened};
 use crate::pool::operations::{Goal, chunks_to_move};
 use crate::pool::refusal::Refusal;
-use crate::pool::request::{AddDrive, Nothing, RejoinDrive, ReplaceDrive};
+use crate::pool::request::{AddDrive, ChangeSettings, Nothing, RejoinDrive, ReplaceDrive};
 use crate::pool::served::Served;
 
 pub(super) fn routes() -> Vec<Route> {
@@ -32,6 +32,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::change(retire, "retireDrive", "Move all that a drive has to others", self::retire),
         Route::change(cancel, "cancelRetire", "Let a drive stay that is being emptied", keep),
         Route::change(("POST", "/v1/scrub"), "scrub", "Read everything and verify it", scrub),
+        Route::change(("POST", "/v1/settings"), "set", "Change how the pool goes on", set),
     ]
 }
 
@@ -285,4 +286,13 @@ fn scrub(served: &Served, _: &Call<'_>, asked: Nothing) -> Result<Outcome<ScrubS
     }
     pool.scrub();
     Ok(Did(ScrubStarted { pool: pool.name().to_owned() }, Goal::Scrubbed))
+}
+
+fn set(served: &Served, _: &Call<'_>, asked: ChangeSettings) -> Result<Outcome<Settings>, Refusal> {
+    let (pool, repair_share) = (&served.pool, asked.repair_share);
+    if asked.dry_run {
+        return Ok(Would(format!("give repair and sweeps {repair_share} %")));
+    }
+    pool.set_repair_share(repair_share)?;
+    Ok(Did(Settings { repair_share: pool.repair_share() }, Goal::Reached))
 }
