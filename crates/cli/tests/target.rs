@@ -312,3 +312,33 @@ fn stores_on_a_served_drive_cost_what_they_cost_on_the_drive() {
     assert!(here.len() == 2 && here == there, "{here:?}\n{there:?}");
     assert_eq!(target.end(Signal::TERM), Some(0));
 }
+
+#[test]
+fn patience_and_controller_ids_come_from_the_file_or_the_options_and_wrong_ones_are_refused() {
+    let scratch = Scratch::new();
+    let config = scratch.path("target.toml");
+    let host = "nqn.2026-01.io.esker:host";
+    let write = |head: &str| {
+        let served = subsystem(A, host, &["mem:4MiB".to_owned()]);
+        fs::write(&config, format!("listen = [\"127.0.0.1:0\"]\n{head}{served}")).unwrap();
+    };
+    write("patience = 20\ncontroller_ids = [700, 701]\n");
+    let target = Running::start(&config);
+    drop(target.open(A, 1).unwrap());
+    assert_eq!(target.end(Signal::TERM), Some(0));
+    let file = text(&config);
+    let serve = |more: &[&str]| {
+        let args = ["target", "serve", "--config", &file, "--metrics", "127.0.0.1:0", "--for", "1"];
+        run(args.iter().chain(more).copied())
+    };
+    serve(&["--patience", "2.5", "--controller-ids", "1-9"]).succeeds();
+    serve(&["--controller-ids", "9"]).fails(64, &["'9' is no range of ids", "1-1000"]);
+    serve(&["--controller-ids", "9-8"]).fails(64, &["controller ids 9 to 8", "65519"]);
+    serve(&["--patience", "0"]).fails(64, &["0 seconds"]);
+    for (head, said) in
+        [("patience = 0\n", "patience = 0"), ("controller_ids = [0, 7]\n", "0 to 7")]
+    {
+        write(head);
+        serve(&[]).fails(64, &[said]);
+    }
+}
