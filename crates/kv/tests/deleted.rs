@@ -178,6 +178,83 @@ fn an_idle_kvdb_heals_what_walks_pass_over() {
     }
 }
 
+/// Runs a walk, which is to end.
+fn ends<R: Send>(walk: impl FnOnce() -> R + Send) -> R {
+    let is_over = AtomicBool::new(false);
+    let is_over = &is_over;
+    std::thread::scope(|scope| {
+        let watch = move || {
+            let clock = Clock::real();
+            let end = clock.now() + Duration::from_secs(120);
+            while !is_over.load(Ordering::Acquire) {
+                if clock.now() > end {
+                    eprintln!("a walk does not end");
+                    std::process::exit(101);
+                }
+                clock.sleep(Duration::from_millis(20));
+            }
+        };
+        thread::spawn_scoped(scope, "watches", watch).unwrap();
+        let walked = walk();
+        is_over.store(true, Ordering::Release);
+        walked
+    })
+}
+
+#[test]
+fn walk_ends_over_own_deletes_of_keys_that_are_gone() {
+    const FEW: u32 = 20;
+    type Remove = fn(&Db);
+    struct Db {
+        db: Kvdb,
+        kvs: Kvs,
+        clock: Clock,
+    }
+    let each = |it: &Db| (0..FEW).for_each(|n| it.kvs.delete(&key(n)).unwrap());
+    let ways: [Remove; 5] = [
+        each,
+        |it| it.kvs.delete_prefix(b"b/").unwrap(),
+        |it| it.clock.advance(Duration::from_millis(TTL_MS)),
+        |it| {
+            it.db.ingest().unwrap();
+            (0..FEW).for_each(|n| it.kvs.delete(&key(n)).unwrap());
+            it.db.ingest().unwrap();
+        },
+        |it| {
+            it.db.ingest().unwrap();
+            it.db.settle().unwrap();
+            it.kvs.delete_prefix(b"b/").unwrap();
+        },
+    ];
+    for (way, remove) in ways.iter().enumerate() {
+        for (known, forward) in [(true, true), (true, false), (false, true), (false, false)] {
+            for own_puts in [&[][..], &[10], &[10, 11, 12]] {
+                let (db, kvs, clock, _) = create(roomy());
+                (0..FEW).for_each(|n| kvs.put(&key(n), b"there").unwrap());
+                let it = Db { db, kvs, clock };
+                remove(&it);
+                let Db { db, kvs, .. } = &it;
+                for _ in 0..2 {
+                    assert_eq!(cross(db, kvs.cursor().unwrap(), known).0, None);
+                }
+                let mut own = db.transaction();
+                own_puts.iter().for_each(|&n| own.put(kvs, &key(n), b"own").unwrap());
+                [0, 10, 11, FEW - 1].into_iter().for_each(|n| own.delete(kvs, &key(n)).unwrap());
+                let left: Vec<Vec<u8>> =
+                    own_puts.iter().filter(|&&n| n == 12).map(|&n| key(n)).collect();
+                let walk = |mut cursor: Cursor| {
+                    cursor.seek(if forward { b"b" } else { b"c" }).unwrap();
+                    std::iter::from_fn(|| step(&mut cursor, forward)).collect::<Vec<_>>()
+                };
+                let cursor = own.cursor(kvs).unwrap();
+                assert_eq!(ends(|| walk(cursor)), left, "way {way}, {known}, {forward}");
+                let within = own.cursor(kvs).unwrap().within(b"b/").unwrap();
+                assert_eq!(ends(|| walk(within)), left, "way {way} within a prefix");
+            }
+        }
+    }
+}
+
 /// Values with the moments at which they expire, as they were at some seqno.
 type Model = BTreeMap<Vec<u8>, u64>;
 
@@ -247,8 +324,15 @@ fn walks_of_any_moment_find_what_was_there_then_whatever_is_deleted() {
                 80..83 => {
                     if let Some((own, model, now_ms)) = transactions.last_mut() {
                         let key = some_key(&mut rng);
-                        own.put(&kvs, &key, b"own").unwrap();
-                        model.insert(key, *now_ms + TTL_MS);
+                        if rng.chance(1, 2) {
+                            own.put(&kvs, &key, b"own").unwrap();
+                            model.insert(key.clone(), *now_ms + TTL_MS);
+                        }
+                        // Mostly of a key that is not there: others know that nothing is around it.
+                        if rng.chance(1, 2) {
+                            own.delete(&kvs, &key).unwrap();
+                            model.remove(&key);
+                        }
                     }
                 }
                 83..93 => {

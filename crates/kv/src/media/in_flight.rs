@@ -136,7 +136,8 @@ impl InFlight {
             if self.waiting.is_empty() && queue(&mut self.queue).in_flight() == 0 {
                 return Ok(None);
             }
-            queue(&mut self.queue).wait(&mut self.finished, None)?;
+            let count = queue(&mut self.queue).wait(&mut self.finished, None)?;
+            assert!(count > 0, "a command that was started is under way");
         }
     }
 
@@ -208,8 +209,9 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let mut done = Vec::new();
         while queue(&mut self.queue).in_flight() > 0 {
-            if queue(&mut self.queue).wait(&mut done, None).is_err() {
-                return; // it waits when it is dropped, and serves nobody else
+            // Then it waits when it is dropped, and serves nobody else.
+            if !queue(&mut self.queue).wait(&mut done, None).is_ok_and(|count| count > 0) {
+                return;
             }
         }
         self.queue.take().expect("there until it is dropped").keep(&self.media);

@@ -133,14 +133,18 @@ impl<'e> Passage<'e> {
         if begins {
             self.begin(&far, merge);
         }
-        let stays = merge.is_on_first(own);
+        // Keys that only this walk has stay: one may have been passed over already.
+        let stood_on = merge.key().expect("on a key").to_vec();
         merge.pass_to(&far, own)?;
+        let moved = merge.key() != Some(&stood_on[..]);
         if begins && self.scout.is_some() {
             merge.look_again(if forward { Bound::Included(&far) } else { Bound::Excluded(&far) });
         }
         (self.from, self.is_next_to_range) = (far, true);
         (self.keys, self.has_expired, self.young, self.steps) = (0, false, 0, 0);
-        Ok(!stays)
+        // Ranges begin the count of steps anew.
+        engine.check_open()?;
+        Ok(moved)
     }
 
     /// Sends a scout from a key, if later puts can be known.

@@ -346,11 +346,6 @@ impl Merge<AnySource> {
         }
     }
 
-    /// Whether one of the first `own` sources has the key that it is on.
-    pub(crate) fn is_on_first(&self, own: usize) -> bool {
-        self.at.is_some_and(|at| at < own)
-    }
-
     /// Passes over all keys up to `to`, or down to it, but for those of the first `own` sources.
     pub(crate) fn pass_to(&mut self, to: &[u8], own: usize) -> Result<()> {
         let forward = self.forward;
@@ -382,6 +377,8 @@ impl<S: Source> Merge<S> {
         {
             for older in &mut self.sources[newer + 1..] {
                 older.leave(&prefix, self.forward)?;
+                let is_out = older.key().is_none_or(|key| !key.starts_with(&prefix));
+                assert!(is_out, "a source has left the keys that a prefix hides");
             }
             self.pick();
         }
