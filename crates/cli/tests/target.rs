@@ -331,7 +331,7 @@ fn patience_and_controller_ids_come_from_the_file_or_the_options_and_wrong_ones_
         let args = ["target", "serve", "--config", &file, "--metrics", "127.0.0.1:0", "--for", "1"];
         run(args.iter().chain(more).copied())
     };
-    serve(&["--patience", "2.5", "--controller-ids", "1-9"]).succeeds();
+    serve(&["--patience", "2s", "--controller-ids", "1-9"]).succeeds();
     serve(&["--controller-ids", "9"]).fails(64, &["'9' is no range of ids", "1-1000"]);
     serve(&["--controller-ids", "9-8"]).fails(64, &["controller ids 9 to 8", "65519"]);
     serve(&["--patience", "0"]).fails(64, &["0 seconds"]);

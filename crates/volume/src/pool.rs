@@ -43,7 +43,7 @@ use crate::recover;
 use crate::stats::VolumeStats;
 use crate::types::error::VolumeError;
 use crate::types::id::VolumeId;
-use crate::types::options::{Maintenance, OpenOptions};
+use crate::types::options::{Maintenance, OpenOptions, check_repair_share};
 
 pub use alarms::Alarm;
 pub use create::Examined;
@@ -80,8 +80,10 @@ impl Pool {
     /// Opens the pool whose drives and buffer devices these are, in any order.
     ///
     /// # Errors
-    /// A device without a label, of another pool, or twice; too few drives; a lost write buffer; damage.
+    /// A device without a label, of another pool, or twice; too few drives; a lost write buffer; damage; an option that
+    /// makes no sense.
     pub fn open(devices: &[Arc<dyn Device>], options: OpenOptions) -> Result<Pool, VolumeError> {
+        options.check()?;
         let maintenance = options.maintenance;
         let (shared, remarks) = recover::open(devices, options)?;
         let shared = Arc::new(shared);
@@ -159,10 +161,7 @@ impl Pool {
     /// # Errors
     /// Another number.
     pub fn set_repair_share(&self, percent: u8) -> Result<(), VolumeError> {
-        if !(1..=90).contains(&percent) {
-            let why = format!("a share of {percent} % is none for repair; give one from 1 to 90");
-            return Err(VolumeError::Invalid(why));
-        }
+        check_repair_share(percent)?;
         self.shared.load.set_least(percent);
         Ok(())
     }

@@ -214,7 +214,7 @@ impl Cleaner {
         });
         let left = age.saturating_sub(now.since(oldest));
         // The less of the second half is left, the shorter; all of it, in a mode that makes nothing dirty.
-        let eighths = nanos(left) * 16 / nanos(age).max(1);
+        let eighths = nanos(left).saturating_mul(16) / nanos(age).max(1);
         1 + u32::try_from(eighths).unwrap_or(REST).min(REST - 1)
     }
 

@@ -119,6 +119,14 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
     span_secs(text).map(Duration::from_secs)
 }
 
+/// How long something may be silent: a span of at least a second.
+pub(super) fn patience(text: &str) -> Result<Duration, String> {
+    match span(text)? {
+        Duration::ZERO => Err("nothing answers within 0 seconds; write for example 10s".to_owned()),
+        span => Ok(span),
+    }
+}
+
 /// A span of time in microseconds, at most a second.
 pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
     match text.strip_suffix("us").unwrap_or(text).parse() {

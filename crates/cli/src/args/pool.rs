@@ -348,7 +348,7 @@ pub(crate) struct PoolServeArgs {
     #[arg(long = "missing-grace", value_name = "TIME", value_parser = parse::span)]
     pub(crate) grace: Option<std::time::Duration>,
     /// How long a drive may answer nothing before it is taken out; one that the pool needs is waited for [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = parse::span)]
+    #[arg(long, value_name = "TIME", value_parser = parse::patience)]
     pub(crate) patience: Option<std::time::Duration>,
     /// Percent of maintenance's time that repair and sweeps get beside writes, from 1 to 90 [default: 20]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=90))]

@@ -94,9 +94,9 @@ pub(crate) struct ServeArgs {
     /// Event loops, each a thread [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = super::parse::threads)]
     pub(crate) workers: Option<usize>,
-    /// How many seconds a device with commands may end none of them before hosts get errors; it should be less than
-    /// the time after which hosts give up, which is 30 s for Linux [default: 25]
-    #[arg(long, value_name = "SECONDS", value_parser = super::parse::seconds)]
+    /// How long a device with commands may end none of them before hosts get errors; it should be less than the time
+    /// after which hosts give up, which is 30 s for Linux [default: 25s]
+    #[arg(long, value_name = "TIME", value_parser = super::parse::patience)]
     pub(crate) patience: Option<std::time::Duration>,
     /// The ids of controllers, such as 1-1000, where other targets serve the same subsystem: hosts refuse an id that
     /// another has [default: from a place that the machine and the addresses determine]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use esker_base::Clock;
 
+use crate::types::error::VolumeError;
+
 /// How a pool is made.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
@@ -94,8 +96,29 @@ pub struct OpenOptions {
     pub scrub_within: Option<Duration>,
 }
 
+impl OpenOptions {
+    /// Refuses values that make no sense.
+    pub(crate) fn check(&self) -> Result<(), VolumeError> {
+        if self.patience.is_zero() {
+            let why = "no drive answers within a patience of 0; give some seconds".to_owned();
+            return Err(VolumeError::Invalid(why));
+        }
+        check_repair_share(self.repair_share)
+    }
+}
+
+/// Refuses percentages that leave nothing for repair, or nothing for others.
+pub(crate) fn check_repair_share(percent: u8) -> Result<(), VolumeError> {
+    if !(1..=90).contains(&percent) {
+        let why = format!("a share of {percent} % is none for repair; give one from 1 to 90");
+        return Err(VolumeError::Invalid(why));
+    }
+    Ok(())
+}
+
 impl Default for OpenOptions {
-    /// A thread, 256 MiB for the map, real time, ten seconds of patience, 20 % for repair, ten minutes for drives that are missing.
+    /// A thread, 256 MiB for the map, real time, ten seconds of patience, 20 % for repair, ten minutes for drives that are
+    /// missing.
     fn default() -> OpenOptions {
         OpenOptions {
             maintenance: Maintenance::Thread,
