@@ -10,6 +10,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use esker_base::process::Owner;
 use esker_base::{Clock, ErrorKind};
@@ -25,9 +26,15 @@ use parking_lot::Mutex;
 use crate::closings::{Closings, OpenCache, ServeCache};
 use crate::pool::Held;
 use crate::served::{self, NoAnswer, OpenError, Patience};
-use crate::spec::{Access, CacheSpec, DiskSpec, SsdSpec, StripeSpec, TracedSpec, VolumeSpec};
+use crate::spec::{
+    Access, CacheSpec, DiskSpec, RemoteSpec, SsdSpec, StripeSpec, TracedSpec, VolumeSpec,
+};
 use crate::{OpenPool, Spec, StackError, Time, Traced};
 use crate::{drive, missing};
+
+/// How long a command of a pool's drive that has lost its connection is tried before the pool is told: it asks once
+/// more, and takes the drive out within two seconds.
+const MEMBER_GIVE_UP: Duration = Duration::from_millis(700);
 
 /// Opens specifications.
 pub struct Stack {
@@ -270,6 +277,22 @@ impl Stack {
         self.open_as(spec, create, self.access)
     }
 
+    /// Opens a device of a pool; it never makes one. A pool does without a drive that refuses, or gives it its commands
+    /// again: so an initiator gives a lost connection up early, unless its specification says when.
+    ///
+    /// # Errors
+    /// As [`Stack::open`].
+    pub fn open_member(&self, spec: &Spec) -> Result<Opened, StackError> {
+        let open = |spec: &Spec| self.open_as(spec, Create::Never, Access::default());
+        match spec {
+            Spec::Remote(remote) => {
+                let give_up = remote.give_up.or(Some(MEMBER_GIVE_UP));
+                open(&Spec::Remote(Box::new(RemoteSpec { give_up, ..(**remote).clone() })))
+            }
+            other => open(other),
+        }
+    }
+
     fn open_as(&self, spec: &Spec, create: Create, access: Access) -> Result<Opened, StackError> {
         let plain = |device: Arc<dyn Device>| Ok(Opened { device, model: None });
         match spec {
@@ -450,7 +473,7 @@ impl Stack {
             );
             return Err(StackError::invalid(text(), why));
         }
-        let open = |device| match self.open_as(device, Create::Never, Access::default()) {
+        let open = |device| match self.open_member(device) {
             Ok(opened) => Ok(opened.device),
             Err(error) => {
                 let advice = match error.kind() {

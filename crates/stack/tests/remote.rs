@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use esker_base::ErrorKind;
-use esker_device::{Create, Device, MemoryDevice, conformance};
+use esker_base::{AlignedBuf, Clock, ErrorKind, Lba};
+use esker_device::{Create, Device, MemoryDevice, Port, conformance};
 use esker_kv::{Kvdb, Layout, MediaClass, NamedDevice, Options, Policy};
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{
     Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig, Target, TargetConfig,
 };
-use esker_stack::{Opened, Spec, Stack, StackError};
+use esker_stack::{Opened, Spec, Stack, StackError, VolumeSpec};
+use esker_volume::{CreateOptions, Pool, VolumeOptions};
 
 const NQN: &str = "nqn.2026-01.io.esker:test";
 const HOST: &str = "nqn.2026-01.io.esker:host";
@@ -123,4 +125,41 @@ fn a_database_on_a_remote_namespace_is_found_again() {
         assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)));
     }
     db.close().unwrap();
+}
+
+/// Elsewhere an initiator tries for 30 s; here others have what the drive has.
+#[test]
+fn drive_of_a_pool_whose_target_is_gone_is_out_before_writers_wait_two_seconds() {
+    let mut targets: Vec<Target> = (0..3).map(|_| serve(&[memory(32)], Access::Any)).collect();
+    let drives: Vec<Spec> =
+        targets.iter().map(|target| text(target, "").parse().unwrap()).collect();
+    let stack = Stack::new();
+    let devices: Vec<_> = drives.iter().map(|one| stack.open_member(one).unwrap().device).collect();
+    let create = CreateOptions {
+        name: "p".to_owned(),
+        chunk_bytes: 256 << 10,
+        log_bytes: 512 << 10,
+        ..CreateOptions::default()
+    };
+    Pool::create(&devices, &[], &create).unwrap();
+    drop(devices);
+    let pool = stack.pool(&VolumeSpec::of_pool("p", &drives, &[])).unwrap();
+    pool.create_volume("v", 1 << 20, VolumeOptions::default()).unwrap();
+    let mut port = Port::open(&*pool.volume("v").unwrap(), 1).unwrap();
+    let clock = Clock::real();
+    let mut longest = Duration::ZERO;
+    for round in 0..200u8 {
+        if round == 50 {
+            drop(targets.pop());
+        }
+        let began = clock.now();
+        let mut buf = AlignedBuf::zeroed(4096);
+        buf.fill(round);
+        port.write(Lba(u64::from(round) % 64), buf, None).unwrap();
+        port.flush().unwrap();
+        longest = longest.max(clock.now() - began);
+    }
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    let faulted = pool.status().alarms.iter().any(|alarm| alarm.code == "DRIVE_FAULTED");
+    assert!(faulted, "{:?}", pool.status().alarms);
 }

@@ -54,7 +54,7 @@ fn read(text: &str) -> Result<Spec, Refusal> {
 
 fn open(served: &Served, spec: &Spec) -> Result<Device, Refusal> {
     cycle::check(served, spec)?;
-    let device = served.stack.open(spec, esker_device::Create::Never)?.device;
+    let device = served.stack.open_member(spec)?.device;
     cycle::check_open(served, spec, &*device)?;
     Ok(device)
 }
