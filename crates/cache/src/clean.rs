@@ -57,7 +57,7 @@ pub(crate) struct Cleaner {
 pub(crate) enum Which {
     /// Blocks whose slots others are likely to need soon.
     Due,
-    /// What is swept because of its age.
+    /// Blocks that are swept because of their age.
     Aged,
     /// Everything.
     All,

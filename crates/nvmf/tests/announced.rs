@@ -1,4 +1,4 @@
-//! What a target tells of itself: the ids of its controllers, its addresses, and the size of a file that grows.
+//! Facts that a target tells of itself: the ids of its controllers, its addresses, and the size of a file that grows.
 
 mod common;
 

@@ -238,7 +238,7 @@ fn host_that_is_refused_for_good_is_told_at_once_and_goes_on_when_it_is_let_in()
     }
 }
 
-/// What is wrong with the target's device, or with the way to it.
+/// A fault of the target's device, or of the way to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shape {
     SlowAndAnswering,

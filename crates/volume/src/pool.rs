@@ -90,7 +90,7 @@ impl Pool {
         let (failure, seen, owner) = (Arc::default(), Mutex::default(), Owner::here());
         let seen_volumes = Mutex::default();
         let mut pool = Pool { shared, remarks, failure, seen, seen_volumes, keeper: None, owner };
-        // What is told while drives do not answer.
+        // Figures that are told while drives do not answer.
         let _ = (pool.status(), pool.volumes_seen());
         if maintenance == Maintenance::Thread {
             let (shared, failure) = (pool.shared.clone(), pool.failure.clone());

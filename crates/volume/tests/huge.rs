@@ -13,7 +13,7 @@ use rig::{BLOCK, SMALL, Shape};
 const HUGE: u64 = 1 << 60;
 /// Blocks far from each other, the last one of the volume among them.
 const USED: [u64; 4] = [0, 1, 1 << 30, (HUGE / BLOCK as u64) - 1];
-/// What every change takes at most; one that goes through all places takes hours.
+/// The most that a change takes; one that goes through all places takes hours.
 const MOST: Duration = Duration::from_secs(20);
 
 fn content(version: u64) -> AlignedBuf {

@@ -62,7 +62,7 @@ fn content(version: u64) -> AlignedBuf {
     buf
 }
 
-/// What was seen while drives were in a mood.
+/// Observations while drives were in a mood.
 #[derive(Debug)]
 struct Seen {
     /// The longest that a user waited for a write or a read, and the errors.

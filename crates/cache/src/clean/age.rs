@@ -150,7 +150,7 @@ impl Cleaner {
             let is_whole = !sweep.has_failed && sweep.busy.is_empty();
             let began = match is_whole {
                 true => sweep.began,
-                // What is left is tried again in a quarter of the age.
+                // The rest is tried again in a quarter of the age.
                 false => Nanos(sweep.began.0.saturating_sub(nanos(age / 4))),
             };
             let set = sweep.set;

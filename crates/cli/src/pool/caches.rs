@@ -36,7 +36,7 @@ pub(crate) struct View {
     pub(crate) in_use: InUse,
 }
 
-/// What only the process knows that has it open.
+/// Facts that only the process knows which has it open.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct InUse {
     /// The process.

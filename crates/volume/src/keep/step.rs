@@ -42,7 +42,7 @@ fn waiting(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<bool, Vo
     Ok(is_busy)
 }
 
-/// What nothing else may come before.
+/// Work that nothing else may come before.
 fn prepare(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), VolumeError> {
     shared.check_writable(&shared.core.lock())?;
     // Those that did not answer are out already; the labels have to say so, too.

@@ -29,7 +29,7 @@ struct State {
     mood: Mood,
     /// When the last command ends that was taken.
     end: Nanos,
-    /// What was taken before is never done.
+    /// Commands that were taken before are never done.
     lost: Nanos,
 }
 

@@ -30,7 +30,7 @@ impl Connection {
             .partition(|&slot| has_waited(&self.jobs, &self.uses, slot, now, limit));
         self.waiting = VecDeque::from(left);
         over.into_iter().for_each(|slot| self.finish(core, Slot(slot), Status::PATH_INTERNAL));
-        // What these wait for is late: nothing is to be learnt from other commands.
+        // These wait for a command that is late: nothing is to be learnt from others.
         let is_over = |slot: u16| now.since(self.jobs[usize::from(slot)].started) > limit;
         let (over, left): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.fenced).into_iter().partition(|(slot, _)| is_over(*slot));
