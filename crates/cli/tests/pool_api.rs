@@ -285,6 +285,7 @@ fn every_change_is_made_once_whatever_is_repeated_or_killed() {
                 _ => drop(rig.twice(rng, "POST", "/v1/scrub", json!({}))),
             }
         }
+        rig.twice(rng, "POST", "/v1/settings", json!({ "repair_share": 40 }));
         rig.twice(rng, "POST", "/v1/volumes/v/snapshots", json!({ "name": "last" }));
         rig.get("/v1/volumes/v/snapshots/last/if-deleted");
         rig.twice(rng, "DELETE", "/v1/volumes/v/snapshots/last", json!({}));
@@ -374,6 +375,8 @@ fn repetition_without_a_key_is_told_from_a_mistake() {
     let body = json!({ "name": "w", "bytes": 4096, "dry_run": true });
     let (_, answer) = rig.ask("POST", "/v1/volumes", "", &body);
     assert_eq!((&answer["dry_run"], answer["operation"].is_null()), (&json!(true), true));
+    let body = json!({ "repair_share": 0, "dry_run": true });
+    assert_eq!(rig.ask("POST", "/v1/settings", "", &body).0, "400", "as without");
     assert_eq!(rig.get("/v1/operations")["operations"].as_array().unwrap().len(), count);
     rig.running.take().unwrap().end();
 }

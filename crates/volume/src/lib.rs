@@ -102,4 +102,6 @@ pub use space::Class;
 pub use stats::{Latency, Stage, VolumeStats};
 pub use types::error::VolumeError;
 pub use types::id::DriveIndex;
-pub use types::options::{CreateOptions, Maintenance, OpenOptions, VolumeOptions};
+pub use types::options::{
+    CreateOptions, Maintenance, OpenOptions, VolumeOptions, check_repair_share,
+};

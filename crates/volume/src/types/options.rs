@@ -108,7 +108,10 @@ impl OpenOptions {
 }
 
 /// Refuses percentages that leave nothing for repair, or nothing for others.
-pub(crate) fn check_repair_share(percent: u8) -> Result<(), VolumeError> {
+///
+/// # Errors
+/// One that is not from 1 to 90.
+pub fn check_repair_share(percent: u8) -> Result<(), VolumeError> {
     if !(1..=90).contains(&percent) {
         let why = format!("a share of {percent} % is none for repair; give one from 1 to 90");
         return Err(VolumeError::Invalid(why));

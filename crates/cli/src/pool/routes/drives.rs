@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use esker_base::ErrorKind;
 use esker_stack::Spec;
-use esker_volume::{DriveIndex, MemberState, Role, VolumeError};
+use esker_volume::{DriveIndex, MemberState, Role, VolumeError, check_repair_share};
 
 use super::route::Outcome::{Did, Would};
 use super::route::{Call, Outcome, Route};
@@ -290,6 +290,7 @@ fn scrub(served: &Served, _: &Call<'_>, asked: Nothing) -> Result<Outcome<ScrubS
 
 fn set(served: &Served, _: &Call<'_>, asked: ChangeSettings) -> Result<Outcome<Settings>, Refusal> {
     let (pool, repair_share) = (&served.pool, asked.repair_share);
+    check_repair_share(repair_share)?;
     if asked.dry_run {
         return Ok(Would(format!("give repair and sweeps {repair_share} %")));
     }
