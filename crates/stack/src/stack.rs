@@ -34,7 +34,7 @@ use crate::{drive, missing};
 
 /// How long a command of a pool's drive that has lost its connection is tried before the pool is told: it asks once
 /// more, and takes the drive out within two seconds.
-const MEMBER_GIVE_UP: Duration = Duration::from_millis(700);
+const MEMBER_GIVE_UP: Duration = Duration::from_millis(400);
 
 /// Opens specifications.
 pub struct Stack {

@@ -96,7 +96,7 @@ impl Queue {
     pub(crate) fn open(keeper: Arc<Keeper>, depth: usize) -> Result<Queue, NvmfError> {
         let shared = &keeper.shared;
         let now = shared.clock.now();
-        let deadline = now + shared.config.timeout;
+        let deadline = now + shared.config.timeout.min(shared.config.give_up);
         let never = AtomicBool::new(false);
         let active = shared.obtain(depth, Start::New, None, deadline, &never)?;
         Ok(Queue {

@@ -34,6 +34,7 @@ pub(crate) fn run(shared: &Shared, io: &mut Io, may_repair: bool) -> Result<bool
 /// nothing.
 fn waiting(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<bool, VolumeError> {
     prepare(shared, keeper, io)?;
+    ensure_space(shared, keeper, io)?;
     let clock = &shared.options.clock;
     let start = clock.now();
     let repair = || repair::step(shared, keeper, io);
@@ -49,8 +50,7 @@ fn prepare(shared: &Shared, keeper: &mut Keeper, io: &mut Io) -> Result<(), Volu
     let out = shared.fleet.out();
     shared.take_out(io, &out)?;
     shared.find_spare();
-    mark::renew(shared, keeper, io)?;
-    ensure_space(shared, keeper, io)
+    mark::renew(shared, keeper, io)
 }
 
 fn most_urgent(
@@ -59,11 +59,11 @@ fn most_urgent(
     io: &mut Io,
     may_repair: bool,
 ) -> Result<bool, VolumeError> {
-    shared.check_writable(&shared.core.lock())?;
+    prepare(shared, keeper, io)?;
     if verify::newest(shared, keeper, io)? {
         return Ok(true);
     }
-    prepare(shared, keeper, io)?;
+    ensure_space(shared, keeper, io)?;
     let has_caught_up = sweep::catch_up(shared, keeper, io)?;
     if shared.log_is_degraded.load(Ordering::Acquire) || checkpoint::log_may_move(shared) {
         drain_all(shared, keeper, io)?;
