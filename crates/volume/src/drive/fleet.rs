@@ -26,7 +26,7 @@ pub(crate) struct Drive {
     pub(crate) largest_io: usize,
     /// It failed, and is not asked any more.
     is_out: AtomicBool,
-    /// It was away, and is not verified yet: what it missed is no error.
+    /// It was away, and is not verified yet.
     pub(crate) is_returning: AtomicBool,
     pub(crate) errors: Errors,
     pub(crate) latencies: Latencies,
@@ -40,6 +40,8 @@ pub(crate) struct Errors {
     pub(crate) writes: AtomicU64,
     /// It returned other bytes than were written.
     pub(crate) checksums: AtomicU64,
+    /// Of those, in what may be older, because the drive was away.
+    pub(crate) missed: AtomicU64,
 }
 
 impl Drive {
@@ -87,8 +89,9 @@ impl Drive {
 
     /// Counts bytes that were not what had been written.
     pub(crate) fn blame(&self) {
-        if !self.is_returning.load(Ordering::Relaxed) {
-            self.errors.checksums.fetch_add(1, Ordering::Relaxed);
+        self.errors.checksums.fetch_add(1, Ordering::Relaxed);
+        if self.is_returning.load(Ordering::Relaxed) {
+            self.errors.missed.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

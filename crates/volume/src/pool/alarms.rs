@@ -69,7 +69,8 @@ pub(crate) fn of(status: &Status, facts: &Facts) -> Vec<Alarm> {
             Some(device) => device.clone(),
             None => format!("(last seen as {})", member.last_name),
         };
-        let (index, errors) = (member.index, member.checksum_errors);
+        let (index, errors) =
+            (member.index, member.checksum_errors.saturating_sub(member.missed_writes));
         if member.state == MemberState::Faulted {
             let text = format!("{index} {name} is out of the pool since {}.", member.since);
             let command = format!("esker pool replace {pool} {} NEW-DEVICE --wait", index.0);

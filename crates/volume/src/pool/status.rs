@@ -82,6 +82,8 @@ pub struct MemberStatus {
     pub write_errors: u64,
     /// Reads that returned other bytes than were written.
     pub checksum_errors: u64,
+    /// Of those, reads while a drive that was away is being verified: it may have missed writes.
+    pub missed_writes: u64,
     /// Whether its commands have taken several times as long as those of the others, for seconds.
     pub is_slow: bool,
     /// How it does not answer, if it does not.
@@ -231,6 +233,7 @@ impl Pool {
                 read_errors: get(|drive| &drive.errors.reads),
                 write_errors: get(|drive| &drive.errors.writes),
                 checksum_errors: get(|drive| &drive.errors.checksums),
+                missed_writes: get(|drive| &drive.errors.missed),
                 is_slow: shared.fleet.is_slow(index),
                 unanswering: None,
                 latency: drive.as_deref().map(DriveLatency::of).unwrap_or_default(),
