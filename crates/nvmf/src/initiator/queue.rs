@@ -197,13 +197,14 @@ impl Queue {
     }
 
     fn receive(&mut self) {
+        let now = self.keeper.shared.clock.now();
         let mut receives = RECEIVES;
         while receives > 0 {
             let State::Connected(active) = &mut self.state else { return };
             match active.link.event() {
                 Ok(Some(HostEvent::Completion { cid, cqe, payload })) => {
                     let index = self.by_cid[usize::from(cid)];
-                    self.complete(index, cqe, payload);
+                    self.complete(index, cqe, payload, now);
                 }
                 Ok(Some(HostEvent::Ready)) => {}
                 Ok(None) => match active.link.receive() {
@@ -214,7 +215,6 @@ impl Queue {
                 Err(error) => return self.lose(Some(error)),
             }
         }
-        let now = self.keeper.shared.clock.now();
         self.forget_answered();
         let State::Connected(active) = &mut self.state else { return };
         if active.link.wire.has_output()
@@ -261,8 +261,7 @@ impl Queue {
     }
 
     /// A command of the link is completed.
-    fn complete(&mut self, index: usize, cqe: Cqe, payload: Payload) {
-        let now = self.keeper.shared.clock.now();
+    fn complete(&mut self, index: usize, cqe: Cqe, payload: Payload, now: Nanos) {
         self.silence.answer(now);
         let one = self.pending[index].as_mut().expect("a command that was taken");
         if matches!(one.kind, OpKind::Read | OpKind::Write) {
@@ -311,7 +310,7 @@ impl QueuePair for Queue {
         let mut taken = 0;
         let geometry = self.shared().geometry();
         let is_stuck = !matches!(self.state, State::Connected(_));
-        let now = self.shared().clock.now();
+        let now = is_stuck.then(|| self.shared().clock.now());
         while self.in_flight() < self.depth
             && let Some(Command { tag, op }) = commands.pop_front()
         {
@@ -346,7 +345,7 @@ impl QueuePair for Queue {
                 fua,
                 buf: op.into_buf(),
                 attempts: 0,
-                stuck: is_stuck.then(|| self.stuck.give(now)),
+                stuck: now.map(|now| self.stuck.give(now)),
                 serial: 0,
                 ticket: None,
                 number,
