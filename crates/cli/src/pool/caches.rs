@@ -51,7 +51,7 @@ pub(crate) struct InUse {
     pub(crate) figures: Value,
 }
 
-/// A change of a cache in use. What is not said stays.
+/// A change of a cache in use; values that it does not say stay.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CacheChange {

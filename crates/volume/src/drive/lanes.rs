@@ -322,7 +322,7 @@ impl Lanes {
         arrived.len() > before
     }
 
-    /// Takes what a drive handed back. What it refused is kept while it may be given to it again.
+    /// Takes what a drive handed back. Commands that it refused are kept while it may be given them again.
     fn land(&mut self, at: usize, (now, watch): (Nanos, Nanos), arrived: &mut Vec<Arrival>) {
         let Some(lane) = &mut self.lanes[at] else { return };
         let drive = &lane.drive;

@@ -86,7 +86,7 @@ impl Load {
         }
     }
 
-    /// More urgent maintenance took this time. What is long past counts less.
+    /// More urgent maintenance took this time; time that is long past counts less.
     pub(crate) fn went_ahead(&self, took: Duration) {
         for (time, more) in [(&self.behind, 0), (&self.ahead, nanos(took))] {
             let old = time.load(Ordering::Relaxed);
