@@ -41,6 +41,11 @@ fn a_budget_is_kept_with_16_threads() {
     check(128 * MIB, 16);
 }
 
+#[test]
+fn a_budget_is_kept_with_96_threads() {
+    check(128 * MIB, 96);
+}
+
 /// Runs a child with this budget and so many threads, and judges its report.
 fn check(budget: u64, threads: u64) {
     let scratch = tempfile::tempdir().unwrap();

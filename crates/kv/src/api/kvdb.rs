@@ -15,7 +15,6 @@ use crate::api::snapshot::Snapshot;
 use crate::api::stats::Stats;
 use crate::api::transaction::Transaction;
 use crate::engine::shared::Engine;
-use crate::maintain::ingest::free_unread;
 use crate::maintain::manual::{CompactRequest, CompactStatus};
 use crate::media::class::Media;
 use crate::omf::manifest::Edit;
@@ -404,7 +403,7 @@ impl Kvdb {
             return Err(KvError::StagingExists(media.device().name().into()));
         }
         let device = device()?;
-        free_unread(&mut engine.ingesting.lock());
+        engine.free_unread(&mut engine.ingesting.lock());
         if engine.classes.is_still_read(&device) {
             return Err(KvError::StillRead(device.name().into()));
         }

@@ -119,6 +119,7 @@ pub struct StreamStats {
 #[allow(missing_docs)]
 pub struct Dram {
     pub budget_bytes: u64,
+    /// Memtables, those included that were ingested and that somebody still reads.
     pub memtable_bytes: u64,
     pub log_buffer_bytes: u64,
     pub filter_bytes: u64,
@@ -332,7 +333,7 @@ impl Engine {
             classes,
             dram: Dram {
                 budget_bytes: self.options.memory_bytes,
-                memtable_bytes: view.memtable_bytes(),
+                memtable_bytes: view.memtable_bytes() + self.ingested_bytes(),
                 log_buffer_bytes: self.writer.lock().dram_bytes(),
                 filter_bytes: pinned.filters,
                 index_bytes: pinned.indexes,

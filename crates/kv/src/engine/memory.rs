@@ -55,7 +55,7 @@ impl Engine {
         // While there is much to ingest, the next memtable fills up meanwhile.
         let is_quiet = self.write_controller.is_quiet(self.options.clock.now());
         let expected = tuning.memtable_bytes * if is_quiet { 1 } else { 2 };
-        let memtables = view.memtable_bytes().max(expected);
+        let memtables = view.memtable_bytes().max(expected) + self.ingested_bytes();
         let cursors = self.values.windows.held_bytes() + self.values.windows.rows_bytes();
         let history = self.transactions.history_bytes();
         let parts = memtables + self.window_bytes() + log + history + cursors;
@@ -65,6 +65,11 @@ impl Engine {
         let share = if self.workers() == 0 { 32 } else { 10 };
         let process = budget / share + (budget / 8).min(8 << 20);
         (parts + process, filters + indexes + structures)
+    }
+
+    /// Bytes of memtables that were ingested, and that somebody still reads.
+    pub(crate) fn ingested_bytes(&self) -> u64 {
+        self.ingested_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes that compactions may take beside their output.

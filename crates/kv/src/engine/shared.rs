@@ -77,6 +77,8 @@ pub(crate) struct Engine {
     /// Tables that were ingested, as long as somebody may read them: freeing one takes longer than a
     /// put or a get may, so it is for the lane to do.
     pub(crate) ingesting: Mutex<Vec<Table>>,
+    /// Bytes of these tables.
+    pub(crate) ingested_bytes: AtomicU64,
     /// Held by the first worker of the second lane during a step.
     pub(crate) compacting: Mutex<()>,
     /// Held by the helper during a step.
@@ -157,6 +159,7 @@ impl Engine {
             flushing: Mutex::default(),
             naming: Mutex::new(()),
             ingesting: Mutex::default(),
+            ingested_bytes: AtomicU64::new(0),
             compacting: Mutex::new(()),
             helping: Mutex::new(()),
             claims: Mutex::default(),

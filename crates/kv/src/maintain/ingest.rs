@@ -17,6 +17,7 @@ use crate::media::writes::Writes;
 use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
 use crate::omf::page::INLINE_MAX;
+use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
 use crate::tree::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::tree::view::{Frozen, Table, Tree};
@@ -248,17 +249,19 @@ impl<'a> RootBuilder<'a> {
     }
 }
 
-/// Frees tables that nobody else has: those that were ingested, when nobody reads them any more.
-pub(crate) fn free_unread(ingested: &mut Vec<Table>) {
-    ingested.retain(Table::is_shared);
-}
-
 impl Engine {
+    /// Frees tables that nobody else has: those that were ingested, when nobody reads them any more. Counts the others.
+    pub(crate) fn free_unread(&self, ingested: &mut Vec<Table>) {
+        ingested.retain(Table::is_shared);
+        let bytes = ingested.iter().map(Table::bytes).sum();
+        self.ingested_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Turns the oldest frozen table into kvsets; false when there is none.
     pub(crate) fn ingest_oldest(&self) -> Result<bool> {
         let mut ingested = self.ingesting.lock();
         self.check_wanted(false)?;
-        free_unread(&mut ingested);
+        self.free_unread(&mut ingested);
         let Some(frozen) = self.view.load().frozen.last().cloned() else {
             return Ok(false);
         };
@@ -274,7 +277,8 @@ impl Engine {
         self.work.notify();
         ingested.push(frozen.table.clone());
         drop(frozen);
-        free_unread(&mut ingested);
+        self.free_unread(&mut ingested);
+        self.balance_memory();
         Ok(true)
     }
 
@@ -296,7 +300,6 @@ impl Engine {
             // It is older than any transaction.
             Table::Replayed(_) => publish(),
         }
-        self.balance_memory();
         self.counters.ingests.add(1);
         self.counters.steps.add(1);
         Ok(())
