@@ -6,6 +6,7 @@
 //!
 //! Sees `omf` (the header of a class) and the rooms below it.
 
+pub(crate) mod buffers;
 pub(crate) mod busy;
 pub(crate) mod class;
 pub(crate) mod classes;

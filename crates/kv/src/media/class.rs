@@ -14,6 +14,7 @@ use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount};
 use esker_device::{Device, Op, PortPool};
 
+use crate::media::buffers::Buffers;
 use crate::media::idle::IdleQueues;
 use crate::media::lease::Lease;
 use crate::media::space::{Purpose, Space};
@@ -54,13 +55,13 @@ pub(crate) struct Media {
     reclaiming: Mutex<()>,
     /// Set when the structures to which the manifest refers are no longer known: nothing is freed from then on.
     pub(crate) keeps_all: AtomicBool,
-    /// Buffers of reads that are done, for reads to come.
-    buffers: Mutex<Vec<AlignedBuf>>,
+    /// Of reads.
+    pub(crate) buffers: Buffers,
     traffic: [Traffic; Stream::ALL.len()],
 }
 
-/// Reads up to this size use pooled buffers, where one command takes them.
-const SMALL_READ: usize = 16 << 10;
+/// The most bytes of unused buffers that are kept, of each size.
+const KEPT_BUFFERS: u64 = 4 << 20;
 /// The space of the class header: one LBA, and the padding that aligns the rest to 4 KiB.
 const HEADER_BYTES: u32 = 4096;
 /// Size of the pieces in which less than a unit is allocated, in bytes: a kvset of a few keys takes few.
@@ -114,7 +115,7 @@ impl Media {
             written_now: Mutex::default(),
             reclaiming: Mutex::new(()),
             keeps_all: AtomicBool::new(false),
-            buffers: Mutex::new(Vec::new()),
+            buffers: Buffers::new(to_usize((tuning.memtable_bytes / 16).min(KEPT_BUFFERS))),
             traffic: Default::default(),
         }
     }
@@ -412,32 +413,9 @@ impl Allocation {
         let media = &self.media;
         let (lba, skip, bytes) = self.span(offset, size);
         let mut port = media.ports.port()?;
-        let buf = media.transfer.read(&mut port, lba, AlignedBuf::zeroed(bytes))?;
+        let buf = media.transfer.read(&mut port, lba, media.buffers.take(bytes))?;
         media.count_read(self.stream, media.transfer.commands(bytes), bytes);
         Ok((buf, skip))
-    }
-
-    /// Like [`Allocation::read_at`], and hands the bytes to `read`.
-    pub(crate) fn with_bytes<R>(
-        &self,
-        offset: u64,
-        size: usize,
-        read: impl FnOnce(&[u8]) -> R,
-    ) -> Result<R> {
-        let media = &self.media;
-        let (lba, skip, bytes) = self.span(offset, size);
-        if bytes > SMALL_READ.min(media.transfer.largest()) {
-            let (buf, skip) = self.read_at(offset, size)?;
-            return Ok(read(&buf[skip..skip + size]));
-        }
-        let pooled = media.buffers.lock().pop();
-        let mut buf = pooled.unwrap_or_else(|| AlignedBuf::zeroed(SMALL_READ));
-        buf.set_len(bytes);
-        let buf = media.ports.port()?.read(lba, buf)?;
-        media.count_read(self.stream, 1, bytes);
-        let result = read(&buf[skip..skip + size]);
-        media.buffers.lock().push(buf);
-        Ok(result)
     }
 
     /// Writes `buf` at `offset`, and returns the buffer.

@@ -83,9 +83,8 @@ impl ValueBlock {
         read: impl FnOnce(Packed<'_>) -> Result<R>,
     ) -> Result<R> {
         let size = record_size(key.len(), to_usize(value_size.into()));
-        self.allocation.with_bytes(offset.into(), size, |bytes| {
-            self.verify(bytes, kvs, key, offset).and_then(read)
-        })?
+        let (buf, skip) = self.allocation.read_at(offset.into(), size)?;
+        self.verify(&buf[skip..skip + size], kvs, key, offset).and_then(read)
     }
 
     /// The value of the record that `bytes` are, after checking that it is the one of `key`, and as large:
@@ -264,7 +263,7 @@ pub(crate) fn read_pieces(
         };
         let reads = together.iter().map(|&(n, lba, _, bytes)| {
             media.count_read(pieces[n].block.stream(), 1, bytes);
-            Op::Read { lba, buf: AlignedBuf::zeroed(bytes) }
+            Op::Read { lba, buf: media.buffers.take(bytes) }
         });
         let mut failed: Result<()> = Ok(());
         media.ports.port()?.run_all(reads, |at, result| {
