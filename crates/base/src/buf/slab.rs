@@ -46,7 +46,10 @@ struct Shared {
 struct Pieces {
     /// How many pieces of each chunk are not free, by its address.
     chunks: BTreeMap<Address, usize>,
+    /// Free pieces, but for those of the newest chunk that are behind all that were ever taken.
     free: BTreeSet<Address>,
+    /// The newest chunk, if it is there, and how many of its pieces were taken.
+    newest: Option<(Address, usize)>,
     kept: Vec<Address>,
     most_kept: usize,
 }
@@ -59,10 +62,11 @@ struct Address(NonNull<u8>);
 unsafe impl Send for Address {}
 
 impl Address {
-    /// The pieces of the chunk that begins here.
-    fn pieces(self, piece: usize) -> impl Iterator<Item = Address> {
-        // SAFETY: within the chunk (invariant 1).
-        (0..CHUNK / piece).map(move |n| Address(unsafe { self.0.add(n * piece) }))
+    /// The address so many bytes behind this one, within its chunk or at the end of it.
+    fn behind(self, bytes: usize) -> Address {
+        debug_assert!(self.chunk() == self && bytes <= CHUNK, "{bytes} bytes behind {self:?}");
+        // SAFETY: a chunk is as large (invariant 1).
+        Address(unsafe { self.0.add(bytes) })
     }
 
     /// The chunk that a piece is of.
@@ -134,12 +138,17 @@ impl Pieces {
         if let Some(kept) = self.kept.pop() {
             return kept;
         }
-        if self.free.is_empty() {
-            let chunk = map(self.chunks.len() >= USUAL);
-            self.chunks.insert(chunk, 0);
-            self.free.extend(chunk.pieces(piece));
-        }
-        let taken = self.free.pop_first().expect("a new chunk has pieces");
+        let taken = self.free.pop_first().unwrap_or_else(|| {
+            let is_full = |&(_, taken): &(Address, usize)| taken == CHUNK / piece;
+            let (chunk, taken) =
+                self.newest.filter(|newest| !is_full(newest)).unwrap_or_else(|| {
+                    let chunk = map(self.chunks.len() >= USUAL);
+                    self.chunks.insert(chunk, 0);
+                    (chunk, 0)
+                });
+            self.newest = Some((chunk, taken + 1));
+            chunk.behind(taken * piece)
+        });
         *self.used(taken) += 1;
         taken
     }
@@ -166,12 +175,14 @@ impl Pieces {
             self.free.insert(piece);
             return;
         }
-        let address = piece.chunk();
-        self.chunks.remove(&address);
-        for piece in address.pieces(size) {
+        let chunk = piece.chunk();
+        self.chunks.remove(&chunk);
+        self.newest = self.newest.filter(|&(newest, _)| newest != chunk);
+        let free: Vec<Address> = self.free.range(chunk..chunk.behind(CHUNK)).copied().collect();
+        for piece in free {
             self.free.remove(&piece);
         }
-        unmap(address.0.as_ptr(), CHUNK);
+        unmap(chunk.0.as_ptr(), CHUNK);
     }
 
     /// How many pieces are not free of the chunk that this one is of.
@@ -258,7 +269,8 @@ mod tests {
             let pieces = slab.0.pieces.lock();
             let used: usize = pieces.chunks.values().sum();
             assert_eq!(used, taken.len() + pieces.kept.len());
-            assert_eq!(used + pieces.free.len(), pieces.chunks.len() * CHUNK / PIECE);
+            let never = pieces.newest.map_or(0, |(_, taken)| CHUNK / PIECE - taken);
+            assert_eq!(used + pieces.free.len() + never, pieces.chunks.len() * CHUNK / PIECE);
             assert!(
                 pieces.chunks.values().all(|&used| used > 0)
                     && pieces.kept.len() <= pieces.most_kept
