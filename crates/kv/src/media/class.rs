@@ -14,7 +14,7 @@ use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount};
 use esker_device::{Device, Op, PortPool};
 
-use crate::media::buffers::Buffers;
+use crate::media::buffers;
 use crate::media::idle::IdleQueues;
 use crate::media::lease::Lease;
 use crate::media::space::{Purpose, Space};
@@ -55,13 +55,9 @@ pub(crate) struct Media {
     reclaiming: Mutex<()>,
     /// Set when the structures to which the manifest refers are no longer known: nothing is freed from then on.
     pub(crate) keeps_all: AtomicBool,
-    /// Of reads.
-    pub(crate) buffers: Buffers,
     traffic: [Traffic; Stream::ALL.len()],
 }
 
-/// The most bytes of unused buffers that are kept, of each size.
-const KEPT_BUFFERS: u64 = 4 << 20;
 /// The space of the class header: one LBA, and the padding that aligns the rest to 4 KiB.
 const HEADER_BYTES: u32 = 4096;
 /// Size of the pieces in which less than a unit is allocated, in bytes: a kvset of a few keys takes few.
@@ -115,7 +111,6 @@ impl Media {
             written_now: Mutex::default(),
             reclaiming: Mutex::new(()),
             keeps_all: AtomicBool::new(false),
-            buffers: Buffers::new(to_usize((tuning.memtable_bytes / 16).min(KEPT_BUFFERS))),
             traffic: Default::default(),
         }
     }
@@ -413,7 +408,7 @@ impl Allocation {
         let media = &self.media;
         let (lba, skip, bytes) = self.span(offset, size);
         let mut port = media.ports.port()?;
-        let buf = media.transfer.read(&mut port, lba, media.buffers.take(bytes))?;
+        let buf = media.transfer.read(&mut port, lba, buffers::take(bytes))?;
         media.count_read(self.stream, media.transfer.commands(bytes), bytes);
         Ok((buf, skip))
     }

@@ -9,6 +9,7 @@ use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
 use esker_device::Op;
 
+use crate::media::buffers;
 use crate::media::class::{Allocation, Media};
 use crate::omf::frame::{StoredRecord, record_size};
 use crate::omf::packed::{Codec, Packed};
@@ -263,7 +264,7 @@ pub(crate) fn read_pieces(
         };
         let reads = together.iter().map(|&(n, lba, _, bytes)| {
             media.count_read(pieces[n].block.stream(), 1, bytes);
-            Op::Read { lba, buf: media.buffers.take(bytes) }
+            Op::Read { lba, buf: buffers::take(bytes) }
         });
         let mut failed: Result<()> = Ok(());
         media.ports.port()?.run_all(reads, |at, result| {
