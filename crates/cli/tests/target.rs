@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
 use common::{Scratch, esker, run, text};
-use esker_base::{AlignedBuf, Lba};
+use esker_base::{AlignedBuf, Lba, thread};
 use esker_device::{Device, Port};
 use esker_nvmf::{Initiator, InitiatorConfig};
 use rustix::process::{Pid, Signal, kill_process};
@@ -308,7 +308,11 @@ fn stores_on_a_served_drive_cost_what_they_cost_on_the_drive() {
         let runs = json["chapters"][0]["runs"].as_array().unwrap().clone();
         runs.iter().map(|run| run["measured"].clone()).collect::<Vec<_>>()
     };
-    let (here, there) = (measured(drive), measured(&remote));
+    let (here, there) = std::thread::scope(|scope| {
+        let here = thread::spawn_scoped(scope, "here", || measured(drive)).unwrap();
+        let there = measured(&remote);
+        (here.join().unwrap(), there)
+    });
     assert!(here.len() == 2 && here == there, "{here:?}\n{there:?}");
     assert_eq!(target.end(Signal::TERM), Some(0));
 }

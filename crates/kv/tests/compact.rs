@@ -154,11 +154,11 @@ fn a_goal_that_others_keep_out_of_reach_ends() {
     let db = Kvdb::create_on(devices(256 << 20, Some(32 << 20)), options).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     let overwrite = |rng: &mut Rng| {
-        let n = rng.below(16_000);
+        let n = rng.below(4_000);
         kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
     };
     let mut rng = Rng::new(7);
-    (0..48_000).for_each(|_| overwrite(&mut rng));
+    (0..12_000).for_each(|_| overwrite(&mut rng));
     db.settle().unwrap();
     let (used, before) = (used(&db), db.compact_status().space_amplification);
     let done = AtomicBool::new(false);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use common::script::{NAMES, Script, TTL_MS, create_kvss};
 use common::{test_options, tiny_tuning, with_what_is_left};
+use esker_base::thread;
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{CompactRequest, Devices, KvError, Kvdb, Options, Policy, Tuning};
 use esker_sim::{CrashRecorder, Image, Plan};
@@ -166,15 +167,22 @@ fn check_all(run: &Run, plan: &Plan) -> u64 {
 #[test]
 fn no_crash_loses_what_was_promised() {
     let plan = Plan { all_subsets: 3, singles: 3, random_subsets: 2, ..Plan::default() };
-    let mut images = 0;
-    for (seed, with_staging) in [(1, true), (2, false), (3, true)] {
+    let check = |seed, with_staging| {
         let run = record(seed, 450, with_staging);
-        images += check_all(&run, &plan);
-        println!("seed {seed}: {images} crash images so far, with {:?}", run.done);
+        let images = check_all(&run, &plan);
+        println!("seed {seed}: {images} crash images, with {:?}", run.done);
         let Done { ingests, spills, compactions, collections, splits, .. } = run.done;
         assert!(run.done.young_blocks > 0, "a KVS has a small part of the log");
         assert!(ingests > 0 && spills > 0 && compactions > 0 && collections > 0 && splits > 0);
-    }
+        images
+    };
+    let images: u64 = std::thread::scope(|scope| {
+        let check = |(seed, with_staging)| {
+            thread::spawn_scoped(scope, "images", move || check(seed, with_staging)).unwrap()
+        };
+        let checked = [(1, true), (2, false), (3, true)].map(check);
+        checked.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
     assert!(images >= 10_000, "only {images} images: the workload has become too small");
 }
 
