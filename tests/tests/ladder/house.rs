@@ -10,7 +10,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ),
     (
         "base",
-        "buf append checksum clock codec error files memory pool prefetch process rng silence thread units policy",
+        "clock process buf append checksum codec error files memory pool prefetch rng silence thread units policy",
     ),
     (
         "bench",

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::{ALIGNMENT, AlignedBuf, Source};
+use crate::process::Owner;
 
 /// The bytes of a chunk: those of a huge page.
 const CHUNK: usize = 2 << 20;
@@ -39,6 +40,7 @@ pub struct Slab(Arc<Shared>);
 struct Shared {
     /// Bytes of a buffer.
     piece: usize,
+    owner: Owner,
     pieces: Mutex<Pieces>,
 }
 
@@ -85,7 +87,7 @@ impl Slab {
     #[must_use]
     pub fn new(piece: usize) -> Slab {
         assert!(piece.is_multiple_of(ALIGNMENT) && CHUNK.is_multiple_of(piece), "{piece} bytes");
-        Slab(Arc::new(Shared { piece, pieces: Mutex::default() }))
+        Slab(Arc::new(Shared { piece, owner: Owner::here(), pieces: Mutex::default() }))
     }
 
     /// Bytes of a buffer.
@@ -94,9 +96,12 @@ impl Slab {
         self.0.piece
     }
 
-    /// A buffer, with any content.
+    /// A buffer, with any content; in a forked child, whose parent made the slab, one of its own.
     #[must_use]
     pub fn take(&self) -> AlignedBuf {
+        if !self.0.owner.is_here() {
+            return AlignedBuf::zeroed(self.0.piece);
+        }
         let Address(ptr) = self.0.pieces.lock().take(self.0.piece);
         // SAFETY: the piece is in use from now on, and by this buffer alone (invariant 2).
         unsafe { AlignedBuf::of_source(ptr, self.0.piece, self.0.clone()) }
@@ -124,6 +129,9 @@ impl Slab {
 
 impl Source for Shared {
     unsafe fn give_back(&self, ptr: NonNull<u8>) {
+        if !self.owner.is_here() {
+            return; // another thread of the parent may have had the lock
+        }
         let mut pieces = self.pieces.lock();
         if pieces.kept.len() < pieces.most_kept {
             pieces.kept.push(Address(ptr));
