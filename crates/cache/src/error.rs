@@ -74,7 +74,8 @@ pub enum CacheError {
     #[error(
         "{device}: {what} at offset {offset} is damaged: {why}; what was not written back to the \
          origin yet cannot be told any more: restore it from a copy; or check the origin, which has the rest, and use \
-         it alone (its own specification in place of `cache:`) or with a new cache (`esker cache create --overwrite`)"
+         it alone (its own specification in place of `cache:`) after `esker cache detach ORIGIN FLASH --dirty drop`, or with \
+         a new cache (`esker cache create --overwrite`)"
     )]
     Corrupt {
         /// The flash device.

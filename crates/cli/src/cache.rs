@@ -76,7 +76,8 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
             output::print(&shown(&Cache::inspect(&flash).map_err(failed)?))
         }
         CacheCommand::Accept { devices, dirty } => accept(devices, dirty.as_deref()),
-        CacheCommand::Detach { devices } => {
+        CacheCommand::Detach { devices, dirty: Some(_) } => abandon(devices),
+        CacheCommand::Detach { devices, dirty: None } => {
             let CacheParts { origin, flash } = both(devices)?;
             let cache = Cache::open(origin, flash, OpenOptions::default()).map_err(failed)?;
             let dirty = cache.figures().dirty_blocks;
@@ -154,6 +155,48 @@ fn accept(devices: &CacheDevices, dirty: Option<&str>) -> Result {
     }
     Cache::accept(&*origin, &flash, chosen.unwrap_or(Dirty::Keep)).map_err(failed)?;
     output::print(&format!("done: {name} is the origin of the cache on {}\n", flash.name()))
+}
+
+/// Detaches a cache without writing back, also one whose flash device was wiped, is damaged or gone.
+fn abandon(devices: &CacheDevices) -> Result {
+    let CacheDevices { origin: origin_name, flash: flash_name } = devices;
+    let origin = open(origin_name, Create::Never)?;
+    let outcome = match stack().open(&flash_name.parse()?, Create::Never) {
+        Ok(flash) => Cache::abandon(&*origin, &flash.device),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return output::print(&format!(
+                "{flash_name}: it is not there. {LOST}. If it comes back, do not use it with {origin_name} \
+                 before this command has said that it is detached.\n{}",
+                alone(origin_name)
+            ));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let lost = match outcome {
+        Ok(Some(blocks)) => {
+            format!("{} dropped, and lost; {flash_name} is detached", human_bytes(blocks * 4096))
+        }
+        Ok(None) => {
+            format!(
+                "its journal is damaged and does not tell how much is dropped. {LOST}; {flash_name} is detached"
+            )
+        }
+        Err(CacheError::NoCache { device }) => format!("{device}: there is no cache on it. {LOST}"),
+        Err(error) => return Err(failed(error)),
+    };
+    output::print(&format!("{lost}\n{}", alone(origin_name)))
+}
+
+/// The loss when no flash device tells it.
+const LOST: &str = "If the cache was in write-back mode, what was not written back is lost: writes of the last 30 s, \
+                    or of a longer dirty-age, and of longer if the origin was slow";
+
+/// How an origin is used after a loss.
+fn alone(origin: &str) -> String {
+    format!(
+        "{origin} has the rest, and stays as it is: check the file system on it, and use it alone, by its own \
+         specification in place of `cache:`\n"
+    )
 }
 
 fn failed(error: CacheError) -> Failure {

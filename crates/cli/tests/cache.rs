@@ -2,11 +2,49 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
 
 use common::{Scratch, esker, run, text};
 use rustix::process::{Pid, Signal, kill_process};
+
+/// A target that serves a device.
+struct Served {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Served {
+    fn start(device: &str) -> Served {
+        let mut child = esker()
+            .args(["target", "serve", "--listen", "127.0.0.1:0", "--allow-any", "--for", "60"])
+            .args(["--subsystem", "nqn.2026-01.io.example:disk", "--device", device])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        assert!(out.by_ref().lines().any(|line| line.unwrap().contains("listening on")));
+        Served { child, out }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Ends it by a signal, as it should end.
+    fn end(mut self) {
+        self.signal(Signal::TERM);
+        self.out.by_ref().lines().for_each(drop);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
 
 #[test]
 fn a_cache_is_made_shown_changed_resized_and_detached() {
@@ -165,14 +203,7 @@ fn cache_in_use_is_shown_changed_and_flushed_through_its_socket() {
     run(["cache", "flush", &path]).fails(66, &["esker cache detach ORIGIN FLASH"]);
     let disk = text(&scratch.path("disk.img"));
     let device = format!("cache:(file:{disk})?flash=(file:{path})&dirty-age=off");
-    let mut served = esker()
-        .args(["target", "serve", "--listen", "127.0.0.1:0", "--allow-any", "--for", "60"])
-        .args(["--subsystem", "nqn.2026-01.io.example:disk", "--device", &device])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut out = BufReader::new(served.stdout.take().unwrap()).lines();
-    assert!(out.any(|line| line.unwrap().contains("listening on")));
+    let served = Served::start(&device);
     let info = run(["cache", "info", &path, "--json"]).succeeds().out();
     let info: serde_json::Value = serde_json::from_str(&info).unwrap();
     assert_eq!((&info["mode"], &info["in_use"]["dirty_age_ms"]), (&"write-back".into(), &0.into()));
@@ -187,9 +218,7 @@ fn cache_in_use_is_shown_changed_and_flushed_through_its_socket() {
     run(["cache", "flush", &path]).succeeds();
     run(["cache", "mode", &path, "wt"]).succeeds();
     assert!(run(["cache", "info", &path]).succeeds().out().contains("write-through"));
-    kill_process(Pid::from_child(&served), Signal::TERM).unwrap();
-    out.for_each(drop);
-    assert!(served.wait().unwrap().success());
+    served.end();
     run(["cache", "set", &path, "--dirty", "50"]).fails(66, &["no process has this cache open"]);
     assert!(run(["cache", "info", &path]).succeeds().out().contains("write-through"));
 }
@@ -202,21 +231,12 @@ fn stopped_process_of_a_cache_is_not_waited_for_without_a_word() {
     run(["cache", "create", &disk, &flash, "--sets", "4MiB"]).succeeds();
     let path = text(&scratch.path("flash.img"));
     let device = format!("cache:(file:{})?flash=(file:{path})", text(&scratch.path("disk.img")));
-    let mut served = esker()
-        .args(["target", "serve", "--listen", "127.0.0.1:0", "--allow-any", "--for", "60"])
-        .args(["--subsystem", "nqn.2026-01.io.example:disk", "--device", &device])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut out = BufReader::new(served.stdout.take().unwrap()).lines();
-    assert!(out.any(|line| line.unwrap().contains("listening on")));
-    kill_process(Pid::from_child(&served), Signal::STOP).unwrap();
+    let served = Served::start(&device);
+    served.signal(Signal::STOP);
     let words = ["has not answered for 1s", "is it stopped?"];
     run(["--timeout", "1", "cache", "flush", &path]).fails(75, &words);
-    kill_process(Pid::from_child(&served), Signal::CONT).unwrap();
+    served.signal(Signal::CONT);
     run(["cache", "flush", &path]).succeeds();
-    served.kill().unwrap();
-    served.wait().unwrap();
 }
 
 #[test]
@@ -231,4 +251,70 @@ fn wiped_flash_of_a_cache_is_told_with_what_may_be_lost_and_how_to_use_the_origi
     let words = ["was not written back is lost", "esker attach", "esker cache create"];
     run(["bench", "device", &device]).fails(66, &words);
     run(["cache", "detach", &disk, &flash]).fails(66, &["there is no cache on it"]);
+}
+
+/// Overwrites a file at an offset.
+fn overwrite(path: &str, at: u64, bytes: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+}
+
+#[test]
+fn dirty_blocks_are_dropped_only_by_their_name_and_only_with_their_origin() {
+    let scratch = Scratch::new();
+    let [(disk_a, flash_a), (disk_b, flash_b)] = two_pairs(&scratch);
+    let read = |path: &str| std::fs::read(path).unwrap();
+    let before = [&disk_a, &flash_a, &disk_b, &flash_b].map(|path| read(path));
+    run(["cache", "detach", &disk_a, &flash_a, "--dirty"]).fails(64, &["drop"]);
+    run(["cache", "detach", &disk_a, &flash_a, "--dirty", "keep"]).fails(64, &["drop"]);
+    let drop = |disk: &str, flash: &str| run(["cache", "detach", disk, flash, "--dirty", "drop"]);
+    drop(&disk_a, &flash_b).fails(77, &["is not the origin of the cache on"]);
+    drop(&text(&scratch.path("none")), &flash_a).fails(66, &["none"]);
+    assert!(before == [&disk_a, &flash_a, &disk_b, &flash_b].map(|path| read(path)), "changed");
+
+    // An origin that was used alone meanwhile.
+    overwrite(&disk_a, 0, b"changed");
+    let with_change = read(&disk_a);
+    run(["cache", "detach", &disk_a, &flash_a]).fails(77, &["was written without its cache"]);
+    let said = drop(&disk_a, &flash_a).succeeds().out();
+    for words in ["4.00 KiB dropped, and lost", "is detached", "has the rest", "file system"] {
+        assert!(said.contains(words), "no '{words}' in: {said}");
+    }
+    assert!(read(&disk_a) == with_change, "the origin was written");
+    drop(&disk_a, &flash_a).fails(75, &["was detached"]);
+    run(["bench", "device", &format!("cache:({disk_a})?flash=({flash_a})")])
+        .fails(75, &["was detached"]);
+}
+
+#[test]
+fn origin_is_let_go_of_when_its_flash_device_is_damaged_wiped_or_gone() {
+    let scratch = Scratch::new();
+    let [(disk, flash), (other, _)] = two_pairs(&scratch);
+    let before = std::fs::read(&disk).unwrap();
+    let drop = |disk: &str| run(["cache", "detach", disk, &flash, "--dirty", "drop"]);
+    let says = |words: &[&str]| {
+        let said = drop(&disk).succeeds().out();
+        for words in words.iter().chain(&["has the rest, and stays as it is"]) {
+            assert!(said.contains(words), "no '{words}' in: {said}");
+        }
+        assert!(std::fs::read(&disk).unwrap() == before, "the origin was written");
+    };
+    // The first record of its journal.
+    let content = std::fs::read(&flash).unwrap();
+    let record = content.windows(4).position(|part| part == b"EKCJ").unwrap();
+    overwrite(&flash, u64::try_from(record).unwrap(), &[0x5a; 512]);
+    run(["cache", "detach", &disk, &flash]).fails(65, &["damaged", "--dirty drop"]);
+    drop(&other).fails(64, &["is not the origin of the cache on", "inode="]);
+    says(&["its journal is damaged", "writes of the last 30 s", "is detached"]);
+    drop(&disk).fails(75, &["was detached"]);
+
+    std::fs::write(&flash, vec![0; 4 << 20]).unwrap();
+    says(&["there is no cache on it", "writes of the last 30 s"]);
+
+    std::fs::remove_file(&flash).unwrap();
+    let device = format!("cache:({disk})?flash=({flash})");
+    run(["bench", "device", &device]).fails(66, &["is not there", "--dirty drop"]);
+    says(&["it is not there", "writes of the last 30 s", "If it comes back"]);
+    assert!(!std::path::Path::new(&flash).exists());
 }

@@ -25,8 +25,10 @@ pub(crate) fn check(spec: &CacheSpec) -> Result<(), StackError> {
         ),
         (None, Some(flash)) => format!(
             "the flash device {flash} is not there, and it may hold the only copy of what was written; check the \
-             path, or bring it back. If it is lost for good, make a new cache with {}",
-            create(spec)
+             path, or bring it back. If it is lost for good, make a new cache with {}; or use the origin alone: {} says what \
+             is lost",
+            create(spec),
+            drop_dirty(spec)
         ),
         (Some(origin), Some(flash)) => format!(
             "neither the origin {origin} nor the flash device {flash} is there; check the paths, or make a new cache \
@@ -51,6 +53,11 @@ pub(crate) fn no_cache(spec: &CacheSpec, error: &CacheError) -> StackError {
         create(spec)
     );
     StackError::Incomplete { spec: Spec::Cache(Box::new(spec.clone())).to_string(), why }
+}
+
+/// The command that gives up what the origin does not have.
+fn drop_dirty(spec: &CacheSpec) -> String {
+    format!("`esker cache detach {} {} --dirty drop`", quoted(&spec.origin), quoted(&spec.flash))
 }
 
 /// The command that makes the image of a drive.

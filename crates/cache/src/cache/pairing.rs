@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use esker_device::Device;
+use esker_device::{Device, Identity};
 
 use super::{Cache, check_sizes};
 use crate::CacheError;
 use crate::medium::Medium;
-use crate::omf::Origin;
+use crate::omf::{DETACHED, Origin};
 use crate::origin::{learn, look};
 use crate::pairing::{Dirty, Pairing};
 use crate::store::{self, Store};
@@ -53,5 +53,42 @@ impl Cache {
             Dirty::Keep => Ok(store::write_superblock(&mut medium, &superblock)?),
             Dirty::Drop => store::format(&mut medium, &superblock),
         }
+    }
+
+    /// Lets go of the origin without writing anything back: dirty blocks are lost, and the origin stays as it is.
+    /// The journal may be damaged. Returns how many blocks were dirty, none when the journal does not tell.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no cache, `Closed` when it was detached, `Corrupt` when no superblock is whole,
+    /// `Conflict` when it is another origin's cache; a device's. The cache is still attached then, or a failed
+    /// write has detached it all the same.
+    pub fn abandon(
+        origin: &dyn Device,
+        flash: &Arc<dyn Device>,
+    ) -> Result<Option<u64>, CacheError> {
+        let mut medium = Medium::open(flash)?;
+        let (mut superblock, _) = store::read_superblock(&mut medium)?;
+        let known = superblock.origin.identity.parse().ok().and_then(Identity::found);
+        let dirty_blocks = match Cache::pairing(origin, flash) {
+            Ok(pair) if pair.is_other() => {
+                return Err(CacheError::WrongOrigin { pair: Box::new(pair) });
+            }
+            Ok(pair) => Some(pair.dirty_blocks),
+            Err(CacheError::Corrupt { .. }) => match (known, origin.identity()) {
+                (Some(known), Some(found)) if !known.is_same(&found) => {
+                    return Err(CacheError::Invalid(format!(
+                        "{}: it is not the origin of the cache on {}, which was made for {known}; name that one",
+                        origin.name(),
+                        flash.name()
+                    )));
+                }
+                _ => None,
+            },
+            Err(error) => return Err(error),
+        };
+        superblock.state = DETACHED;
+        superblock.generation += 1;
+        store::write_superblock(&mut medium, &superblock)?;
+        Ok(dirty_blocks)
     }
 }

@@ -106,10 +106,16 @@ pub(crate) enum CacheCommand {
         dirty: Option<String>,
     },
     /// Write everything back, so that the origin can be used without the cache
-    #[command(after_help = "Example:\n  esker cache detach disk.img flash.img")]
+    #[command(after_help = "Examples:\n  esker cache detach disk.img flash.img\n  \
+            esker cache detach disk.img flash.img --dirty drop\n\n\
+            With --dirty drop nothing is written back: writes that only the flash device has are lost.\n\
+            For a flash device that was wiped or damaged, or that is gone.")]
     Detach {
         #[command(flatten)]
         devices: CacheDevices,
+        /// Lose the blocks that are not on the origin: drop; the flash device may be wiped, damaged or gone
+        #[arg(long, value_name = "drop", value_parser = ["drop"])]
+        dirty: Option<String>,
     },
 }
 
