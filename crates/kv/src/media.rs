@@ -1,6 +1,7 @@
 //! A media class: one device, the free space on it, and every read and write of it.
 //!
-//! [`class`] is the class and its extents in use, [`space`] the free space, [`classes`] both classes of a KVDB.
+//! [`class`] is the class and its extents in use, [`space`] the free space, [`classes`] both classes of a KVDB, and
+//! [`buffers`] has memory for reads.
 //! Reads that go on while their caller does something else are in [`in_flight`], small writes that are gathered in
 //! [`writes`].
 //!

@@ -147,13 +147,14 @@ impl Pieces {
             return kept;
         }
         let taken = self.free.pop_first().unwrap_or_else(|| {
-            let is_full = |&(_, taken): &(Address, usize)| taken == CHUNK / piece;
-            let (chunk, taken) =
-                self.newest.filter(|newest| !is_full(newest)).unwrap_or_else(|| {
+            let (chunk, taken) = match self.newest {
+                Some((chunk, taken)) if taken < CHUNK / piece => (chunk, taken),
+                _ => {
                     let chunk = map(self.chunks.len() >= USUAL);
                     self.chunks.insert(chunk, 0);
                     (chunk, 0)
-                });
+                }
+            };
             self.newest = Some((chunk, taken + 1));
             chunk.behind(taken * piece)
         });
