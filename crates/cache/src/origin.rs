@@ -113,7 +113,7 @@ pub(crate) fn look(origin: &dyn Device, store: &Store, armed: u64) -> Result<Pai
     Ok(Pairing {
         origin: origin.name().to_owned(),
         flash: store.medium.name().to_owned(),
-        known: known.identity.parse().ok().and_then(Identity::found),
+        known: made_for(known),
         found: origin.identity(),
         compared,
         differing,
@@ -121,6 +121,11 @@ pub(crate) fn look(origin: &dyn Device, store: &Store, armed: u64) -> Result<Pai
         dirty_blocks: store.dirty.into(),
         clean_blocks: store.named.saturating_sub(store.dirty).into(),
     })
+}
+
+/// The identity of the origin that a cache was made for, if it is known.
+pub(crate) fn made_for(known: &Origin) -> Option<Identity> {
+    known.identity.parse().ok().and_then(Identity::found)
 }
 
 /// Looks up the facts about the right origin that the superblock lacks, and returns the completed ones. None when the

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use esker_device::{Device, Identity};
+use esker_device::Device;
 
 use super::{Cache, check_sizes};
 use crate::CacheError;
 use crate::medium::Medium;
 use crate::omf::{DETACHED, Origin};
-use crate::origin::{learn, look};
+use crate::origin::{learn, look, made_for};
 use crate::pairing::{Dirty, Pairing};
 use crate::store::{self, Store};
 
@@ -68,22 +68,23 @@ impl Cache {
     ) -> Result<Option<u64>, CacheError> {
         let mut medium = Medium::open(flash)?;
         let (mut superblock, _) = store::read_superblock(&mut medium)?;
-        let known = superblock.origin.identity.parse().ok().and_then(Identity::found);
         let dirty_blocks = match Cache::pairing(origin, flash) {
             Ok(pair) if pair.is_other() => {
                 return Err(CacheError::WrongOrigin { pair: Box::new(pair) });
             }
             Ok(pair) => Some(pair.dirty_blocks),
-            Err(CacheError::Corrupt { .. }) => match (known, origin.identity()) {
-                (Some(known), Some(found)) if !known.is_same(&found) => {
-                    return Err(CacheError::Invalid(format!(
-                        "{}: it is not the origin of the cache on {}, which was made for {known}; name that one",
-                        origin.name(),
-                        flash.name()
-                    )));
+            Err(CacheError::Corrupt { .. }) => {
+                match (made_for(&superblock.origin), origin.identity()) {
+                    (Some(known), Some(found)) if !known.is_same(&found) => {
+                        return Err(CacheError::Invalid(format!(
+                            "{}: it is not the origin of the cache on {}, which was made for {known}; name that one",
+                            origin.name(),
+                            flash.name()
+                        )));
+                    }
+                    _ => None,
                 }
-                _ => None,
-            },
+            }
             Err(error) => return Err(error),
         };
         superblock.state = DETACHED;
