@@ -167,7 +167,7 @@ fn check_all(run: &Run, plan: &Plan) -> u64 {
 #[test]
 fn no_crash_loses_what_was_promised() {
     let plan = Plan { all_subsets: 3, singles: 3, random_subsets: 2, ..Plan::default() };
-    let check = |seed, with_staging| {
+    let images_of = |seed, with_staging| {
         let run = record(seed, 450, with_staging);
         let images = check_all(&run, &plan);
         println!("seed {seed}: {images} crash images, with {:?}", run.done);
@@ -177,11 +177,11 @@ fn no_crash_loses_what_was_promised() {
         images
     };
     let images: u64 = std::thread::scope(|scope| {
-        let check = |(seed, with_staging)| {
-            thread::spawn_scoped(scope, "images", move || check(seed, with_staging)).unwrap()
+        let begin = |(seed, with_staging)| {
+            thread::spawn_scoped(scope, "images", move || images_of(seed, with_staging)).unwrap()
         };
-        let checked = [(1, true), (2, false), (3, true)].map(check);
-        checked.into_iter().map(|thread| thread.join().unwrap()).sum()
+        let threads = [(1, true), (2, false), (3, true)].map(begin);
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert!(images >= 10_000, "only {images} images: the workload has become too small");
 }
