@@ -39,7 +39,6 @@ pub use options::FlashCacheOptions;
 use real::{Planned, Real, RealReport};
 pub use report::FlashCacheReport;
 use results::{Point, SizeResult, VersionResult, WorkloadResult};
-pub use verdict::Verdict;
 use workload::Source;
 pub use workload::traces_of;
 

@@ -10,7 +10,7 @@
 //! | [`plan`] | gains of staging, placement, a cache or a pool for a load of one's own |
 //! | [`device_load`] | a load on any device: `fio`'s work, or a trace replayed |
 //! | [`compare`] | two runs of an experiment beside each other |
-//! | [`outcome`], [`spread`], [`steps`] | whether a figure is reached; figures of several runs; how far a study is |
+//! | [`spread`], [`steps`] | figures of several runs; how far a study is |
 //! | [`store`] | the engine as a store under test |
 //! | [`erase()`] | discards all of a device before an experiment |
 //!
@@ -25,7 +25,6 @@ pub mod fdp;
 pub mod flash_cache;
 pub mod host_ssd;
 pub mod hse;
-pub mod outcome;
 pub mod plan;
 pub mod pooled;
 pub mod spread;
@@ -35,5 +34,4 @@ mod text;
 
 pub use erase::erase;
 pub use error::LabError;
-pub use outcome::Outcome;
 pub use spread::Spread;

@@ -5,8 +5,8 @@
 use std::f64::consts::PI;
 
 use esker_report::{
-    Axis, Bars, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Draw, HeatMap, Line, Mark, Outcome,
-    Page, Panel, Panels, Range, Section, Span, Table, Unit, Verdict,
+    Assumption, Axis, Bars, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Draw, HeatMap, Line,
+    Mark, Outcome, Page, Panel, Panels, Precondition, Range, Section, Span, Table, Unit, Verdict,
 };
 
 fn main() {
@@ -20,20 +20,19 @@ fn page() -> Page {
     );
     page.about = "Two libraries draw; dot plots need none.".to_owned();
     page.verdicts = vec![
-        Verdict::new("writes", "1.02", "1.00", true),
-        Verdict::new(
-            "a figure with a long name, so that it wraps on a phone",
-            "at most 5",
-            "7",
-            false,
-        ),
-        Verdict {
-            outcome: Outcome::Partly,
-            ..Verdict::new("reads, at four sizes", "−40 %", "−12 to −45 %", true)
-        },
+        Verdict::new("writes", "1.00").published("1.02 (a source)").wanted("at most 1.02", true),
+        Verdict::new("a figure with a long name, so that it wraps on a phone", "7 (6 to 9)")
+            .wanted("at most 5", false)
+            .baseline("6, of the same drive alone"),
+        Verdict::new("reads, at four sizes", "−12 to −45 %")
+            .published("−40 %")
+            .judged("at least 40 % fewer", Outcome::Partly),
+        Verdict::new("bytes to capacity", "0.00")
+            .wanted("at most 1.49", true)
+            .requires(Precondition::new("data that has aged to capacity", "none has", false)),
     ];
     page.sections = vec![over_time(), curves(), cases(), tables()];
-    page.assumptions = vec![("figures".to_owned(), "made up, all of them".to_owned())];
+    page.assumptions = vec![Assumption::new("figures", "made up, all of them")];
     page.environment.insert("machine".to_owned(), "none".to_owned());
     page.command = "gallery > gallery.html".to_owned();
     page

@@ -1,4 +1,4 @@
-//! Sections, their blocks, and verdicts.
+//! Sections and their blocks.
 
 use serde::{Deserialize, Serialize};
 
@@ -104,55 +104,25 @@ impl From<Chart> for Block {
     }
 }
 
-/// A figure beside one that was published, or that is to be reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// The name of the figure.
-    pub figure: String,
-    /// The figure that was published, or is wanted.
-    pub published: String,
-    /// Esker's figure.
-    pub esker: String,
-    /// Whether it is reached.
-    pub outcome: Outcome,
+/// Something that the figures of a report depend on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assumption {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
 }
 
-/// Whether a figure is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// It is.
-    Reached,
-    /// It is in some of the cases.
-    Partly,
-    /// It is not.
-    Missed,
-    /// Figures are shown beside each other and not judged.
-    Shown,
-}
-
-impl Outcome {
-    /// The word for it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Reached => "reached",
-            Outcome::Partly => "partly",
-            Outcome::Missed => "missed",
-            Outcome::Shown => "shown",
-        }
+impl From<(String, String)> for Assumption {
+    fn from((name, value): (String, String)) -> Assumption {
+        Assumption { name, value }
     }
 }
 
-impl Verdict {
-    /// A verdict that is one or the other.
+impl Assumption {
+    /// A name and its value.
     #[must_use]
-    pub fn new(
-        figure: impl Into<String>,
-        published: impl Into<String>,
-        esker: impl Into<String>,
-        is_reached: bool,
-    ) -> Verdict {
-        let outcome = if is_reached { Outcome::Reached } else { Outcome::Missed };
-        Verdict { figure: figure.into(), published: published.into(), esker: esker.into(), outcome }
+    pub fn new(name: impl Into<String>, value: impl Into<String>) -> Assumption {
+        Assumption { name: name.into(), value: value.into() }
     }
 }

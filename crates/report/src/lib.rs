@@ -5,7 +5,8 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`page`](mod@page), [`block`] | [`Book`], [`Page`], [`Section`], [`Block`], [`Verdict`] |
+//! | [`page`](mod@page), [`block`] | [`Book`], [`Page`], [`Section`], [`Block`], [`Assumption`] |
+//! | [`verdict`] | [`Verdict`]: a figure, what was published, the bound, and the [`Precondition`]s |
 //! | [`table`] | [`Table`], [`Cell`]: as markup and as CSV |
 //! | [`chart`] | [`Chart`] and its kinds: [`Panels`], [`Curves`], [`Dots`], [`Bars`], [`HeatMap`] |
 //! | [`unit`](mod@unit) | [`Unit`]: how figures are written |
@@ -21,7 +22,8 @@
 //! use esker_report::{Axis, Chart, Curve, Curves, Page, Section, Table, Unit, Verdict};
 //!
 //! let mut page = Page::new("Reads of a drive", "Reads take 72 µs in the median, 12 µs less than published.");
-//! page.verdicts.push(Verdict::new("median, depth 1", "84 µs", "72 µs", true));
+//! let verdict = Verdict::new("median, depth 1", "72 µs").published("84 µs (data sheet)");
+//! page.verdicts.push(verdict.wanted("at most 84 µs", true));
 //! let mut section = Section::new("Latency");
 //! section.text("4 KiB at random, one at a time.");
 //! let mut table = Table::new(["depth", "median, µs"]);
@@ -46,8 +48,9 @@ pub mod page;
 mod svg;
 pub mod table;
 pub mod unit;
+pub mod verdict;
 
-pub use block::{Block, Outcome, Section, Verdict};
+pub use block::{Assumption, Block, Section};
 pub use chart::{
     Axis, Bars, Chart, Curve, Curves, Dot, DotRow, Dots, Draw, HeatMap, Kind, Line, Mark, Panel,
     Panels, Range, Scale, Span,
@@ -56,3 +59,4 @@ pub use live::State;
 pub use page::{Book, Page};
 pub use table::{Cell, Table};
 pub use unit::Unit;
+pub use verdict::{Outcome, Precondition, Verdict};

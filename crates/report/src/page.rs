@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::block::{Block, Outcome, Section, Verdict};
+use crate::block::{Assumption, Block, Section};
 use crate::chart::{Chart, Kind};
 use crate::escape::{escape, slug};
 use crate::markup::{figure, json};
+use crate::verdict::{Outcome, Verdict};
 
 const UPLOT: &str = include_str!("../assets/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("../assets/uPlot.min.css");
@@ -38,7 +39,7 @@ pub struct Page {
     /// The parts.
     pub sections: Vec<Section>,
     /// The assumptions that the figures depend on.
-    pub assumptions: Vec<(String, String)>,
+    pub assumptions: Vec<Assumption>,
     /// Where they were taken: commit, kernel, processor, devices.
     pub environment: BTreeMap<String, String>,
     /// The command that made it; several are on lines of their own.
@@ -150,14 +151,21 @@ impl Page {
              <th scope=\"col\">published or wanted</th><th scope=\"col\">Esker</th></tr></thead>\n\
              <tbody>\n",
         );
-        for Verdict { figure, published, esker, outcome } in &self.verdicts {
-            let name = outcome.name();
-            let shown = if *outcome == Outcome::Shown { "–" } else { name };
-            let [figure, published, esker] = [figure, published, esker].map(|text| escape(text));
+        for one in &self.verdicts {
+            let name = one.outcome.name();
+            let class = slug(name);
+            let shown = if one.outcome == Outcome::Shown { "–" } else { name };
+            let figure = escape(&one.figure);
+            let bounds = lines(&[("", &one.published), ("wanted: ", &one.wanted)]);
+            let baseline = ("baseline: ", &one.baseline);
+            let mut esker = lines(&[("", &one.measured), baseline]);
+            for why in one.why() {
+                let _ = write!(esker, "<br>{}", escape(&why));
+            }
             let _ = writeln!(
                 text,
-                "<tr><td class=\"{name}\">{shown}</td><th scope=\"row\">{figure}</th>\
-                 <td data-label=\"published or wanted\">{published}</td>\
+                "<tr><td class=\"{class}\">{shown}</td><th scope=\"row\">{figure}</th>\
+                 <td data-label=\"published or wanted\">{bounds}</td>\
                  <td data-label=\"Esker\">{esker}</td></tr>"
             );
         }
@@ -171,7 +179,7 @@ impl Page {
         }
         format!(
             "<section id=\"{prefix}assumptions\">\n<h2>What it depends on</h2>\n{}</section>\n",
-            pairs(&self.assumptions)
+            pairs(self.assumptions.iter().map(|one| (&one.name, &one.value)))
         )
     }
 
@@ -179,8 +187,7 @@ impl Page {
     fn place(&self, prefix: &str) -> String {
         let mut text = format!("<section id=\"{prefix}{PLACE_ANCHOR}\">\n<h2>{PLACE}</h2>\n");
         if !self.environment.is_empty() {
-            let all: Vec<(String, String)> = self.environment.clone().into_iter().collect();
-            text.push_str(&pairs(&all));
+            text.push_str(&pairs(&self.environment));
         }
         if !self.command.is_empty() {
             let _ = writeln!(text, "<pre><code>{}</code></pre>", escape(&self.command));
@@ -264,7 +271,9 @@ impl<'a> Drawing<'a> {
                     items.iter().map(|item| format!("<li>{}</li>\n", escape(item))).collect();
                 writeln!(text, "<ul>\n{items}</ul>")
             }
-            Block::Pairs(all) => write!(text, "{}", pairs(all)),
+            Block::Pairs(all) => {
+                write!(text, "{}", pairs(all.iter().map(|(name, value)| (name, value))))
+            }
             Block::Table(table) => write!(text, "{}", table.markup("table", true)),
             Block::Charts(charts) => {
                 let class = if charts.len() > 1 { "charts several" } else { "charts" };
@@ -284,7 +293,7 @@ impl<'a> Drawing<'a> {
     }
 }
 
-fn pairs(all: &[(String, String)]) -> String {
+fn pairs<'a>(all: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {
     let mut text = String::from("<table class=\"pairs\">\n");
     for (name, value) in all {
         let (name, value) = (escape(name), escape(value));
@@ -292,6 +301,14 @@ fn pairs(all: &[(String, String)]) -> String {
     }
     text.push_str("</table>\n");
     text
+}
+
+/// The parts that are not empty, each on a line of its own behind its label.
+fn lines(parts: &[(&str, &String)]) -> String {
+    let parts = parts.iter().filter(|(_, value)| !value.is_empty());
+    let lines: Vec<String> =
+        parts.map(|(label, value)| format!("{label}{}", escape(value))).collect();
+    lines.join("<br>")
 }
 
 /// The charts' JSON and the scripts that draw them.
@@ -317,6 +334,7 @@ mod tests {
     use crate::chart::{Axis, Curve, Curves, Dot, DotRow, Dots, Line, Panel, Panels};
     use crate::table::Table;
     use crate::unit::Unit;
+    use crate::verdict::Precondition;
 
     const HOSTILE: &str = "</script><b onload='x'>\"&";
 
@@ -331,8 +349,10 @@ mod tests {
     fn hostile() -> Page {
         let mut page = Page::new(HOSTILE, HOSTILE);
         page.about = HOSTILE.to_owned();
-        page.verdicts.push(Verdict::new(HOSTILE, HOSTILE, HOSTILE, false));
-        page.assumptions.push((HOSTILE.to_owned(), HOSTILE.to_owned()));
+        let condition = Precondition::new(HOSTILE, HOSTILE, false);
+        let verdict = Verdict::new(HOSTILE, HOSTILE).published(HOSTILE).baseline(HOSTILE);
+        page.verdicts.push(verdict.wanted(HOSTILE, false).requires(condition));
+        page.assumptions.push(Assumption::new(HOSTILE, HOSTILE));
         page.environment.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
         page.command = HOSTILE.to_owned();
         let mut section = Section::new(HOSTILE);
@@ -399,7 +419,7 @@ mod tests {
     fn chapters_share_libraries_and_no_anchor() {
         let chapter = |name: &str| {
             let mut page = Page::new(name, "found");
-            page.verdicts.push(Verdict::new("figure", "1", "2", true));
+            page.verdicts.push(Verdict::new("figure", "2").wanted("1", true));
             let mut section = Section::new("Rates");
             section.add(Chart::new("c", line("n")));
             page.sections = vec![section];

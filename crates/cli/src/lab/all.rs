@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use esker_base::{Clock, ErrorKind, files};
-use esker_report::{Book, Outcome, Page, Section, Table};
+use esker_report::{Book, Outcome, Page, Section, Table, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -278,16 +278,13 @@ fn summary(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Page {
         Ended::Skipped(_) | Ended::Failed(_) => None,
     });
     let through: Vec<_> = through.collect();
-    let count = |outcome: Outcome| {
-        let verdicts = through.iter().flat_map(|(_, page)| &page.verdicts);
-        verdicts.filter(|one| one.outcome == outcome).count()
-    };
-    let (reached, missed) =
-        (count(Outcome::Reached), count(Outcome::Missed) + count(Outcome::Partly));
+    let verdicts = through.iter().flat_map(|(_, page)| &page.verdicts);
     let headline = format!(
-        "{} of {} experiments ran: {reached} figures are reached, {missed} are not.",
+        "{} of {} experiments ran. Of {} figures: {}.",
         through.len(),
-        ended.len()
+        ended.len(),
+        verdicts.clone().count(),
+        Verdict::tally(verdicts)
     );
     let mut page = Page::new("Five published systems, and Esker", headline);
     page.about = if args.full {
@@ -309,7 +306,8 @@ fn summary(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Page {
 /// The result of each experiment, with a link to its chapter.
 fn findings(ended: &[(&Experiment, Ended)]) -> Section {
     let mut section = Section::new("What was found");
-    let mut table = Table::new(["experiment", "reached", "missed", "found"]).words([0, 3]);
+    let head = ["experiment", "reached", "missed", "not comparable", "found"];
+    let mut table = Table::new(head).words([0, 4]);
     for (one, ended) in ended {
         let Ended::Through { page, .. } = ended else { continue };
         let count = |outcome| page.verdicts.iter().filter(|one| one.outcome == outcome).count();
@@ -317,6 +315,7 @@ fn findings(ended: &[(&Experiment, Ended)]) -> Section {
             esker_report::Cell::link(&page.title, one.name),
             count(Outcome::Reached).to_string().into(),
             (count(Outcome::Missed) + count(Outcome::Partly)).to_string().into(),
+            count(Outcome::NotComparable).to_string().into(),
             page.headline.clone().into(),
         ];
         table.row(cells);

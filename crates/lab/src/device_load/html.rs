@@ -1,8 +1,10 @@
 //! The report of a load as a page.
 
-use esker_report::{Axis, Chart, Curve, Curves, Line, Page, Panel, Panels, Section, Table, Unit};
+use esker_report::{
+    Assumption, Axis, Chart, Curve, Curves, Line, Page, Panel, Panels, Section, Table, Unit,
+};
 
-use super::report::{DriveResult, KindResult, LoadReport};
+use super::report::{DriveResult, KindResult, LoadReport, NOTHING_TO_READ};
 
 /// Points of the course that are put together where there are more.
 const POINTS: usize = 400;
@@ -19,7 +21,8 @@ impl LoadReport {
         page.sections.push(section);
         page.sections.extend(self.drive.as_ref().map(drive));
         let notes = (1..).zip(&self.remarks);
-        page.assumptions = notes.map(|(at, note)| (format!("note {at}"), note.clone())).collect();
+        page.assumptions =
+            notes.map(|(at, note)| Assumption::new(format!("note {at}"), note)).collect();
         page.environment = self.environment.clone();
         page.command.clone_from(&self.command);
         page
@@ -35,6 +38,9 @@ impl LoadReport {
         let kinds: Vec<String> = self.kinds.iter().filter_map(of).collect();
         match kinds.is_empty() {
             true => "No request came back.".to_owned(),
+            false if self.remarks.iter().any(|one| one == NOTHING_TO_READ) => {
+                format!("{}; {NOTHING_TO_READ}.", kinds.join("; "))
+            }
             false => format!("{}.", kinds.join("; ")),
         }
     }

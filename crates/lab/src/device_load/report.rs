@@ -17,6 +17,10 @@ use crate::text::{aligned, span};
 /// Version of the JSON; it changes with the form.
 const FORMAT: &str = "esker-device-load/1";
 
+/// The remark on reads of a modelled drive that holds less than what is read.
+pub(super) const NOTHING_TO_READ: &str = "not comparable: the drive held less than the load reads, and reads of what was never \
+                               written touch no media; add --fill";
+
 /// The report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoadReport {
@@ -151,6 +155,9 @@ impl LoadReport {
             requests,
             bytes,
         };
+        let held = before.drive.as_ref().map(valid_bytes);
+        let reads_nothing = job.read_percent > 0 && held.is_some_and(|held| held < job.span());
+        let nothing_to_read = reads_nothing.then(|| NOTHING_TO_READ.to_owned());
         let (now, then) = (&after.stats, &before.stats);
         LoadReport {
             format: FORMAT.to_owned(),
@@ -165,7 +172,7 @@ impl LoadReport {
             },
             drive: after.drive.zip(before.drive.as_ref()).map(|(now, then)| drive(&now, then)),
             course: (1..).zip(&all.course).map(point).collect(),
-            remarks: target.device.remarks(),
+            remarks: target.device.remarks().into_iter().chain(nothing_to_read).collect(),
             environment: BTreeMap::new(),
             command: String::new(),
         }
@@ -206,20 +213,10 @@ impl LoadReport {
         if let Some(drive) = &self.drive {
             text.push_str(&drive_text(drive));
         }
-        if self.reads_nothing() {
-            text.push_str("note: the drive is as good as empty, and reads of what was never written touch no media: add --fill\n");
-        }
         for remark in &self.remarks {
             let _ = writeln!(text, "note: {remark}");
         }
         text
-    }
-
-    /// Whether reads of a modelled drive found little that was ever written.
-    fn reads_nothing(&self) -> bool {
-        let reads = self.kinds.iter().any(|one| one.kind == "read");
-        reads
-            && self.drive.as_ref().is_some_and(|drive| 2 * drive.valid_bytes < drive.capacity_bytes)
     }
 }
 

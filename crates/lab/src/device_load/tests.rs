@@ -81,6 +81,20 @@ fn a_modelled_drive_answers_in_its_own_time() {
     assert!((50_000..120_000).contains(&first.1), "{first:?}");
 }
 
+#[test]
+fn reads_of_an_empty_drive_are_not_comparable_wherever_they_are_shown() {
+    let job = |fill| Job { bytes_limit: Some(4 << 20), time_limit: None, fill, ..Job::default() };
+    let report = |fill| run(&job(fill), Source::Mix, &drive(false), &NEVER).unwrap();
+    let empty = report(false);
+    for shown in [empty.table(), empty.json(), empty.page().headline] {
+        assert!(shown.contains("not comparable: the drive held less"), "{shown}");
+    }
+    let full = report(true);
+    for shown in [full.table(), full.json(), full.page().headline] {
+        assert!(!shown.contains("not comparable"), "{shown}");
+    }
+}
+
 /// Four parts that are overwritten at random, each with an identifier of its own or without: placement helps when
 /// parts die at different rates, and never hurts.
 #[test]

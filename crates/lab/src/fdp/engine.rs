@@ -15,10 +15,11 @@ use super::FdpOptions;
 use super::course::{Course, Measured};
 use super::emulated::{self, EmulatedDrive, units_in_use};
 use super::measure::OnShare;
-use super::report::{Assumption, Chapter, Run, assumption, handles, pace, percent};
+use super::report::{Chapter, Run, assumption, handles, pace, percent};
 use super::sink::{DeviceDrive, Drive as _};
 use super::turns::{Order, Turns};
 use crate::LabError;
+use esker_report::Assumption;
 
 /// The chapter of the report.
 pub(super) const CHAPTER: &str = "Esker's engine: four KVDBs";

@@ -1,7 +1,7 @@
 //! The report as a page: for each workload its factors with and without placement, beside published ones.
 
 use esker_report::{
-    Axis, Block, Chart, Dot, DotRow, Dots, Page, Range, Section, Table, Unit, Verdict,
+    Axis, Block, Chart, Dot, DotRow, Dots, Page, Precondition, Range, Section, Table, Unit, Verdict,
 };
 
 use super::report::{Chapter, FdpReport, Published, Run};
@@ -26,14 +26,21 @@ impl FdpReport {
             "Write amplification: bytes written to the media for each byte that the host writes. Every factor is \
              {origin}, over its last two spans."
         );
-        if self.device.is_none() {
-            page.verdicts = self.chapters.iter().flat_map(verdicts).collect();
-        }
+        page.verdicts = self.verdicts();
         page.sections.extend(self.chapters.iter().map(section));
         page.sections.extend(self.worth.as_ref().map(worth_section));
         page.environment = self.environment.clone();
         page.command.clone_from(&self.command);
         page
+    }
+
+    /// The published factors beside those of the model; a device's own are beside none.
+    #[must_use]
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        match self.device {
+            None => self.chapters.iter().flat_map(verdicts).collect(),
+            Some(_) => Vec::new(),
+        }
     }
 
     /// The workload for which placement does most.
@@ -58,25 +65,27 @@ impl FdpReport {
 fn verdicts(chapter: &Chapter) -> Vec<Verdict> {
     let of_runs = chapter.runs.iter().filter_map(|run| {
         let published = run.published.as_ref()?;
-        Some((&run.name, run.measured.write_amplification, published, rows::has_handles(run)))
+        let waf = run.measured.write_amplification;
+        Some((&run.name, waf, published, rows::has_handles(run), run.measured.is_steady))
     });
+    let are_steady = chapter.runs.iter().all(|run| run.measured.is_steady);
     let derived = chapter.derived.iter().filter_map(|derived| {
         let published = derived.published.as_ref()?;
-        Some((&derived.name, derived.write_amplification, published, true))
+        Some((&derived.name, derived.write_amplification, published, true, are_steady))
     });
-    let verdict = |(name, waf, published, is_bound): (&String, f64, &Published, bool)| {
-        let (how, is_reached) = if is_bound {
-            ("at most", waf <= published.figure)
-        } else {
-            ("within 5 % of", (waf / published.figure - 1.0).abs() <= NEAR)
+    let verdict =
+        |(name, waf, published, is_bound, is_steady): (&String, f64, &Published, bool, bool)| {
+            let (how, is_reached) = if is_bound {
+                ("at most", waf <= published.figure)
+            } else {
+                ("within 5 % of", (waf / published.figure - 1.0).abs() <= NEAR)
+            };
+            let found = if is_steady { "steady" } else { "it still changes" };
+            Verdict::new(format!("{}: {name}", chapter.name), format!("{waf:.3}"))
+                .published(format!("{} ({})", published.figure, published.source))
+                .wanted(format!("{how} {}", published.figure), is_reached)
+                .requires(Precondition::new("a steady factor", found, is_steady))
         };
-        Verdict::new(
-            format!("{}: {name}", chapter.name),
-            format!("{how} {} ({})", published.figure, published.source),
-            format!("{waf:.3}"),
-            is_reached,
-        )
-    };
     of_runs.chain(derived).map(verdict).collect()
 }
 

@@ -10,10 +10,11 @@ use super::configuration::{Configuration, InitialState};
 use super::course::Measured;
 use super::measure::{OnShare, measure_on};
 use super::own::OwnStores;
-use super::report::{Assumption, assumption, stores_assumptions};
+use super::report::{assumption, stores_assumptions};
 use super::sink::{DeviceDrive, PART_ALIGNMENT, Source, enough_handles};
 use crate::LabError;
 use crate::erase::erase;
+use esker_report::Assumption;
 
 /// Blocks that each store has room for, at least.
 const LEAST_BLOCKS: u64 = 64;

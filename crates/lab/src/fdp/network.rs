@@ -11,6 +11,7 @@ use esker_nvmf::target::{
     Access, NamespaceConfig, PortalConfig, SubsystemConfig, Target, TargetConfig,
 };
 use esker_nvmf::{Initiator, InitiatorConfig};
+use esker_report::Assumption;
 use serde::{Deserialize, Serialize};
 
 use super::configuration::{Configuration, InitialState};
@@ -19,7 +20,7 @@ use super::engine::EngineRun;
 use super::in_turn::InTurn;
 use super::jobs::{self, Job, Work};
 use super::measure::{OnShare, measure_on};
-use super::report::{Assumption, assumptions};
+use super::report::assumptions;
 use super::sink::DeviceDrive;
 use super::{FdpOptions, OnProgress, emulated, plan};
 use crate::LabError;

@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use esker_base::units::human_bytes;
 use esker_device::fdp::Isolation;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
+use esker_report::Assumption;
 use serde::{Deserialize, Serialize};
 
 use super::configuration::{Configuration, InitialState, StoreKind, StoreRate};
 use super::course::Measured;
 use super::turns::Order;
 use super::worth::Worth;
+
+/// Version of the JSON; it changes with the form.
+const FORMAT: &str = "esker-fdp/1";
 
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,15 +58,6 @@ pub struct Run {
     pub measured: Measured,
     /// The published figure, if there is one.
     pub published: Option<Published>,
-}
-
-/// Something that a factor depends on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Assumption {
-    /// Name of the assumption.
-    pub name: String,
-    /// Its value in the run.
-    pub value: String,
 }
 
 /// A figure that follows from several runs.
@@ -125,17 +120,21 @@ impl Chapter {
 }
 
 impl FdpReport {
-    /// The report as JSON, for programs.
+    /// The report as JSON, for programs, with its verdicts.
     #[must_use]
     pub fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("every field has a JSON form");
+        let in_json = "every field has a JSON form";
+        let mut value = serde_json::to_value(self).expect(in_json);
+        value["format"] = FORMAT.into();
+        value["verdicts"] = serde_json::to_value(self.verdicts()).expect(in_json);
+        let mut text = serde_json::to_string_pretty(&value).expect(in_json);
         text.push('\n');
         text
     }
 }
 
 pub(super) fn assumption(name: &str, value: impl Into<String>) -> Assumption {
-    Assumption { name: name.to_owned(), value: value.into() }
+    Assumption::new(name, value)
 }
 
 /// A share as a percentage, with no more digits than it has.

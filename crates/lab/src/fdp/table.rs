@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
+use esker_report::{Assumption, Verdict};
+
 use super::course::Measured;
 use super::network::NetworkReport;
-use super::report::{Assumption, Chapter, FdpReport, Published, Run, percent};
+use super::report::{Chapter, FdpReport, Published, Run, percent};
 use super::worth::Worth;
 
 /// Columns of text.
@@ -18,6 +20,12 @@ impl FdpReport {
         let mut text = format!("{}\n", self.title);
         for chapter in &self.chapters {
             text.push_str(&table_of(chapter));
+        }
+        let verdicts = self.verdicts();
+        if !verdicts.is_empty() {
+            let _ =
+                writeln!(text, "\nOf {} figures: {}\n", verdicts.len(), Verdict::tally(&verdicts));
+            verdicts.iter().for_each(|one| text.push_str(&one.text()));
         }
         if let Some(worth) = &self.worth {
             text.push_str(&worth_table(worth));

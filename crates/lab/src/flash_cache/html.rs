@@ -9,7 +9,6 @@ use esker_report::{
 use super::report::FlashCacheReport;
 use super::results::{COLUMNS, SizeResult, VersionResult, WorkloadResult};
 use super::verdict::{ESKER, OF_2013, READS, Saving, WRITES};
-use crate::Outcome;
 
 impl FlashCacheReport {
     /// The report as a page: verdicts on the source's claims, what was measured on devices, then for each workload the
@@ -24,12 +23,12 @@ impl FlashCacheReport {
             times.read_ns / 1e6,
             times.write_ns / 1e6
         );
-        page.verdicts = self.verdicts.iter().map(shown).collect();
+        page.verdicts.clone_from(&self.verdicts);
         page.sections.push(self.versions_section());
         if let Some(real) = &self.real {
             page.headline = format!("{} {}", page.headline, real.headline());
             page.sections.push(real.section());
-            page.assumptions.clone_from(&real.assumptions);
+            page.assumptions = real.assumptions.iter().cloned().map(Into::into).collect();
         }
         page.sections
             .extend(self.workloads.iter().map(|workload| section(workload, &self.versions)));
@@ -43,8 +42,6 @@ impl FlashCacheReport {
         let Some(workload) = self.workloads.first() else {
             return "No workload was run.".to_owned();
         };
-        let count =
-            |outcome: Outcome| self.verdicts.iter().filter(|one| one.outcome == outcome).count();
         let part = |saving: &Saving| {
             let (least, most) = reach(workload, saving);
             format!(
@@ -55,10 +52,9 @@ impl FlashCacheReport {
             )
         };
         format!(
-            "Of {} figures {} are reached, and {} at some sizes of the cache. {}: the version of 2013 saves {} and {}.",
+            "Of {} figures: {}. {}: the version of 2013 saves {} and {}.",
             self.verdicts.len(),
-            count(Outcome::Reached),
-            count(Outcome::Partly),
+            Verdict::tally(&self.verdicts),
             workload.name,
             part(&READS),
             part(&WRITES)
@@ -90,16 +86,6 @@ fn from_to(least: f64, most: f64) -> String {
     match (most - least).abs() < 0.05 {
         true => format!("{most:.1} %"),
         false => format!("{least:.1} to {most:.1} %"),
-    }
-}
-
-/// A verdict as a page shows it.
-fn shown(verdict: &super::verdict::Verdict) -> Verdict {
-    Verdict {
-        figure: format!("{}: {}", verdict.workload, verdict.figure),
-        published: format!("{}; wanted: {}", verdict.published, verdict.wanted),
-        esker: format!("{} by size of the cache", verdict.esker),
-        outcome: verdict.outcome.shown(),
     }
 }
 

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use esker_base::units::human_bytes;
+use esker_report::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::disk::Times;
 use super::real::RealReport;
 use super::results::{COLUMNS, WorkloadResult};
-use super::verdict::{self, Verdict};
+use super::verdict;
 
 /// Version of the JSON; it changes with the form.
-const FORMAT: &str = "esker-flash-cache/3";
+const FORMAT: &str = "esker-flash-cache/4";
 
 /// The report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,13 +96,8 @@ impl FlashCacheReport {
         );
         for workload in &self.workloads {
             let _ = writeln!(text, "\n{}: {}\n", workload.name, workload.line());
-            for one in self.verdicts.iter().filter(|one| one.workload == workload.name) {
-                let Verdict { figure, published, wanted, esker, outcome, .. } = one;
-                let outcome = outcome.name();
-                let _ = writeln!(
-                    text,
-                    "  {outcome}: {figure}: {esker}; published {published}, wanted {wanted}"
-                );
+            for one in verdict::of_workload(workload) {
+                text.push_str(&one.text());
             }
             for size in &workload.sizes {
                 let (bytes, percent) = (human_bytes(size.cache_bytes), size.percent);

@@ -1,5 +1,7 @@
 //! The study on little data: its figures are those that it names.
 
+use esker_report::Outcome;
+
 use super::*;
 
 fn small() -> FlashCacheOptions {
@@ -115,9 +117,16 @@ fn each_figure_of_the_source_has_a_verdict_on_each_workload() {
     assert_eq!(report.verdicts.len(), 6 * report.workloads.len());
     for one in &report.verdicts {
         // One value for each size, judged by the rule that is printed.
-        assert_eq!(one.esker.matches(" %)").count(), 2, "{one:?}");
+        let shown =
+            one.measured.matches(" %)").count() + one.measured.matches(" %, not judged)").count();
+        assert_eq!(shown, 2, "{one:?}");
     }
+    // Two sets have no halves to speak of.
+    let halves = report.verdicts.iter().find(|one| one.figure.contains("busier half")).unwrap();
+    assert_eq!(halves.outcome, Outcome::NotComparable, "{halves:?}");
+    assert!(halves.why()[0].contains("16 sets"), "{halves:?}");
     let (text, page) = (report.table(), report.page().html());
+    assert!(text.contains(&halves.why()[0]) && page.contains(&halves.why()[0]), "{text}");
     for part in ["about 40 %", "about 75 %", "80 %, then 50 %", "75 in use", "85 at the earliest"] {
         assert!(text.contains(part) && page.contains(part), "no '{part}'");
     }

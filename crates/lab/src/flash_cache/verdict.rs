@@ -1,9 +1,9 @@
 //! The source's figures beside the results, for each workload.
 
-use serde::{Deserialize, Serialize};
+use esker_report::{Outcome, Precondition, Verdict};
 
+use super::disk::BLOCK_BYTES;
 use super::results::{Point, SizeResult, VersionResult, WorkloadResult};
-use crate::Outcome;
 
 /// The version that the others are compared with.
 pub(super) const FIRST: &str = "first, FIFO";
@@ -21,23 +21,6 @@ const EQUAL_POINTS: f64 = 0.5;
 /// Of the disk's operations, the share of the busier half that is still called a half, in percent.
 const HALF_PERCENT: f64 = 55.0;
 
-/// A published figure beside the results on a workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// The workload.
-    pub workload: String,
-    /// The measured figure.
-    pub figure: String,
-    /// The source's figure.
-    pub published: String,
-    /// The bound that it has to keep here.
-    pub wanted: String,
-    /// The results, by size of the cache.
-    pub esker: String,
-    /// Whether it is reached: partly, at some of the sizes.
-    pub outcome: Outcome,
-}
-
 /// A figure of the source, and its value here at a size of the cache.
 pub(super) struct Claim {
     pub(super) what: &'static str,
@@ -46,6 +29,47 @@ pub(super) struct Claim {
     /// In percent or points; none where the workload has nothing of it.
     of: fn(&SizeResult) -> Option<f64>,
     is_reached: fn(f64) -> bool,
+    needs: Need,
+}
+
+/// What a claim needs of a workload and of a size of the cache, to be one.
+enum Need {
+    /// Blocks that are referred to again: no cache hits the first reference.
+    Warmth { percent: f64 },
+    /// Halves of the cache: sets enough for two of them.
+    Sets,
+    /// Commands of the disk to save, with the first version.
+    Commands(fn(&VersionResult) -> u64),
+}
+
+/// A half of fewer sets than these is a matter of chance.
+const LEAST_SETS: u64 = 16;
+/// Bytes of a set of the version of 2013.
+const SET_BYTES: u64 = 16 << 20;
+/// A saving of fewer commands than these is a matter of chance.
+const LEAST_COMMANDS: u64 = 1_000;
+
+impl Need {
+    fn of(&self, workload: &WorkloadResult, size: &SizeResult) -> Precondition {
+        match *self {
+            Need::Warmth { percent } => {
+                let first = super::disk::figure(workload.footprint_bytes / BLOCK_BYTES);
+                let again = 100.0 * (1.0 - first / super::disk::figure(workload.references.max(1)));
+                let needs = format!("at least {percent:.0} % of references to blocks seen before");
+                Precondition::new(needs, format!("{again:.1} %"), again >= percent)
+            }
+            Need::Sets => {
+                let sets = size.cache_bytes / SET_BYTES;
+                let needs = format!("a cache of at least {LEAST_SETS} sets of 16 MiB");
+                Precondition::new(needs, format!("{sets}"), sets >= LEAST_SETS)
+            }
+            Need::Commands(of) => {
+                let commands = size.version(FIRST).map_or(0, of);
+                let needs = format!("at least {LEAST_COMMANDS} commands of the first version");
+                Precondition::new(needs, commands.to_string(), commands >= LEAST_COMMANDS)
+            }
+        }
+    }
 }
 
 /// So much less of something than the first version needs, in percent.
@@ -68,6 +92,7 @@ pub(super) const CLAIMS: [Claim; 6] = [
         wanted: "at least 80 %",
         of: |size| Some(size.version(ESKER)?.hit_ratio * 100.0),
         is_reached: |percent| percent >= 80.0,
+        needs: Need::Warmth { percent: 80.0 },
     },
     Claim {
         what: "disk operations of the busier half of the cache, 2013",
@@ -75,6 +100,7 @@ pub(super) const CLAIMS: [Claim; 6] = [
         wanted: "at most 55 %",
         of: |size| Some(size.version(OF_2013)?.busier_half * 100.0),
         is_reached: |percent| percent <= HALF_PERCENT,
+        needs: Need::Sets,
     },
     Claim {
         what: "hits that insertion at percentile 85 or later loses to the best place",
@@ -82,6 +108,7 @@ pub(super) const CLAIMS: [Claim; 6] = [
         wanted: "at most 0.5 points",
         of: |size| lost(&size.by_percentile, |percentile| percentile >= INSERTION_FOUND),
         is_reached: |points| points <= EQUAL_POINTS,
+        needs: Need::Commands(|one| one.disk_reads),
     },
     Claim {
         what: "hits that insertion at percentile 75 loses to the best place",
@@ -89,6 +116,7 @@ pub(super) const CLAIMS: [Claim; 6] = [
         wanted: "at most 0.5 points",
         of: |size| lost(&size.by_percentile, |percentile| percentile == INSERTION_USED),
         is_reached: |points| points <= EQUAL_POINTS,
+        needs: Need::Commands(|one| one.disk_reads),
     },
     Claim {
         what: "fewer disk reads than the first version, 2013",
@@ -96,16 +124,15 @@ pub(super) const CLAIMS: [Claim; 6] = [
         wanted: "at least 40 %",
         of: |size| Some((READS.of)(size.version(OF_2013)?)),
         is_reached: |percent| percent >= READS.claimed,
+        needs: Need::Commands(|one| one.disk_reads),
     },
     Claim {
         what: "fewer disk writes than the first version, 2013",
         published: "about 75 %",
         wanted: "at least 75 %",
-        of: |size| {
-            let writes_nothing = size.version(FIRST)?.disk_writes == 0;
-            (!writes_nothing).then_some((WRITES.of)(size.version(OF_2013)?))
-        },
+        of: |size| Some((WRITES.of)(size.version(OF_2013)?)),
         is_reached: |percent| percent >= WRITES.claimed,
+        needs: Need::Commands(|one| one.disk_writes),
     },
 ];
 
@@ -124,28 +151,29 @@ pub(super) fn of_workload(workload: &WorkloadResult) -> Vec<Verdict> {
 }
 
 impl Claim {
+    /// Sizes that lack what the claim needs are shown, and judged only where all of them do.
     fn verdict(&self, workload: &WorkloadResult) -> Verdict {
-        let values: Vec<(u32, f64)> = workload
-            .sizes
-            .iter()
-            .filter_map(|size| Some((size.percent, (self.of)(size)?)))
-            .collect();
-        let reached = values.iter().filter(|(_, value)| (self.is_reached)(*value)).count();
-        let shown = values.iter().map(|(size, value)| format!("{value:.1} ({size} %)"));
-        let esker: Vec<String> = shown.collect();
-        Verdict {
-            workload: workload.name.clone(),
-            figure: self.what.to_owned(),
-            published: self.published.to_owned(),
-            wanted: self.wanted.to_owned(),
-            esker: if esker.is_empty() { "it has none".to_owned() } else { esker.join(", ") },
-            outcome: match reached {
-                _ if values.is_empty() => Outcome::NotComparable,
-                0 => Outcome::Missed,
-                all if all == values.len() => Outcome::Reached,
-                _ => Outcome::Partly,
-            },
-        }
+        let of = |size: &SizeResult| {
+            Some((size.percent, (self.of)(size)?, self.needs.of(workload, size)))
+        };
+        let values: Vec<(u32, f64, Precondition)> = workload.sizes.iter().filter_map(of).collect();
+        let shown = values.iter().map(|(size, value, need)| {
+            let apart = if need.holds { "" } else { ", not judged" };
+            format!("{value:.1} ({size} %{apart})")
+        });
+        let name = format!("{}: {}", workload.name, self.what);
+        let verdict = Verdict::new(name, shown.collect::<Vec<_>>().join(", "));
+        let judged: Vec<f64> =
+            values.iter().filter(|(_, _, need)| need.holds).map(|(_, value, _)| *value).collect();
+        let reached = judged.iter().filter(|value| (self.is_reached)(**value)).count();
+        let outcome = match reached {
+            0 => Outcome::Missed,
+            all if all == judged.len() => Outcome::Reached,
+            _ => Outcome::Partly,
+        };
+        let verdict = verdict.published(self.published).judged(self.wanted, outcome);
+        let largest = values.into_iter().map(|(_, _, need)| need).max_by_key(|need| need.holds);
+        verdict.requires(largest.unwrap_or_else(|| Precondition::new("a figure", "none", false)))
     }
 }
 

@@ -20,8 +20,12 @@ struct Step {
 }
 
 /// The step with which all are compared, and the one that is Esker.
-const FIRST: usize = 0;
+pub(super) const FIRST: usize = 0;
 pub(super) const ESKER: usize = 5;
+/// The kernel that reads 128 KiB around each fault: the fairest that every machine has.
+pub(super) const AROUND: usize = 7;
+/// Esker's pager on the conventional drive.
+pub(super) const PAGER: usize = 8;
 
 const WINDOW: Side = Side::HostWindow { in_flight: 0 };
 

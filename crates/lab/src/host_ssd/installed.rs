@@ -12,9 +12,9 @@ use std::fmt::Write as _;
 use std::ops::ControlFlow;
 
 use esker_base::units::human_bytes;
+use esker_report::Verdict;
 use serde::{Deserialize, Serialize};
 
-use super::report::Verdict;
 use super::{Progress, Steps};
 use crate::text::aligned;
 use crate::{LabError, Spread};
@@ -381,21 +381,15 @@ fn verdicts(ways: &[WayResult], queries: &[QueryResult]) -> Vec<Verdict> {
     };
     let of_ways = GOALS.iter().filter_map(|&(what, measure, other, goal)| {
         let ratio = rate(Way::Signal, measure)? / rate(other, measure)?;
-        Some(Verdict {
-            name: format!("here: {what}, pager by signal and {}", other.name()),
-            wanted: format!("at least {goal} times"),
-            esker: format!("{ratio:.2} times"),
-            is_reached: ratio >= goal,
-        })
+        let name = format!("here: {what}, pager by signal and {}", other.name());
+        let verdict = Verdict::new(name, format!("{ratio:.2} times"));
+        Some(verdict.wanted(format!("at least {goal} times"), ratio >= goal))
     });
     let of_queries = queries.iter().map(|query| {
         let ratio = query.swap_s.median / query.paged_s.median;
-        Verdict {
-            name: format!("here: DuckDB, {}, esker run and swap", query.name),
-            wanted: "at least as fast".to_owned(),
-            esker: format!("{ratio:.2} times"),
-            is_reached: ratio >= 1.0,
-        }
+        let name = format!("here: DuckDB, {}, esker run and swap", query.name);
+        let verdict = Verdict::new(name, format!("{ratio:.2} times"));
+        verdict.wanted("at least as fast", ratio >= 1.0)
     });
     of_ways.chain(of_queries).collect()
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use esker_base::units::human_bytes;
+use esker_report::{Assumption, Verdict};
 use serde::{Deserialize, Serialize};
 
 pub use super::account::{Sensitivity, StepResult, ThreadsResult};
 pub use super::latency::{DepthResult, Latency};
 
-use super::account::ESKER;
+use super::account::{AROUND, ESKER, FIRST, PAGER};
 use super::devices::{self, DeviceResult};
 use super::installed::Installed;
 use super::latency::{WINDOW, WITHIN, grid};
@@ -19,7 +20,7 @@ use crate::LabError;
 use crate::text::aligned;
 
 /// Version of the JSON; it changes with the form.
-const FORMAT: &str = "esker-host-ssd/1";
+const FORMAT: &str = "esker-host-ssd/2";
 /// Part that is left out without a folder to measure in.
 const NOT_INSTALLED: &str =
     "what is installed here: name a folder on the drive to measure with --real";
@@ -68,19 +69,6 @@ pub struct HostSsdReport {
     pub command: String,
 }
 
-/// A figure beside one that was published, or that is to be reached.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// Name of the figure.
-    pub name: String,
-    /// The source's figure, or the bound.
-    pub wanted: String,
-    /// Esker's.
-    pub esker: String,
-    /// Whether it is reached.
-    pub is_reached: bool,
-}
-
 /// A drive, where its figures are from, and the assumptions about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DriveFacts {
@@ -92,21 +80,8 @@ pub struct DriveFacts {
     pub assumptions: Vec<String>,
 }
 
-/// Something that the figures depend on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Assumption {
-    /// Name of the assumption.
-    pub name: String,
-    /// Its value.
-    pub value: String,
-}
-
-fn verdict(name: &str, wanted: &str, esker: String, is_reached: bool) -> Verdict {
-    Verdict { name: name.to_owned(), wanted: wanted.to_owned(), esker, is_reached }
-}
-
 fn assumptions(options: &HostSsdOptions) -> Vec<Assumption> {
-    let assumption = |name: &str, value: String| Assumption { name: name.to_owned(), value };
+    let assumption = |name: &str, value: String| Assumption::new(name, value);
     let Costs { kernel_fault_ns, switches_ns, pager_fault_ns, map_ns, lookup_ns, scan_ns } =
         options.costs;
     #[allow(clippy::cast_precision_loss)]
@@ -200,8 +175,7 @@ impl HostSsdReport {
     pub fn add_devices(&mut self, options: &HostSsdOptions, mut found: Vec<DeviceResult>) {
         found.iter_mut().for_each(|one| one.compare(&self.depths));
         let rows = devices::assumptions(options, &found).into_iter();
-        self.assumptions
-            .extend(rows.map(|(name, value)| Assumption { name: name.to_owned(), value }));
+        self.assumptions.extend(rows.map(|(name, value)| Assumption::new(name, value)));
         self.devices = found;
     }
 
@@ -227,12 +201,11 @@ fn of_latency(depths: &[DepthResult], within: Option<u32>) -> Vec<Verdict> {
             [("submitted", &at.issue), ("at the dies, 64 more in the window", &at.bounded_issue)]
         {
             let of_median = (seen.p99_us / seen.p50_us, seen.p999_us / seen.p50_us);
-            verdicts.push(verdict(
-                &format!("from issue, {JUDGED_DEPTH} {what}: p99 and p99.9 of the median"),
-                &format!("at most {} and {}", JUDGED.0, JUDGED.1),
-                format!("{:.2} and {:.2}", of_median.0, of_median.1),
-                of_median.0 <= JUDGED.0 && of_median.1 <= JUDGED.1,
-            ));
+            let name = format!("from issue, {JUDGED_DEPTH} {what}: p99 and p99.9 of the median");
+            let measured = format!("{:.2} and {:.2}", of_median.0, of_median.1);
+            let is_reached = of_median.0 <= JUDGED.0 && of_median.1 <= JUDGED.1;
+            let wanted = format!("at most {} and {}", JUDGED.0, JUDGED.1);
+            verdicts.push(Verdict::new(name, measured).wanted(wanted, is_reached));
         }
     }
     // Not longer than in order, at any quantile, at any depth; a thousandth is one read of few.
@@ -250,60 +223,96 @@ fn of_latency(depths: &[DepthResult], within: Option<u32>) -> Vec<Verdict> {
         .filter(|one| !is_no_longer(&one.submission, &one.in_order))
         .map(|one| one.depth.to_string())
         .collect();
-    verdicts.push(verdict(
-        "from submission, at every depth: p50, p80, p99 and p99.9",
-        "at most those of first come, first served",
-        match longer.is_empty() {
-            true => "equal or less".to_owned(),
-            false => format!("more at depth {}", longer.join(", ")),
-        },
-        longer.is_empty(),
-    ));
+    let measured = match longer.is_empty() {
+        true => "equal or less".to_owned(),
+        false => format!("more at depth {}", longer.join(", ")),
+    };
+    let name = "from submission, at every depth: p50, p80, p99 and p99.9";
+    let wanted = "at most those of first come, first served";
+    verdicts.push(Verdict::new(name, measured).wanted(wanted, longer.is_empty()));
     let (share, us) = WITHIN;
-    verdicts.push(verdict(
-        "conventional drive: 80 % of 4 KiB reads at random within",
-        &format!("{us:.0} µs; at which depth the source does not say"),
-        match within {
-            Some(depth) => format!("{us:.0} µs up to {depth} at a time"),
-            None => format!("more than {us:.0} µs for {:.0} %, at any depth", share * 100.0),
-        },
-        within.is_some(),
-    ));
+    let measured = match within {
+        Some(depth) => format!("{us:.0} µs up to {depth} at a time"),
+        None => format!("more than {us:.0} µs for {:.0} %, at any depth", share * 100.0),
+    };
+    let name = "conventional drive: 80 % of 4 KiB reads at random";
+    let verdict = Verdict::new(name, measured)
+        .published(format!("within {us:.0} µs (Fujitsu; the depth is not published)"))
+        .wanted(format!("within {us:.0} µs, at some depth"), within.is_some());
+    verdicts.push(verdict);
     verdicts
 }
 
+/// Lookups or scans of the account.
+struct Paged {
+    name: &'static str,
+    published: f64,
+    aim: f64,
+    of: fn(&ThreadsResult) -> f64,
+}
+
+const PAGED: [Paged; 2] = [
+    Paged {
+        name: "lookups through an index",
+        published: PUBLISHED.0,
+        aim: AIM.0,
+        of: |one| one.lookup_factor,
+    },
+    Paged { name: "scans", published: PUBLISHED.1, aim: AIM.1, of: |one| one.scan_factor },
+];
+
+/// How many times faster Esker is than another step, for each number of threads.
+pub(super) fn over(
+    account: &[StepResult],
+    other: usize,
+    of: fn(&ThreadsResult) -> f64,
+) -> Vec<(u32, f64)> {
+    let (Some(esker), Some(other)) = (account.get(ESKER), account.get(other)) else {
+        return Vec::new();
+    };
+    let pairs = esker.by_threads.iter().zip(&other.by_threads);
+    pairs.map(|(ours, theirs)| (ours.threads, of(ours) / of(theirs))).collect()
+}
+
+fn by_threads(factors: &[(u32, f64)]) -> String {
+    let each = factors.iter().map(|(threads, factor)| format!("{factor:.2} with {threads}"));
+    format!("{} threads", each.collect::<Vec<_>>().join(", "))
+}
+
 fn of_paging(account: &[StepResult]) -> Vec<Verdict> {
-    let Some(esker) = account.get(ESKER) else { return Vec::new() };
-    let of_threads = |of: fn(&ThreadsResult) -> f64| {
-        let each =
-            esker.by_threads.iter().map(|one| format!("{:.2} with {}", of(one), one.threads));
-        let least = esker.by_threads.iter().map(of).fold(f64::INFINITY, f64::min);
-        let first = esker.by_threads.first().map_or(0.0, of);
-        (first, least, format!("{} threads", each.collect::<Vec<_>>().join(", ")))
+    let least = |factors: &[(u32, f64)]| {
+        factors.iter().map(|(_, factor)| *factor).fold(f64::INFINITY, f64::min)
     };
     let mut verdicts = Vec::new();
-    for (name, published, aim, (first, least, text)) in [
-        ("lookups through an index", PUBLISHED.0, AIM.0, of_threads(|one| one.lookup_factor)),
-        ("scans", PUBLISHED.1, AIM.1, of_threads(|one| one.scan_factor)),
-    ] {
-        let threads = esker.by_threads.first().map_or(0, |one| one.threads);
-        for (what, wanted, is_reached) in [
-            (
-                format!("{name}, data four times memory, {threads} threads"),
-                format!(
-                    "{published} times the conventional drive's rate (Fujitsu; threads unknown)"
-                ),
-                first >= published,
-            ),
-            (
-                format!("{name}, with every number of threads"),
-                format!("{published} times"),
-                least >= published,
-            ),
-            (format!("{name}, the aim"), format!("{aim} times"), least >= aim),
+    for Paged { name, published, aim, of } in PAGED {
+        let [conventional, around, pager] =
+            [FIRST, AROUND, PAGER].map(|other| over(account, other, of));
+        let Some(&(threads, first)) = conventional.first() else { continue };
+        let every = least(&conventional);
+        let baseline = format!(
+            "a kernel that reads 128 KiB around each fault: {} times that; Esker's pager on the conventional \
+             drive: {} times that",
+            by_threads(&around),
+            by_threads(&pager)
+        );
+        for (what, bound, figure) in [
+            (format!("data four times memory, {threads} threads"), published, first),
+            ("with every number of threads".to_owned(), published, every),
+            ("the aim".to_owned(), aim, every),
         ] {
-            verdicts.push(verdict(&what, &wanted, text.clone(), is_reached));
+            let wanted =
+                format!("{bound} times a conventional drive whose kernel reads nothing ahead");
+            let verdict = Verdict::new(format!("{name}, {what}"), by_threads(&conventional))
+                .published(format!("{published} times (Fujitsu; threads unknown)"))
+                .wanted(wanted, figure >= bound)
+                .baseline(baseline.clone());
+            verdicts.push(verdict);
         }
+        let name = format!("{name}, beside a kernel that reads 128 KiB around each fault");
+        let is_reached = least(&around) > 1.0;
+        let verdict = Verdict::new(name, by_threads(&around))
+            .wanted("more than once, with every number of threads", is_reached);
+        verdicts.push(verdict);
     }
     verdicts
 }
@@ -373,12 +382,9 @@ impl HostSsdReport {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = format!("{}\n", self.title);
-        for Verdict { name, wanted, esker, is_reached } in &self.verdicts {
-            let mark = if *is_reached { "reached" } else { "MISSED " };
-            let _ = writeln!(
-                text,
-                "\n{mark}  {name}\n         wanted: {wanted}\n         Esker:  {esker}"
-            );
+        for verdict in &self.verdicts {
+            text.push('\n');
+            text.push_str(&verdict.text());
         }
         let latency = LATENCY_COLUMNS.map(str::to_owned);
         let _ = writeln!(text, "\n4 KiB reads at random, µs: p50 / p80 / p99 / p99.9");

@@ -2,16 +2,15 @@
 
 use esker_report::{
     Axis, Bars, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Line, Page, Panel, Panels, Section,
-    Table, Unit, Verdict as Shown,
+    Table, Unit,
 };
 
 use super::machine::Arm;
 use super::phase::{Phase, StreamBytes};
 use super::published;
-use super::report::{HseReport, Verdict};
+use super::report::HseReport;
 use super::table::{BESIDE, BYTES, LATENCIES, RATES, STREAMS};
 use super::verdict::{Pair, rate};
-use crate::Outcome;
 
 impl HseReport {
     /// The report as a page.
@@ -21,7 +20,7 @@ impl HseReport {
         page.about = "An engine on four QLC drives, and the same with an NVMe drive in front: Micron's study of HSE, \
                       records, memory and rates scaled down together."
             .to_owned();
-        page.verdicts = self.verdicts.iter().map(shown).collect();
+        page.verdicts.clone_from(&self.verdicts);
         page.sections = vec![self.gain_section()];
         page.sections.extend(self.beside_section());
         page.sections.extend([
@@ -30,8 +29,7 @@ impl HseReport {
             self.decider_section(),
             self.course_section(),
         ]);
-        let pairs = self.assumptions.iter().map(|one| (one.name.clone(), one.value.clone()));
-        page.assumptions = pairs.collect();
+        page.assumptions.clone_from(&self.assumptions);
         page.environment = self.environment.clone();
         page.command.clone_from(&self.command);
         page
@@ -199,21 +197,6 @@ impl HseReport {
 fn part(one: &StreamBytes) -> String {
     let stream = if one.stream.ends_with(" keys") { "keys" } else { &one.stream };
     format!("{}, {stream}", one.class)
-}
-
-fn shown(verdict: &Verdict) -> Shown {
-    let wanted = match verdict.published.is_empty() {
-        true => verdict.wanted.clone(),
-        false => format!("{}; {}", verdict.published, verdict.wanted),
-    };
-    let mut esker = verdict.esker.clone();
-    if let Some(alone) = &verdict.rates_alone {
-        esker.push_str(&format!("; by the drives' rates alone {alone}"));
-    }
-    if verdict.outcome == Outcome::NotComparable {
-        esker.push_str("; not comparable: processors decided");
-    }
-    Shown { outcome: verdict.outcome.shown(), ..Shown::new(&verdict.name, wanted, esker, true) }
 }
 
 fn table<const N: usize>(head: [&str; N], rows: Vec<Vec<String>>, words: &[usize]) -> Table {

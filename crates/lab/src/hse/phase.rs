@@ -51,6 +51,8 @@ impl Decider {
 pub struct OperationLatency {
     /// `read`, `update`, `insert`, `scan` or `rmw`.
     pub operation: String,
+    /// How many there were.
+    pub count: u64,
     /// The arithmetic mean.
     pub mean_us: f64,
     /// The median.
@@ -342,6 +344,7 @@ fn latencies(run: &RunResult) -> Vec<OperationLatency> {
         let latency = one.latency.as_ref()?;
         Some(OperationLatency {
             operation: one.operation.name().to_owned(),
+            count: latency.count,
             mean_us: latency.mean_ns / 1e3,
             p50_us: us(latency.p50_ns),
             p99_us: us(latency.p99_ns),

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 
 use esker_base::units::human_bytes;
+use esker_report::{Assumption, Verdict};
 use serde::Serialize;
 
 pub use super::arm::ArmRun;
 pub use super::beside::Beside;
 pub use super::calibrate::Calibration;
-pub use super::verdict::Verdict;
 
 use super::beside::beside;
 use super::machine::Arm;
 use super::phase::{Decider, Phase};
 use super::verdict::{Pair, rate, tail, verdicts};
 use super::{DATA_TO_MEMORY, DATA_TO_STAGING, HseOptions, arm};
-use crate::{Outcome, Spread};
+use crate::Spread;
 
 /// Version of the JSON; it changes with the form.
-const FORMAT: &str = "esker-hse/2";
+const FORMAT: &str = "esker-hse/3";
 
 /// The report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -68,15 +68,6 @@ pub struct Row {
     pub of_rates: Option<Spread>,
     /// The decider of each round.
     pub deciders: Vec<Decider>,
-}
-
-/// Something that the figures depend on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Assumption {
-    /// Name of the assumption.
-    pub name: String,
-    /// Its value.
-    pub value: String,
 }
 
 impl HseReport {
@@ -138,22 +129,16 @@ fn finding(pairs: &[Pair<'_>], verdicts: &[Verdict]) -> String {
         Some(format!("{} {ratio:.2}", pair.workload()))
     });
     let gains: Vec<String> = gains.collect();
-    let count = |outcome| verdicts.iter().filter(|one| one.outcome == outcome).count();
-    let (reached, incomparable) = (count(Outcome::Reached), count(Outcome::NotComparable));
-    let apart = match incomparable {
-        0 => String::new(),
-        some => format!(", {some} cannot be compared because processors decided"),
-    };
     format!(
-        "With a staging drive throughput is so many times that without: {}. {reached} of {} figures are \
-         reached{apart}.",
+        "With a staging drive throughput is so many times that without: {}. Of {} figures: {}.",
         gains.join(", "),
-        verdicts.len()
+        verdicts.len(),
+        Verdict::tally(verdicts)
     )
 }
 
 fn assumptions(options: &HseOptions, is_real: bool, calibration: &Calibration) -> Vec<Assumption> {
-    let assumption = |name: &str, value: String| Assumption { name: name.to_owned(), value };
+    let assumption = |name: &str, value: String| Assumption::new(name, value);
     let tries: Vec<String> = calibration
         .tries
         .iter()

@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use esker_base::units::human_bytes;
 use esker_kv::MediaClass;
+use esker_report::Assumption;
 
 use super::beside::Beside;
 use super::machine::Arm;
 use super::phase::{Decider, Phase};
-use super::report::{Assumption, HseReport, Row, Verdict};
+use super::report::{HseReport, Row};
+use crate::Spread;
 use crate::text::{aligned, span};
-use crate::{Outcome, Spread};
 
 /// The heads of the tables.
 pub(super) const RATES: [&str; 8] = [
@@ -117,7 +118,8 @@ impl HseReport {
             let _ = writeln!(text, "\nSKIPPED  {why}");
         }
         for one in &self.verdicts {
-            text.push_str(&verdict(one));
+            text.push('\n');
+            text.push_str(&one.text());
         }
         let owned = |head: &[&str]| head.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
         for (title, head, rows) in [
@@ -152,28 +154,6 @@ impl HseReport {
         }
         text
     }
-}
-
-fn verdict(one: &Verdict) -> String {
-    let Verdict { name, published, wanted, esker, rates_alone, outcome } = one;
-    let mark = match outcome {
-        Outcome::Reached => "reached",
-        Outcome::Partly => "partly",
-        Outcome::Missed => "MISSED ",
-        Outcome::NotComparable => "NOT COMPARABLE",
-    };
-    let mut text = format!("\n{mark}  {name}\n");
-    for (label, value) in [
-        ("published", Some(published)),
-        ("wanted", Some(wanted)),
-        ("Esker", Some(esker)),
-        ("by the drives' rates alone", rates_alone.as_ref()),
-    ] {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            let _ = writeln!(text, "         {label}: {value}");
-        }
-    }
-    text
 }
 
 fn rate_row(row: &Row) -> Vec<String> {

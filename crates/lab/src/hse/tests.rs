@@ -11,6 +11,7 @@ use esker_bench::{OperationKind, Sample, Unit, Workload};
 use esker_device::{MemoryDevice, Port};
 use esker_flash::profile::Profile;
 use esker_kv::MediaClass;
+use esker_report::{Outcome, Verdict};
 
 use super::arm::{self, ArmRun, Plan};
 use super::calibrate::{Calibration, calibrate};
@@ -19,7 +20,7 @@ use super::phase::{Decider, DriveUse, OperationLatency, Phase};
 use super::report::HseReport;
 use super::verdict::{Pair, verdicts};
 use super::{HseOptions, Progress, peer, round};
-use crate::{LabError, Outcome};
+use crate::LabError;
 
 /// Devices in memory that take no time.
 #[derive(Default)]
@@ -206,6 +207,7 @@ fn a_drive_carries_what_its_maker_says() {
 fn phase(workload: &str, ops_per_s: f64, p999_us: f64, capacity: u64, decider: Decider) -> Phase {
     let preset = Workload::preset(workload).unwrap();
     let latency = OperationLatency {
+        count: 100_000,
         operation: if workload == "load" { "insert" } else { "read" }.to_owned(),
         mean_us: 1.0,
         p50_us: 1.0,
@@ -303,7 +305,7 @@ fn medians_are_compared_and_processors_make_it_incomparable() {
     };
     let by_drives = runs(Drives);
     let found = verdicts(&Pair::all(&by_drives));
-    let outcomes: Vec<_> = found.iter().map(|one| (one.esker.as_str(), one.outcome)).collect();
+    let outcomes: Vec<_> = found.iter().map(|one| (one.measured.as_str(), one.outcome)).collect();
     assert_eq!(
         outcomes,
         [
@@ -316,14 +318,38 @@ fn medians_are_compared_and_processors_make_it_incomparable() {
         ]
     );
     // Bytes alone would make the load 300 / 140 times as fast.
-    let alone = found[0].rates_alone.as_deref().unwrap();
-    assert!(alone.starts_with("2.14 times: the bytes"), "{alone}");
+    let alone = &found[0].baseline;
+    assert!(alone.starts_with("2.14 times by the drives' rates alone: the bytes"), "{alone}");
     let by_processors = runs(Processors);
     let found = verdicts(&Pair::all(&by_processors));
     let outcomes: Vec<_> = found.iter().map(|one| one.outcome).collect();
     // A's rates and latencies say nothing of drives then; its bytes count all the same.
     assert_eq!(outcomes[3..], [Outcome::NotComparable, Outcome::NotComparable, Outcome::Reached]);
     assert_eq!(outcomes[0], Outcome::Missed);
+}
+
+#[test]
+fn young_data_and_few_reads_make_it_incomparable() {
+    let of = |capacity, reads| {
+        let run = |arm| {
+            let mut a = phase("A", 100.0, 900.0, 300, Decider::Drives);
+            a.latencies[0].count = reads;
+            told(arm, 0, vec![phase("load", 100.0, 0.0, capacity, Decider::Drives), a])
+        };
+        let runs = [run(Arm::Capacity), run(Arm::Staged)];
+        verdicts(&Pair::all(&runs))
+    };
+    let find = |found: &[Verdict], part: &str| {
+        found.iter().find(|one| one.figure.contains(part)).unwrap().clone()
+    };
+    let young = find(&of(99, 100_000), "load: bytes to capacity");
+    assert_eq!(young.outcome, Outcome::NotComparable, "{young:?}");
+    assert!(young.why()[0].contains("aged") && young.why()[0].ends_with("0.99"), "{young:?}");
+    assert_eq!(find(&of(100, 100_000), "load: bytes to capacity").outcome, Outcome::Reached);
+    let few = find(&of(100, 9_999), "p99.9");
+    assert_eq!(few.outcome, Outcome::NotComparable, "{few:?}");
+    assert!(few.why()[0].ends_with("here: 9999"), "{few:?}");
+    assert_eq!(find(&of(100, 10_000), "p99.9").outcome, Outcome::Missed);
 }
 
 #[test]

@@ -1,30 +1,13 @@
 //! The source's figures and the goals beside the results.
 
 use esker_kv::MediaClass;
-use serde::Serialize;
+use esker_report::{Precondition, Verdict};
 
 use super::arm::ArmRun;
 use super::machine::Arm;
 use super::phase::{Decider, Phase};
 use super::published;
-use crate::{Outcome, Spread};
-
-/// A figure beside one that was published, or that is to be reached.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Verdict {
-    /// Name of the figure.
-    pub name: String,
-    /// The source's figure.
-    pub published: String,
-    /// The bound that it has to keep.
-    pub wanted: String,
-    /// The result.
-    pub esker: String,
-    /// The figure that the drives' rates alone would give, where that can be said.
-    pub rates_alone: Option<String>,
-    /// Whether it is reached.
-    pub outcome: Outcome,
-}
+use crate::Spread;
 
 /// A workload in both arms, all rounds.
 pub(super) struct Pair<'a> {
@@ -97,14 +80,35 @@ impl<'a> Pair<'a> {
         self.phases(arm).iter().all(|phase| phase.decider != Decider::Processors)
     }
 
-    fn outcome(&self, is_reached: bool) -> Outcome {
-        match (self.is_comparable(), is_reached) {
-            (false, _) => Outcome::NotComparable,
-            (true, true) => Outcome::Reached,
-            (true, false) => Outcome::Missed,
-        }
+    /// Drives, not processors, decided how long it took.
+    fn of_drives(&self) -> Precondition {
+        let phases = Arm::ESKER.iter().flat_map(|arm| self.phases(*arm));
+        let by_processors = phases.clone().filter(|one| one.decider == Decider::Processors).count();
+        let found = format!("processors decided {by_processors} of {}", phases.count());
+        let needs = "runs that drives decide, not processors";
+        Precondition::new(needs, found, self.is_comparable())
+    }
+
+    /// Each arm has enough reads above the 99.9th percentile for it to be one.
+    fn of_reads(&self) -> Precondition {
+        let phases = Arm::ESKER.iter().flat_map(|arm| self.phases(*arm));
+        let reads = phases.map(|phase| phase.latency("read").map_or(0, |latency| latency.count));
+        let least = reads.min().unwrap_or(0);
+        let needs = format!("at least {TAIL_READS} reads in each run");
+        Precondition::new(needs, least.to_string(), least >= TAIL_READS)
+    }
+
+    /// Data has aged to capacity.
+    fn of_age(&self) -> Precondition {
+        let bytes = |phase: &Phase| phase.per_user_byte(MediaClass::Capacity);
+        let aged = self.spread(Arm::Staged, bytes).map_or(0.0, |spread| spread.median);
+        let needs = "data that has aged: a byte to capacity for each of the user's";
+        Precondition::new(needs, format!("{aged:.2}"), aged >= 1.0)
     }
 }
+
+/// Reads that a 99.9th percentile needs at least: ten that are longer.
+const TAIL_READS: u64 = 10_000;
 
 /// The rate of a phase.
 pub(super) fn rate(phase: &Phase) -> Option<f64> {
@@ -152,13 +156,16 @@ fn throughput(pair: &Pair<'_>) -> Option<Verdict> {
         }
         _ => "",
     };
-    Some(Verdict {
-        name: format!("{workload}: throughput, with staging and without"),
-        published,
-        wanted: format!("at least {least} times"),
-        esker: format!("{ratio:.2} times"),
-        rates_alone: alone.map(|times| format!("{times:.2} times{why}")),
-        outcome: pair.outcome(ratio >= least),
+    let name = format!("{workload}: throughput, with staging and without");
+    let verdict = Verdict::new(name, format!("{ratio:.2} times"))
+        .published(published)
+        .wanted(format!("at least {least} times"), ratio >= least)
+        .requires(pair.of_drives());
+    Some(match alone {
+        Some(times) => {
+            verdict.baseline(format!("{times:.2} times by the drives' rates alone{why}"))
+        }
+        None => verdict,
     })
 }
 
@@ -169,15 +176,12 @@ fn load_of_rates(pair: &Pair<'_>) -> Option<Verdict> {
     }
     let used = |arm| pair.spread(arm, Phase::of_rates).map(|spread| spread.median);
     let (without, with) = (used(Arm::Capacity)?, used(Arm::Staged)?);
-    let is_reached = without.min(with) >= published::OF_RATES;
-    Some(Verdict {
-        name: "load: of the busiest drive's rates, without staging and with".to_owned(),
-        published: String::new(),
-        wanted: format!("at least {:.0} %", 100.0 * published::OF_RATES),
-        esker: format!("{:.0} % and {:.0} %", 100.0 * without, 100.0 * with),
-        rates_alone: None,
-        outcome: pair.outcome(is_reached),
-    })
+    let least = published::OF_RATES;
+    let name = "load: of the busiest drive's rates, without staging and with";
+    let measured = format!("{:.0} % and {:.0} %", 100.0 * without, 100.0 * with);
+    let verdict = Verdict::new(name, measured)
+        .wanted(format!("at least {:.0} %", 100.0 * least), without.min(with) >= least);
+    Some(verdict.requires(pair.of_drives()))
 }
 
 fn tails(pair: &Pair<'_>) -> Option<Verdict> {
@@ -186,16 +190,15 @@ fn tails(pair: &Pair<'_>) -> Option<Verdict> {
         return None;
     }
     let ratio = pair.ratio(tail)?;
-    Some(Verdict {
-        name: format!("{workload}: p99.9 of reads, with staging over without"),
-        published: "1/2 to 1/3".to_owned(),
-        wanted: format!("at most {:.2}", published::TAIL_SHARE),
-        esker: format!("{ratio:.2}"),
-        rates_alone: None,
-        outcome: pair.outcome(ratio <= published::TAIL_SHARE),
-    })
+    let most = published::TAIL_SHARE;
+    let name = format!("{workload}: p99.9 of reads, with staging over without");
+    let verdict = Verdict::new(name, format!("{ratio:.2}"))
+        .published("1/2 to 1/3")
+        .wanted(format!("at most {most:.2}"), ratio <= most);
+    Some(verdict.requires(pair.of_drives()).requires(pair.of_reads()))
 }
 
+/// Bytes are counted, whether drives or processors decide how fast they come.
 fn load_bytes(pair: &Pair<'_>) -> Option<Verdict> {
     if pair.workload != "load" {
         return None;
@@ -205,17 +208,12 @@ fn load_bytes(pair: &Pair<'_>) -> Option<Verdict> {
     let without = pair.spread(Arm::Capacity, bytes)?.median;
     let [hse_without, hse_with] = published::LOAD_GB.map(|(_, gb, _)| gb / published::DATA_GB);
     let most = published::CAPACITY_PER_BYTE;
+    let name = "load: bytes to capacity for each byte of the user's, with staging";
+    let verdict = Verdict::new(name, format!("{with:.2} (without: {without:.2})"))
+        .published(format!("{hse_with:.2} (without: {hse_without:.2})"))
+        .wanted(format!("at most {most}"), with <= most);
     // Workloads that begin before the data has aged would read it from staging.
-    let is_reached = (1.0..=most).contains(&with);
-    Some(Verdict {
-        name: "load: bytes to capacity for each byte of the user's, with staging".to_owned(),
-        published: format!("{hse_with:.2} (without: {hse_without:.2})"),
-        wanted: format!("at most {most}, and at least 1 before A begins"),
-        esker: format!("{with:.2} (without: {without:.2})"),
-        rates_alone: None,
-        // Bytes are counted, whether drives or processors decide how fast they come.
-        outcome: if is_reached { Outcome::Reached } else { Outcome::Missed },
-    })
+    Some(verdict.requires(pair.of_age()))
 }
 
 fn run_bytes(pair: &Pair<'_>) -> Option<Verdict> {
@@ -223,13 +221,10 @@ fn run_bytes(pair: &Pair<'_>) -> Option<Verdict> {
         return None;
     }
     let ratio = pair.ratio(capacity_bytes)?;
-    let is_reached = ratio <= published::WRITTEN_SHARE;
-    Some(Verdict {
-        name: format!("{}: bytes to capacity, with staging over without", pair.workload),
-        published: "at most 1/2".to_owned(),
-        wanted: format!("at most {:.2}", published::WRITTEN_SHARE),
-        esker: format!("{ratio:.2}"),
-        rates_alone: None,
-        outcome: if is_reached { Outcome::Reached } else { Outcome::Missed },
-    })
+    let most = published::WRITTEN_SHARE;
+    let name = format!("{}: bytes to capacity, with staging over without", pair.workload);
+    let verdict = Verdict::new(name, format!("{ratio:.2}"))
+        .published("at most 1/2")
+        .wanted(format!("at most {most:.2}"), ratio <= most);
+    Some(verdict)
 }

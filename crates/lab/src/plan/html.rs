@@ -21,7 +21,7 @@ impl PlanReport {
             self.tail_section(),
         ];
         page.sections = sections.into_iter().filter(|one| !one.blocks.is_empty()).collect();
-        page.assumptions.clone_from(&self.assumptions);
+        page.assumptions = self.assumptions.iter().cloned().map(Into::into).collect();
         page.environment = self.environment.clone();
         page.command.clone_from(&self.command);
         page

@@ -7,8 +7,7 @@ use esker_report::{
 use super::arm::Arm;
 use super::figures::{LoadResult, find};
 use super::report::{ASSUMPTIONS, COSTS, LATENCIES, PooledReport, Table, VERDICTS};
-use super::verdicts::PooledVerdict;
-use crate::{Outcome, Spread};
+use crate::Spread;
 
 impl PooledReport {
     /// The report as a page, with the tables of the text.
@@ -18,7 +17,7 @@ impl PooledReport {
         page.about = "Nodes of Cassandra on local drives, and on volumes of one pool over NVMe/TCP with as many \
                       drives: real programs in real time, on modelled drives."
             .to_owned();
-        page.verdicts = self.verdicts.iter().map(shown).collect();
+        page.verdicts.clone_from(&self.verdicts);
         for Table { title, head, rows } in self.tables() {
             // A page has verdicts and assumptions of its own.
             if rows.is_empty() || [VERDICTS, ASSUMPTIONS].contains(&title) {
@@ -41,7 +40,7 @@ impl PooledReport {
         if !section.blocks.is_empty() {
             page.sections.push(section);
         }
-        page.assumptions.clone_from(&self.assumptions);
+        page.assumptions = self.assumptions.iter().cloned().map(Into::into).collect();
         page.environment.clone_from(&self.environment);
         page.command.clone_from(&self.command);
         page
@@ -105,14 +104,7 @@ impl PooledReport {
 
     /// How many goals are reached, in a sentence.
     fn headline(&self) -> String {
-        let count = |outcome| self.verdicts.iter().filter(|one| one.outcome == outcome).count();
-        format!(
-            "Of {} goals {} are reached and {} missed; of {} this run says nothing.",
-            self.verdicts.len(),
-            count(Outcome::Reached),
-            count(Outcome::Missed),
-            count(Outcome::NotComparable)
-        )
+        format!("Of {} goals: {}.", self.verdicts.len(), Verdict::tally(&self.verdicts))
     }
 }
 
@@ -124,13 +116,3 @@ const LATENCY_CHARTS: [(&str, Figure); 4] = [
     ("updates, mean", |one| one.update_mean_us),
     ("updates, 99.9 %", |one| one.update_p999_us),
 ];
-
-fn shown(verdict: &PooledVerdict) -> Verdict {
-    let PooledVerdict { name, source, wanted, esker, outcome } = verdict;
-    let published = if source.is_empty() { wanted.clone() } else { format!("{source}; {wanted}") };
-    let esker = match outcome {
-        Outcome::NotComparable => format!("{esker}; not comparable"),
-        _ => esker.clone(),
-    };
-    Verdict { outcome: outcome.shown(), ..Verdict::new(name, published, esker, true) }
-}

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use esker_base::units::human_bytes;
+use esker_report::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::arm::Arm;
 use super::bench::{DriveBytes, LoadedBytes, Survival};
 use super::calibrate::{BUSY, DilationTry, PROCESSORS};
 use super::figures::LoadResult;
-use super::verdicts::{self, PooledVerdict};
+use super::verdicts;
 use super::{OwnDrives, PooledOptions};
 use crate::text::aligned;
 
 /// Changes with the form of the JSON.
-const FORMAT: &str = "esker-pooled/2";
+const FORMAT: &str = "esker-pooled/3";
 /// The bytes of a row.
 const ROW_BYTES: u64 = 1000;
 
@@ -49,7 +50,7 @@ pub struct PooledReport {
     /// Its title.
     pub title: String,
     /// Goals and the source's figures.
-    pub verdicts: Vec<PooledVerdict>,
+    pub verdicts: Vec<Verdict>,
     /// How many times slower than real the drives were.
     pub dilation: u32,
     /// The tries by which that was found.
@@ -165,9 +166,12 @@ impl PooledReport {
     }
 
     fn verdict_rows(&self) -> Vec<Vec<String>> {
-        let row = |one: &PooledVerdict| {
+        let row = |one: &Verdict| {
             let mark = one.outcome.name().to_owned();
-            vec![mark, one.name.clone(), one.source.clone(), one.wanted.clone(), one.esker.clone()]
+            let mut measured = vec![one.measured.clone()];
+            measured.extend(one.why());
+            let (figure, published) = (one.figure.clone(), one.published.clone());
+            vec![mark, figure, published, one.wanted.clone(), measured.join("; ")]
         };
         self.verdicts.iter().map(row).collect()
     }

@@ -1,8 +1,9 @@
 //! The plan, on a bench that gives the figures it is told.
 
+use esker_report::Outcome;
+
 use super::bench::{BlockTraffic, CpuTime, Latencies, LoadedBytes, Survival};
 use super::*;
-use crate::Outcome;
 
 const OPTIONS: PooledOptions = PooledOptions {
     nodes: 2,
@@ -152,17 +153,17 @@ fn goals_are_reached_by_figures_that_reach_them() {
     let report = go(&options(), &mut Told::default());
     // 1000 a second is low, 4000 is not; five figures at saturation; the crossing.
     assert_eq!(outcomes(&report), [Outcome::Reached; 7], "{:#?}", report.verdicts);
-    assert!(report.verdicts[0].esker.contains("reads 0.80 times local"));
+    assert!(report.verdicts[0].measured.contains("reads 0.80 times local"));
     assert!(
-        report.verdicts[1].esker.contains("1.30 times local; A/A spread 1 %"),
+        report.verdicts[1].measured.contains("1.30 times local; A/A spread 1 %"),
         "{:?}",
         report.verdicts[1]
     );
     assert!(
-        report.verdicts[3].source.contains("28.9 ms")
-            && report.verdicts[3].source.contains("40.7 ms")
+        report.verdicts[3].published.contains("28.9 ms")
+            && report.verdicts[3].published.contains("40.7 ms")
     );
-    assert!(report.verdicts[6].esker.contains("from 1000 a second on"));
+    assert!(report.verdicts[6].measured.contains("from 1000 a second on"));
 }
 
 #[test]
@@ -180,7 +181,11 @@ fn a_ladder_without_low_rates_says_so() {
     let options = PooledOptions { rates: vec![4000], ..options() };
     let report = go(&options, &mut Told::default());
     assert_eq!(report.verdicts[0].outcome, Outcome::NotComparable);
-    assert!(report.verdicts[0].esker.contains("kept no rate"), "{:?}", report.verdicts[0]);
+    assert!(
+        report.verdicts[0].why()[0].contains("a rate that local keeps"),
+        "{:?}",
+        report.verdicts[0]
+    );
 }
 
 #[test]
@@ -199,7 +204,7 @@ fn nothing_is_reached_on_busy_processors_or_idle_drives() {
     let mut told = Told { machine: 0.9, ..Told::default() };
     let report = go(&options(), &mut told);
     assert_eq!(outcomes(&report), [Outcome::NotComparable; 7]);
-    assert!(report.verdicts[1].esker.ends_with("processors 90 %"), "{:?}", report.verdicts[1]);
+    assert!(report.verdicts[1].why()[0].ends_with("here: 90 %"), "{:?}", report.verdicts[1]);
     let mut told = Told { busy_from: 1000, ..Told::default() };
     let report = go(&options(), &mut told);
     // At a low rate drives are idle, and may be.

@@ -1,16 +1,16 @@
 //! Goals and the source's figures, beside the medians.
 //!
 //! Invariants
-//! 1. [`Outcome::Reached`] needs a run whose drives were busy and whose processors were not, and an effect above the
+//! 1. A figure that is reached needs a run whose drives were busy and whose processors were not, and an effect above the
 //!    spread of the same arm measured twice.
 
-use serde::{Deserialize, Serialize};
+use esker_report::{Precondition, Verdict};
 
 use super::arm::Arm;
 use super::bench::Survival;
 use super::calibrate::{BUSY, PROCESSORS, is_fit};
 use super::figures::{LoadResult, find};
-use crate::{Outcome, Spread};
+use crate::Spread;
 
 /// At low rates, remote latencies are at most so many times the local ones.
 const NEAR: f64 = 1.1;
@@ -24,24 +24,9 @@ const LOW: f64 = 0.5;
 /// The source on rates below the limit.
 const AT_LOW_RATES: &str = "the same as local up to 60,000 a second and server";
 
-/// A goal, the source's figure, and Esker's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PooledVerdict {
-    /// The figure.
-    pub name: String,
-    /// The source's words on it, if it has any.
-    pub source: String,
-    /// The goal.
-    pub wanted: String,
-    /// Esker's figure.
-    pub esker: String,
-    /// Whether the goal was reached.
-    pub outcome: Outcome,
-}
-
 /// All verdicts on a comparison.
 #[must_use]
-pub fn of_loads(loads: &[LoadResult]) -> Vec<PooledVerdict> {
+pub fn of_loads(loads: &[LoadResult]) -> Vec<Verdict> {
     let mut verdicts = low_rates(loads);
     verdicts.extend(saturation(loads));
     verdicts.extend(crossing(loads));
@@ -50,21 +35,20 @@ pub fn of_loads(loads: &[LoadResult]) -> Vec<PooledVerdict> {
 
 /// The verdict on losing a node and a drive.
 #[must_use]
-pub fn of_survival(survival: &Survival) -> PooledVerdict {
+pub fn of_survival(survival: &Survival) -> Verdict {
     let Survival { acknowledged, missing, wrong, at_kill, at_drive, .. } = survival;
     let was_under_load = 0 < *at_kill && at_kill < at_drive && at_drive < acknowledged;
-    let outcome = match (missing + wrong, was_under_load) {
-        (0, true) => Outcome::Reached,
-        (0, false) => Outcome::NotComparable,
-        _ => Outcome::Missed,
-    };
-    PooledVerdict {
-        name: "a node killed and a drive failed under load, three copies, one parity".to_owned(),
-        source: String::new(),
-        wanted: "no acknowledged write is lost".to_owned(),
-        esker: format!("{acknowledged} acknowledged, {missing} missing, {wrong} wrong"),
-        outcome,
-    }
+    let lost = missing + wrong;
+    let found =
+        format!("{at_kill} at the kill, {at_drive} at the failure, {acknowledged} at the end");
+    let needs = "acknowledged writes before, between and after both failures";
+    Verdict::new(
+        "a node killed and a drive failed under load, three copies, one parity",
+        format!("{acknowledged} acknowledged, {missing} missing, {wrong} wrong"),
+    )
+    .wanted("no acknowledged write is lost", lost == 0)
+    // A loss is one whenever it happens.
+    .requires(Precondition::new(needs, found, was_under_load || lost > 0))
 }
 
 /// Local and remote under one load.
@@ -88,36 +72,29 @@ impl Pair<'_> {
     }
 }
 
-/// Why a pair is no comparison of drives, if it is none.
-fn unfit(pair: &Pair<'_>, needs_busy_drives: bool) -> Option<String> {
+/// Processors had time to spare, and drives were busy where that is needed.
+fn fit(pair: &Pair<'_>, needs_busy_drives: bool) -> Vec<Precondition> {
     let (busy, machine) = (pair.local.busy.median, pair.machine());
-    let busy_or_enough = if needs_busy_drives { busy } else { 1.0 };
-    (!is_fit(busy_or_enough, machine)).then(|| {
-        let mut reasons = Vec::new();
-        if busy_or_enough < BUSY {
-            reasons.push(format!("drives were busy {:.0} % of the time", busy * 100.0));
-        }
-        if machine > PROCESSORS {
-            reasons.push(format!("processors {:.0} %", machine * 100.0));
-        }
-        reasons.join(", ")
-    })
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let processors = Precondition::new(
+        format!("processors at most {} busy", percent(PROCESSORS)),
+        percent(machine),
+        is_fit(1.0, machine),
+    );
+    let drives = Precondition::new(
+        format!("drives at least {} busy", percent(BUSY)),
+        percent(busy),
+        is_fit(busy, 0.0),
+    );
+    if needs_busy_drives { vec![processors, drives] } else { vec![processors] }
 }
 
-fn judged(is_reached: bool, unfit: Option<&String>) -> Outcome {
-    match (unfit, is_reached) {
-        (Some(_), _) => Outcome::NotComparable,
-        (None, true) => Outcome::Reached,
-        (None, false) => Outcome::Missed,
-    }
-}
-
-fn with_reason(text: String, unfit: Option<&String>) -> String {
-    unfit.map_or_else(|| text.clone(), |why| format!("{text}; {why}"))
+fn under(verdict: Verdict, conditions: Vec<Precondition>) -> Verdict {
+    conditions.into_iter().fold(verdict, Verdict::requires)
 }
 
 /// Rates of which both arms kept up, and local had at least as much to spare.
-fn low_rates(loads: &[LoadResult]) -> Vec<PooledVerdict> {
+fn low_rates(loads: &[LoadResult]) -> Vec<Verdict> {
     let unlimited = find(loads, Arm::Local, None).map_or(f64::INFINITY, |one| one.ops_per_s.median);
     let rates: Vec<u64> =
         loads.iter().filter(|one| one.arm == Arm::Local).filter_map(|one| one.rate).collect();
@@ -132,24 +109,21 @@ fn low_rates(loads: &[LoadResult]) -> Vec<PooledVerdict> {
         let (reads, updates) =
             (pair.ratio(|one| one.read_mean_us), pair.ratio(|one| one.update_mean_us));
         let kept = pair.remote.ops_per_s.median >= KEPT * asked;
-        let why = unfit(&pair, false);
         let text = format!("reads {reads:.2} times local, updates {updates:.2} times");
-        verdicts.push(PooledVerdict {
-            name: format!("{rate} operations a second: mean latencies"),
-            source: AT_LOW_RATES.to_owned(),
-            wanted: format!("at most {NEAR} times local, and the rate kept"),
-            esker: with_reason(text, why.as_ref()),
-            outcome: judged(kept && reads <= NEAR && updates <= NEAR, why.as_ref()),
-        });
+        let verdict = Verdict::new(format!("{rate} operations a second: mean latencies"), text)
+            .published(AT_LOW_RATES)
+            .wanted(
+                format!("at most {NEAR} times local, and the rate kept"),
+                kept && reads <= NEAR && updates <= NEAR,
+            );
+        verdicts.push(under(verdict, fit(&pair, false)));
     }
     if verdicts.is_empty() && !loads.is_empty() {
-        verdicts.push(PooledVerdict {
-            name: "low rates: mean latencies".to_owned(),
-            source: AT_LOW_RATES.to_owned(),
-            wanted: format!("at most {NEAR} times local, and the rate kept"),
-            esker: "local kept no rate up to half of its unlimited one".to_owned(),
-            outcome: Outcome::NotComparable,
-        });
+        let needs = "a rate that local keeps, up to half of its unlimited one";
+        let verdict = Verdict::new("low rates: mean latencies", "no figure")
+            .published(AT_LOW_RATES)
+            .wanted(format!("at most {NEAR} times local, and the rate kept"), false);
+        verdicts.push(verdict.requires(Precondition::new(needs, "none", false)));
     }
     verdicts
 }
@@ -196,9 +170,8 @@ const AT_SATURATION: [AtSaturation; 5] = [
     },
 ];
 
-fn saturation(loads: &[LoadResult]) -> Vec<PooledVerdict> {
+fn saturation(loads: &[LoadResult]) -> Vec<Verdict> {
     let Some(pair) = pair(loads, None) else { return Vec::new() };
-    let why = unfit(&pair, true);
     let verdict = |one: &AtSaturation| {
         let ratio = pair.ratio(one.of);
         let spread = spread(loads, one.of);
@@ -211,13 +184,10 @@ fn saturation(loads: &[LoadResult]) -> Vec<PooledVerdict> {
             true => format!("at least {AHEAD} times local, above the A/A spread"),
             false => "less than local, above the A/A spread".to_owned(),
         };
-        PooledVerdict {
-            name: format!("unlimited: {}", one.name),
-            source: one.source.to_owned(),
-            wanted,
-            esker: with_reason(text, why.as_ref()),
-            outcome: judged(is_beyond && is_above, why.as_ref()),
-        }
+        let verdict = Verdict::new(format!("unlimited: {}", one.name), text)
+            .published(one.source)
+            .wanted(wanted, is_beyond && is_above);
+        under(verdict, fit(&pair, true))
     };
     AT_SATURATION.iter().map(verdict).collect()
 }
@@ -231,7 +201,7 @@ fn spread(loads: &[LoadResult], of: fn(&LoadResult) -> Spread) -> Option<f64> {
 }
 
 /// From which rate on remote is ahead.
-fn crossing(loads: &[LoadResult]) -> Option<PooledVerdict> {
+fn crossing(loads: &[LoadResult]) -> Option<Verdict> {
     let mut rates: Vec<Option<u64>> =
         loads.iter().filter(|one| one.arm == Arm::Local).map(|one| one.rate).collect();
     // `None` is the highest rate.
@@ -244,7 +214,6 @@ fn crossing(loads: &[LoadResult]) -> Option<PooledVerdict> {
     let behind = pairs.iter().rposition(|(_, pair)| !is_ahead(pair));
     let first = behind.map_or(0, |index| index + 1);
     let (_, highest) = pairs.last()?;
-    let why = unfit(highest, true);
     let shown = |rate: Option<u64>| {
         rate.map_or("the unlimited rate".to_owned(), |rate| format!("{rate} a second"))
     };
@@ -252,11 +221,8 @@ fn crossing(loads: &[LoadResult]) -> Option<PooledVerdict> {
         Some((rate, _)) => format!("from {} on", shown(*rate)),
         None => "nowhere".to_owned(),
     };
-    Some(PooledVerdict {
-        name: "remote keeps up in operations, with lower mean reads".to_owned(),
-        source: "from 60,000 a second and server on".to_owned(),
-        wanted: "at the higher rates and the unlimited one".to_owned(),
-        esker: with_reason(text, why.as_ref()),
-        outcome: judged(first < pairs.len(), why.as_ref()),
-    })
+    let verdict = Verdict::new("remote keeps up in operations, with lower mean reads", text)
+        .published("from 60,000 a second and server on")
+        .wanted("at the higher rates and the unlimited one", first < pairs.len());
+    Some(under(verdict, fit(highest, true)))
 }

@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use esker_report::Outcome;
+
 use super::*;
 
 const OPTIONS: InstalledOptions =
@@ -64,8 +66,12 @@ fn ways_run_in_turn_and_medians_are_compared() {
     assert_eq!(installed.skipped, ["umap: it is not installed"]);
     // Five goals beside other ways, without umap's, and one of DuckDB.
     assert_eq!(installed.verdicts.len(), 6);
-    assert!(installed.verdicts.iter().all(|one| one.is_reached), "{:?}", installed.verdicts);
-    assert_eq!(installed.verdicts[5].esker, "3.00 times");
+    assert!(
+        installed.verdicts.iter().all(|one| one.outcome == Outcome::Reached),
+        "{:?}",
+        installed.verdicts
+    );
+    assert_eq!(installed.verdicts[5].measured, "3.00 times");
     let text = installed.table();
     for part in ["220 (210 to 230)", "pager, signal", "3.00"] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
