@@ -196,6 +196,8 @@ fn micron_5210() -> Profile {
     parameters.channels = 8;
     parameters.dies = 64;
     parameters.rated_erasures = 1000;
+    // Data placement is a part of NVMe.
+    parameters.configurations = Vec::new();
     parameters.capacity = parameters.capacity / u64::from(16 * KIB) * u64::from(16 * KIB);
     Profile {
         name: "micron-5210",

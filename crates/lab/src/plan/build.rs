@@ -11,6 +11,7 @@ use esker_base::{Clock, LbaCount};
 use esker_cache::{Background, Cache, CreateOptions, OpenOptions};
 use esker_device::{Device, DeviceStats, NullDevice, Stripe};
 use esker_flash::disk::Disk;
+use esker_flash::drive::Media;
 use esker_flash::{Pace, Ssd};
 use esker_volume::{CreateOptions as PoolOptions, Maintenance, OpenOptions as PoolOpenOptions};
 use esker_volume::{Pool, VolumeError, VolumeOptions};
@@ -201,8 +202,35 @@ impl Built {
             _ => self.parts.iter().map(|part| part.device.stats().written_bytes).sum(),
         };
         let is_drive = self.parts.is_empty();
-        uses.push(DeviceUse { written_bytes, read_bytes, passed_bytes, is_drive });
+        let is_flash = self.flash().is_some();
+        uses.push(DeviceUse { written_bytes, read_bytes, passed_bytes, is_drive, is_flash });
         self.parts.iter().for_each(|part| part.note(uses));
+    }
+
+    /// Bytes of a drive of flash.
+    fn flash(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Ssd(ssd) if ssd.parameters().media == Media::Flash => {
+                Some(ssd.parameters().capacity)
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes that the drives of flash offer, each in the order of [`uses`](Built::uses).
+    pub(super) fn flash_bytes(&self) -> Vec<u64> {
+        self.flash().into_iter().chain(self.parts.iter().flat_map(Built::flash_bytes)).collect()
+    }
+
+    /// Whether background work of a cache or a pool is done in turn with commands.
+    pub(super) fn is_in_turn(&self) -> bool {
+        let is_stepped = matches!(self.kind, Kind::Cache(_) | Kind::Pool(_));
+        is_stepped || self.parts.iter().any(Built::is_in_turn)
+    }
+
+    /// Whether there is a cache, whose content depends on reads, too.
+    pub(super) fn has_cache(&self) -> bool {
+        matches!(self.kind, Kind::Cache(_)) || self.parts.iter().any(Built::has_cache)
     }
 
     /// Bytes of DRAM by purpose, of the host.

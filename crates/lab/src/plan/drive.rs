@@ -149,8 +149,9 @@ fn ssd(drive: &Drive, profile: &Profile, scale: f64) -> Result<(Node, Facts), Re
         made = made.with_units_of(unit.0).map_err(|error| ("reclaim_unit", error.to_string()))?;
     }
     if let Some(share) = drive.over_provisioning {
-        if !(0.0..=10.0).contains(&share) {
-            return Err(("over_provisioning", format!("{share} is no share: write 0.07 for 7 %")));
+        if !(0.0..=1.0).contains(&share) {
+            let why = format!("{share} is no share of the capacity, 0 to 1: write 0.07 for 7 %");
+            return Err(("over_provisioning", why));
         }
         made.units = made.units_for(share);
     }

@@ -207,6 +207,7 @@ pub(super) struct Mix {
     pub(super) pattern: Option<Asked>,
     pub(super) theta: Option<f64>,
     pub(super) span: Option<Bytes>,
+    pub(super) filled: Option<f64>,
     pub(super) depth: Option<usize>,
     pub(super) rate: Option<f64>,
     pub(super) flush_every: Option<u64>,
@@ -222,6 +223,7 @@ pub(super) struct Streams {
     pub(super) writers: Vec<f64>,
     pub(super) request: Option<Bytes>,
     pub(super) span: Option<Bytes>,
+    pub(super) filled: Option<f64>,
     pub(super) pattern: Option<Asked>,
     pub(super) reads: Option<u32>,
     pub(super) depth: Option<usize>,
@@ -239,6 +241,7 @@ pub(super) struct TraceOf {
     pub(super) requests: Option<usize>,
     pub(super) faster: Option<f64>,
     pub(super) depth: Option<usize>,
+    pub(super) filled: Option<f64>,
     pub(super) warm_up: Option<f64>,
 }
 

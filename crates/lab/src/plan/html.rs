@@ -7,6 +7,14 @@ use esker_report::{
 use super::judge::Judged;
 use super::report::{COLUMNS, DRIVES, LAYERS, PlanReport};
 
+type Figure = fn(&Judged) -> Option<f64>;
+
+/// Costs that have a chart.
+const COSTS: [(&str, Figure); 2] = [
+    ("cost a year", |one| one.cost_per_year.filter(|_| one.measured.is_steady())),
+    ("cost per drive-year", |one| one.cost_per_drive_year.filter(|_| one.measured.is_steady())),
+];
+
 impl PlanReport {
     /// The report as a page.
     #[must_use]
@@ -46,11 +54,15 @@ impl PlanReport {
             one.measured.is_timed().then_some(one.measured.ops_per_s)
         }));
         charts.extend(self.dots("write amplification in all", Unit::Factor, |one| {
-            one.measured.write_amplification()
+            one.measured.write_amplification().filter(|_| one.measured.is_steady())
         }));
-        charts.extend(self.dots("drive life in years", Unit::Plain, |one| one.life_years));
-        let cost = format!("cost per drive-year in {}", self.currency);
-        charts.extend(self.dots(&cost, Unit::Plain, |one| one.cost_per_drive_year));
+        charts.extend(self.dots("drive life in years", Unit::Plain, |one| {
+            one.life_years.filter(|_| one.measured.is_steady())
+        }));
+        for (name, figure) in COSTS {
+            let name = format!("{name} in {}", self.currency);
+            charts.extend(self.dots(&name, Unit::Plain, figure));
+        }
         section.charts(charts);
         section.add(table(&COLUMNS, self.rows()));
         section.list(self.clock_notes());
@@ -61,7 +73,7 @@ impl PlanReport {
     }
 
     /// A figure of every case; none where fewer than two have it.
-    fn dots(&self, name: &str, unit: Unit, figure: fn(&Judged) -> Option<f64>) -> Option<Chart> {
+    fn dots(&self, name: &str, unit: Unit, figure: Figure) -> Option<Chart> {
         let known: Vec<(&Judged, f64)> =
             self.cases.iter().filter_map(|one| Some((one, figure(one)?))).collect();
         let values = || known.iter().map(|(_, value)| *value);

@@ -27,6 +27,8 @@ pub(super) struct Inputs {
     /// The devices: those that a load on a device is run on; or the engine's capacity, then its staging class.
     pub(super) devices: Vec<Node>,
     pub(super) load: Load,
+    /// The share of a device that holds data when a load on it begins; the rest is trimmed.
+    pub(super) filled: f64,
     pub(super) seed: u64,
 }
 
@@ -76,10 +78,29 @@ pub(super) struct PoolNode {
 /// The load on the devices.
 #[derive(Clone, Debug)]
 pub(super) enum Load {
-    Mix { job: Box<Job>, warm_up_bytes: u64 },
+    Mix { job: Box<Job>, warm_up: WarmUp },
     Streams(Box<StreamsLoad>),
     Trace(Box<TraceLoad>),
     Engine(Box<EngineLoad>),
+}
+
+/// The writes before the measured part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WarmUp {
+    /// Until the write amplification of the drives is steady.
+    Steady,
+    /// So many bytes, as the plan says.
+    Bytes(u64),
+}
+
+impl WarmUp {
+    /// Bytes that it moves on a device of so many, nearly.
+    fn bytes(self, device_bytes: u64) -> u64 {
+        match self {
+            WarmUp::Steady => device_bytes.saturating_mul(4),
+            WarmUp::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// Writers at different rates.
@@ -92,7 +113,7 @@ pub(super) struct StreamsLoad {
     pub(super) read_percent: u32,
     pub(super) depth: usize,
     pub(super) bytes: u64,
-    pub(super) warm_up_bytes: u64,
+    pub(super) warm_up: WarmUp,
 }
 
 /// Requests that were recorded or made up.
@@ -157,7 +178,9 @@ impl Inputs {
             Load::Engine(engine) => (true, engine.memory_bytes),
             Load::Mix { .. } => (false, LEAST_BYTES),
             Load::Streams(of) => {
-                let requests = of.bytes.saturating_add(of.warm_up_bytes) / of.request_bytes;
+                let device: u64 = self.devices.iter().map(Node::fill_bytes).sum();
+                // Warm-ups are made in parts of a device at most.
+                let requests = of.bytes.max(device) / of.request_bytes;
                 (false, requests.saturating_mul(REQUEST_BYTES).saturating_add(LEAST_BYTES))
             }
             Load::Trace(of) => {
@@ -173,10 +196,10 @@ impl Inputs {
     pub(super) fn work_bytes(&self) -> u64 {
         let filled: u64 = self.devices.iter().map(Node::fill_bytes).sum();
         let load = match &self.load {
-            Load::Mix { job, warm_up_bytes } => {
-                job.bytes_limit.unwrap_or(0).saturating_add(*warm_up_bytes)
+            Load::Mix { job, warm_up } => {
+                job.bytes_limit.unwrap_or(0).saturating_add(warm_up.bytes(filled))
             }
-            Load::Streams(streams) => streams.bytes.saturating_add(streams.warm_up_bytes),
+            Load::Streams(streams) => streams.bytes.saturating_add(streams.warm_up.bytes(filled)),
             Load::Trace(trace) => {
                 u64::try_from(trace.requests).unwrap_or(u64::MAX).saturating_mul(REQUEST_MOVES)
             }

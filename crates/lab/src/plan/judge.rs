@@ -48,6 +48,8 @@ pub struct Judged {
     pub dram_bytes: f64,
     /// Bytes that the real devices can take of data.
     pub room_bytes: f64,
+    /// The share of a day that the writes of a day take; above 1 the alternative cannot keep up.
+    pub busy_share: Option<f64>,
     /// Months until they are full; 0 where they do not even hold today's data.
     pub full_in_months: Option<f64>,
     /// The cost of all drives, and of the DRAM, in a year.
@@ -105,6 +107,10 @@ pub(super) fn judge(plan: &Plan, case: &Case, measured: Measured) -> Judged {
         life_years: drives.iter().filter_map(|one| one.life_years).reduce(f64::min),
         dram_bytes,
         room_bytes,
+        busy_share: growth
+            .written_per_day
+            .filter(|_| measured.written_bytes_per_s > 0.0)
+            .map(|daily| daily / SECONDS_PER_DAY / measured.written_bytes_per_s),
         full_in_months: growth.data_bytes.and_then(|data| match growth.data_per_month {
             _ if data > room_bytes => Some(0.0),
             Some(monthly) => Some((room_bytes - data) / monthly),
@@ -162,13 +168,13 @@ fn criteria() -> [Criterion; 7] {
         Criterion {
             name: "write amplification in all",
             is_more_better: false,
-            figure: |one| one.measured.write_amplification(),
+            figure: |one| one.measured.write_amplification().filter(|_| one.measured.is_steady()),
             show: |value, _| format!("{value:.2}"),
         },
         Criterion {
             name: "drive life",
             is_more_better: true,
-            figure: |one| one.life_years,
+            figure: |one| one.life_years.filter(|_| one.measured.is_steady()),
             show: |value, _| years(value),
         },
         Criterion {
@@ -180,13 +186,13 @@ fn criteria() -> [Criterion; 7] {
         Criterion {
             name: "cost per year",
             is_more_better: false,
-            figure: |one| one.cost_per_year,
+            figure: |one| one.cost_per_year.filter(|_| one.measured.is_steady()),
             show: |value, currency| format!("{currency}{value:.2}"),
         },
         Criterion {
             name: "cost per drive-year",
             is_more_better: false,
-            figure: |one| one.cost_per_drive_year,
+            figure: |one| one.cost_per_drive_year.filter(|_| one.measured.is_steady()),
             show: |value, currency| format!("{currency}{value:.2}"),
         },
     ]

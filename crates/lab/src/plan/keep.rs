@@ -11,7 +11,7 @@ use super::measured::Measured;
 use crate::LabError;
 
 /// The name of the form.
-const FORMAT: &str = "esker-plan-result/1";
+const FORMAT: &str = "esker-plan-result/2";
 
 /// Where results are kept.
 pub trait Shelf {

@@ -40,6 +40,10 @@ pub struct Measured {
     pub decider: Option<Decider>,
     /// How busy the processors were, as a share, likewise.
     pub processors: Option<f64>,
+    /// Why its write amplification is not that of a steady state; none where it is, or where nothing wears.
+    pub unsteady: Option<String>,
+    /// Bytes that the user wrote a second, as far as its times are right.
+    pub written_bytes_per_s: f64,
     /// Remarks for its reader.
     pub remarks: Vec<String>,
 }
@@ -50,7 +54,7 @@ pub struct Measured {
 pub enum ClockKind {
     /// Virtual: requests overlap as on the drives, and figures are the same on every machine.
     Virtual,
-    /// Virtual, with one client of the engine in turn with its maintenance: bytes are right, rates a lower bound.
+    /// Virtual, with maintenance in turn with clients: bytes are right, rates a lower bound.
     InTurn,
     /// So many times slower than real time.
     Dilated(u32),
@@ -86,6 +90,8 @@ pub struct DeviceUse {
     pub passed_bytes: u64,
     /// Whether it is a drive.
     pub is_drive: bool,
+    /// Whether it is a drive of flash, which wears.
+    pub is_flash: bool,
 }
 
 impl Measured {
@@ -125,6 +131,12 @@ impl Measured {
     pub fn tail(&self) -> Option<&KindLatency> {
         let reads = self.latencies.iter().find(|one| one.kind == "read");
         reads.or_else(|| self.latencies.iter().max_by_key(|one| one.count))
+    }
+
+    /// Whether its write amplification, and what follows from it, is that of a steady state.
+    #[must_use]
+    pub fn is_steady(&self) -> bool {
+        self.unsteady.is_none()
     }
 
     /// Whether its times say something of drives.
@@ -167,6 +179,7 @@ impl DeviceUse {
             read_bytes: now.read_bytes - then.read_bytes,
             passed_bytes: now.passed_bytes - then.passed_bytes,
             is_drive: now.is_drive,
+            is_flash: now.is_flash,
         };
         both.map(less).collect()
     }

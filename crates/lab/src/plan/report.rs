@@ -16,10 +16,10 @@ use super::schedule::Outcome;
 use crate::text::{aligned, span};
 
 /// The name of the form of the JSON.
-const FORMAT: &str = "esker-plan/1";
+const FORMAT: &str = "esker-plan/2";
 
 /// The columns of the table of cases.
-pub(super) const COLUMNS: [&str; 13] = [
+pub(super) const COLUMNS: [&str; 14] = [
     "alternative",
     "per second",
     "MB/s",
@@ -29,6 +29,7 @@ pub(super) const COLUMNS: [&str; 13] = [
     "in drives",
     "in all",
     "life",
+    "of a day",
     "full in",
     "DRAM",
     "cost a year",
@@ -91,7 +92,7 @@ impl PlanReport {
         PlanReport {
             format: FORMAT.to_owned(),
             title: plan.title.clone(),
-            finding: finding(&best, &cases),
+            finding: finding(plan, &best, &cases),
             best,
             load: plan.load.clone(),
             assumptions: assumptions(plan, &cases),
@@ -138,20 +139,20 @@ impl PlanReport {
             |kind: fn(&ClockKind) -> bool| self.cases.iter().any(|one| kind(&one.measured.clock));
         let mut notes = Vec::new();
         if of(|one| *one == ClockKind::Virtual) {
-            notes.push(
-                "times are virtual: the same on every machine. A cache or a pool does its background work in turn \
-                 with requests, which can only make tails longer"
-                    .to_owned(),
-            );
+            notes.push("times are virtual: the same on every machine".to_owned());
         }
         if of(|one| *one == ClockKind::InTurn) {
             notes.push(
-                "the engine ran in virtual time, one client and maintenance in turn: bytes, life and DRAM are right; \
-                 its rate is a lower bound, and is not compared. Write time = \"dilated\" for rates and tails"
+                "in parentheses: the engine, a cache or a pool did its background work in turn with requests. Bytes, \
+                 life and DRAM are right; rates are lower bounds, and are not compared. For the engine, \
+                 time = \"dilated\" gives rates and tails"
                     .to_owned(),
             );
         }
         for one in &self.cases {
+            if let Some(why) = &one.measured.unsteady {
+                notes.push(format!("{}: not steady, and not ranked: {why}", one.name));
+            }
             if let ClockKind::Dilated(factor) = one.measured.clock {
                 let decider = one.measured.decider.map_or("nothing", |it| it.name());
                 let busy = one.measured.processors.map_or_else(
@@ -181,6 +182,10 @@ impl PlanReport {
         let tail = measured.tail();
         let flag = |text: String| if measured.is_timed() { text } else { format!("({text})") };
         let latency = |of: Option<f64>| of.map_or_else(none, |us| flag(span(us)));
+        let steady = |text: String| match measured.is_steady() || text == none() {
+            true => text,
+            false => format!("({text})"),
+        };
         vec![
             one.name.clone(),
             flag(format!("{:.0}", measured.ops_per_s)),
@@ -188,13 +193,14 @@ impl PlanReport {
             latency(tail.map(|tail| tail.p99_us)),
             latency(tail.map(|tail| tail.p999_us)),
             factor(measured.software_amplification()),
-            factor(measured.drive_amplification()),
-            factor(measured.write_amplification()),
-            one.life_years.map_or_else(none, years),
+            steady(factor(measured.drive_amplification())),
+            steady(factor(measured.write_amplification())),
+            steady(one.life_years.map_or_else(none, years)),
+            one.busy_share.map_or_else(none, |share| flag(format!("{:.1} %", share * 100.0))),
             one.full_in_months.map_or_else(none, months),
             if one.dram_bytes > 0.0 { Unit::Bytes.show(one.dram_bytes) } else { none() },
-            self.money(one.cost_per_year),
-            self.money(one.cost_per_drive_year),
+            steady(self.money(one.cost_per_year)),
+            steady(self.money(one.cost_per_drive_year)),
         ]
     }
 
@@ -205,8 +211,7 @@ impl PlanReport {
     pub(super) fn layer_rows(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         for one in &self.cases {
-            let engine = one.measured.clock != ClockKind::Virtual;
-            if engine {
+            if one.measured.engine_written_bytes() > 0 {
                 let to = one.measured.engine_written_bytes();
                 #[allow(clippy::cast_precision_loss)] // bytes for people
                 rows.push(layer(
@@ -261,13 +266,61 @@ fn factor(of: Option<f64>) -> String {
     of.map_or_else(none, |value| format!("{value:.2}"))
 }
 
-/// The findings, in a few sentences.
-fn finding(best: &[Best], cases: &[Judged]) -> String {
+/// The findings, in a few sentences, of which the first one says what to take.
+fn finding(plan: &Plan, best: &[Best], cases: &[Judged]) -> String {
+    match advice(plan, cases) {
+        Some(advice) => format!("{advice} {}", findings(best, cases)),
+        None => findings(best, cases),
+    }
+}
+
+/// The case to take: of those that hold the data, keep up and are steady the cheapest, or else the one that lives the
+/// longest, or is the fastest.
+fn advice(plan: &Plan, cases: &[Judged]) -> Option<String> {
+    let does = |one: &&Judged| {
+        let fits = one.full_in_months != Some(0.0);
+        let keeps_up = !one.measured.is_timed() || one.busy_share.is_none_or(|share| share <= 1.0);
+        fits && keeps_up && one.measured.is_steady()
+    };
+    let fit: Vec<&Judged> = cases.iter().filter(does).collect();
+    if fit.is_empty() {
+        let needs = "hold the data, keep up with its writes, and were measured in a steady state";
+        return Some(format!("Take none of these: no alternative is known to {needs}."));
+    }
+    let least = |figure: &dyn Fn(&Judged) -> Option<f64>| {
+        let known = fit.iter().map(|one| Some((*one, figure(one)?)));
+        let known: Option<Vec<(&Judged, f64)>> = known.collect();
+        let (first, rest) = known.as_ref()?.split_first()?;
+        let least = rest.iter().fold(first, |least, one| if one.1 < least.1 { one } else { least });
+        let is_told_apart = known.iter().flatten().any(|one| one.1 > least.1 * 1.01);
+        (is_told_apart || fit.len() == 1).then_some(*least)
+    };
+    let money = |value: f64| format!("{}{value:.2} a year", plan.currency);
+    let (case, why) = if let Some((one, cost)) = least(&|one| one.cost_per_year) {
+        (one, format!("it costs the least, {}", money(cost)))
+    } else if let Some((one, _)) = least(&|one| one.life_years.map(|years| -years)) {
+        (one, format!("its drives live the longest, {}", one.life_years.map_or_else(none, years)))
+    } else if let Some((one, _)) =
+        least(&|one| one.measured.is_timed().then_some(-one.measured.ops_per_s))
+    {
+        (one, format!("it is the fastest, {}", Unit::Rate.show(one.measured.ops_per_s)))
+    } else {
+        return None;
+    };
+    let of = match cases.len() - fit.len() {
+        0 => String::new(),
+        left => format!(", of the {} that do the job ({left} do not)", fit.len()),
+    };
+    Some(format!("Take “{}”, because {why}{of}.", case.name))
+}
+
+/// The findings on each criterion.
+fn findings(best: &[Best], cases: &[Judged]) -> String {
     if cases.len() < 2 {
         return "There is one case, and nothing to compare it with.".to_owned();
     }
     if best.is_empty() {
-        return "All cases are as good as each other by every criterion.".to_owned();
+        return "No criterion tells the alternatives apart.".to_owned();
     }
     let sentences = best.iter().map(|one| {
         let names = match &one.names[..] {
@@ -285,6 +338,13 @@ fn finding(best: &[Best], cases: &[Judged]) -> String {
         .collect();
     if !small.is_empty() {
         let _ = write!(text, " The data does not fit: {}.", small.join("; "));
+    }
+    let slow = cases
+        .iter()
+        .filter(|one| one.measured.is_timed() && one.busy_share.is_some_and(|share| share > 1.0));
+    let slow: Vec<&str> = slow.map(|one| one.name.as_str()).collect();
+    if !slow.is_empty() {
+        let _ = write!(text, " Cannot keep up with the writes of a day: {}.", slow.join("; "));
     }
     text
 }

@@ -282,7 +282,7 @@ fn case(
         name: alternative.name.clone(),
         alternative: alternative.name.clone(),
         point: Vec::new(),
-        inputs: Inputs { devices, load, seed },
+        inputs: Inputs { devices, load, filled: loads::filled(file)?, seed },
         drives: named.facts,
         names: named.names,
         recorded_s,

@@ -2,6 +2,7 @@
 
 mod device;
 mod engine;
+mod steady;
 
 use super::inputs::{Inputs, Load};
 use super::measured::Measured;

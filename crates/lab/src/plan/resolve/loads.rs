@@ -15,7 +15,7 @@ use crate::LabError;
 use crate::device_load::{Job, Pattern, Size, Timing};
 use crate::plan::drive::scaled;
 use crate::plan::file::{Asked, File, Mix, Refusal, Streams, Time, TraceOf, Wrong, Ycsb};
-use crate::plan::inputs::{EngineLoad, Load, StreamsLoad, TraceLoad, TraceSource};
+use crate::plan::inputs::{EngineLoad, Load, StreamsLoad, TraceLoad, TraceSource, WarmUp};
 use crate::plan::requests::{have_times, requests};
 use crate::plan::surroundings::Surroundings;
 
@@ -299,12 +299,32 @@ fn mix(of: &Mix, scale: f64, seed: u64) -> Result<Load, Wrong> {
         seed,
         ..Job::default()
     };
-    let warm_up_bytes = match of.warm_up {
-        Some(given) => scaled(given.0, scale),
-        None if of.reads == 100 => 0,
-        None => bytes / 2,
+    let warm_up = match of.warm_up {
+        Some(given) => WarmUp::Bytes(scaled(given.0, scale)),
+        None if of.reads == 100 => WarmUp::Bytes(0),
+        None => WarmUp::Steady,
     };
-    Ok(Load::Mix { job: Box::new(job), warm_up_bytes })
+    Ok(Load::Mix { job: Box::new(job), warm_up })
+}
+
+/// The share of a device that holds data before a load on it.
+pub(super) fn filled(file: &File) -> Result<f64, Wrong> {
+    let tables = [
+        ("mix", file.mix.as_ref().and_then(|of| of.filled)),
+        ("streams", file.streams.as_ref().and_then(|of| of.filled)),
+        ("trace", file.trace.as_ref().and_then(|of| of.filled)),
+    ];
+    let Some((table, filled)) = tables.into_iter().find_map(|(table, of)| Some((table, of?)))
+    else {
+        return Ok(1.0);
+    };
+    match filled > 0.0 && filled <= 1.0 {
+        true => Ok(filled),
+        false => {
+            let why = format!("{filled}: a share of the device, such as 0.5, and at most 1");
+            Err(Wrong::at([table, "filled"], why))
+        }
+    }
 }
 
 fn streams(of: &Streams, scale: f64) -> Result<Load, Wrong> {
@@ -331,7 +351,7 @@ fn streams(of: &Streams, scale: f64) -> Result<Load, Wrong> {
         read_percent: percent("streams", "reads", of.reads.unwrap_or(0))?,
         depth: of.depth.unwrap_or(DEPTH),
         bytes,
-        warm_up_bytes: of.warm_up.map_or(bytes / 2, |given| scaled(given.0, scale)),
+        warm_up: of.warm_up.map_or(WarmUp::Steady, |given| WarmUp::Bytes(scaled(given.0, scale))),
     })))
 }
 
@@ -403,30 +423,37 @@ fn trace(of: &TraceOf, seed: u64, traces: &mut Traces<'_>) -> Result<(Load, Opti
     Ok((Load::Trace(Box::new(load)), recorded))
 }
 
+fn warmed(of: WarmUp) -> String {
+    match of {
+        WarmUp::Steady => "until write amplification is steady".to_owned(),
+        WarmUp::Bytes(bytes) => format!("of {}", human_bytes(bytes)),
+    }
+}
+
 /// A load in words.
 pub(super) fn in_words(load: &Load) -> String {
     let in_flight = |depth: usize| format!("{depth} in flight");
     match load {
-        Load::Mix { job, warm_up_bytes } => format!(
-            "{} % reads, {} % discards, the rest writes, of {}; {}; {} after a warm-up of {}",
+        Load::Mix { job, warm_up } => format!(
+            "{} % reads, {} % discards, the rest writes, of {}; {}; {} after a warm-up {}",
             job.read_percent,
             job.discard_percent,
             human_bytes(job.largest()),
             in_flight(job.depth),
             human_bytes(job.bytes_limit.unwrap_or(0)),
-            human_bytes(*warm_up_bytes)
+            warmed(*warm_up)
         ),
         Load::Streams(of) => {
             let rates: Vec<String> = of.writers.iter().map(f64::to_string).collect();
             format!(
-                "writers at {} of {} each, {}, {} % reads; {}; {} after a warm-up of {}",
+                "writers at {} of {} each, {}, {} % reads; {}; {} after a warm-up {}",
                 rates.join(":"),
                 human_bytes(of.request_bytes),
                 if of.is_uniform { "anywhere in their parts" } else { "going round their parts" },
                 of.read_percent,
                 in_flight(of.depth),
                 human_bytes(of.bytes),
-                human_bytes(of.warm_up_bytes)
+                warmed(of.warm_up)
             )
         }
         Load::Trace(of) => {

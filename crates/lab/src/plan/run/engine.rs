@@ -14,6 +14,7 @@ use crate::hse::phase::Decider;
 use crate::plan::build::{Built, Maker};
 use crate::plan::inputs::{EngineLoad, Inputs};
 use crate::plan::measured::{ClockKind, DeviceUse, KindLatency, Measured};
+use crate::plan::run::steady;
 use crate::plan::surroundings::Surroundings;
 use crate::store::KvStore;
 
@@ -93,12 +94,16 @@ pub(super) fn run(
         busy.zip((surroundings.processors)()).map(|(then, now)| now.share_since(&then));
     db.settle()?;
     let settled = moment();
+    let settled_uses = settled.devices.clone();
     let manifest_bytes = manifest.stats().written_bytes - written;
     let mut measured = measured(&run, load, [&before, &ended, &settled], processors);
     measured.manifest_written_bytes = manifest_bytes;
     measured.classes_written_bytes = classes_written() - classes;
     measured.usable_bytes = built.first().map_or(0, Built::capacity_bytes);
     measured.dram.extend(built.iter().flat_map(Built::dram));
+    let written = settled_uses.iter().filter(|one| one.is_flash).map(|one| one.written_bytes);
+    let bytes = built.iter().flat_map(Built::flash_bytes);
+    measured.unsteady = steady::of_engine(bytes.zip(written));
     store.store.db.close()?;
     Ok(measured)
 }
@@ -159,6 +164,8 @@ fn measured(
         decider: (clock != ClockKind::InTurn)
             .then(|| Decider::of(processors, busiest(&before.stats, &ended.stats))),
         processors: processors.filter(|_| clock != ClockKind::InTurn),
+        unsteady: None,
+        written_bytes_per_s: run.user_bytes_written as f64 / elapsed_s,
         remarks: Vec::new(),
     }
 }

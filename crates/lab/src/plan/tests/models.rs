@@ -184,6 +184,97 @@ fn a_stripe_is_as_fast_as_its_drives_together() {
     assert!(rate(&both) > 1.3 * rate(&alone), "{} {}", rate(&both), rate(&alone));
 }
 
+/// Skewed writes over half of a drive.
+const SKEWED: &str = r#"
+[drive.tlc]
+profile = "micron-7450"
+capacity = "256MiB"
+price = 100
+[mix]
+reads = 20
+request = "8KiB"
+pattern = "zipfian"
+span = "160MiB"
+bytes = "64MiB"
+[growth]
+written_per_day = "1TB"
+[[alternative]]
+name = "one"
+device = "tlc"
+"#;
+
+#[test]
+fn figures_do_not_move_when_more_bytes_are_measured() {
+    let of = |bytes: &str| {
+        let text = SKEWED.replace("bytes = \"64MiB\"", &format!("bytes = \"{bytes}\""));
+        let report = run(&text);
+        let one = &report.cases[0];
+        assert_eq!(one.measured.unsteady, None);
+        (one.measured.write_amplification().unwrap(), one.life_years.unwrap())
+    };
+    let (short, long) = (of("64MiB"), of("128MiB"));
+    assert!(short.0 > 1.2, "{short:?}");
+    assert!((long.0 / short.0 - 1.0).abs() < 0.03, "{short:?} {long:?}");
+    assert!((long.1 / short.1 - 1.0).abs() < 0.03, "{short:?} {long:?}");
+}
+
+#[test]
+fn a_warm_up_that_is_too_short_is_marked_and_not_ranked() {
+    let text = SKEWED.replace("[growth]", "warm_up = \"16MiB\"\n[growth]")
+        + "[[alternative]]\nname = \"two\"\ndevice = \"tlc\"\n\
+           set = { \"drive.tlc.over_provisioning\" = 0.5 }\n";
+    let report = run(&text);
+    assert!(report.cases[0].measured.unsteady.is_some(), "{:?}", report.cases[0].measured);
+    let table = report.table();
+    assert!(table.contains("one: not steady, and not ranked"), "{table}");
+    assert!(report.best.iter().all(|one| one.criterion != "drive life"), "{:?}", report.best);
+    assert!(report.page().html().contains("not steady, and not ranked"));
+}
+
+#[test]
+fn a_drive_that_is_half_full_and_trimmed_copies_less() {
+    let full = run(SKEWED);
+    let half = run(&SKEWED.replace("span = \"160MiB\"", "filled = 0.5"));
+    let waf = |report: &PlanReport| report.cases[0].measured.write_amplification().unwrap();
+    assert!(waf(&half) < 0.6 * waf(&full), "{} {}", waf(&half), waf(&full));
+    let refused = SKEWED.replace("reads = 20", "reads = 20\nfilled = 0.5");
+    let plan = read(&refused).unwrap();
+    let error = plan.run(&mut Memory::default(), &surroundings(1), |_| ControlFlow::Continue(()));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("make filled larger"), "{error}");
+}
+
+#[test]
+fn the_first_sentence_says_what_to_take_and_what_cannot_keep_up() {
+    let text = SKEWED.replace("1TB", "4TB")
+        + "[[alternative]]\nname = \"roomy\"\ndevice = \"tlc\"\n\
+           set = { \"drive.tlc.over_provisioning\" = 0.5 }\n";
+    let report = run(&text);
+    assert!(
+        report.finding.starts_with("Take “roomy”, because it costs the least, $"),
+        "{}",
+        report.finding
+    );
+    assert!(report.cases.iter().all(|one| one.busy_share.unwrap() < 1.0));
+    assert!(report.page().html().contains("The cost a year in $ is"));
+    let report = run(&text.replace("4TB", "4000TB"));
+    assert!(report.finding.starts_with("Take none of these"), "{}", report.finding);
+    assert!(report.finding.contains("Cannot keep up with the writes of a day: one; roomy."));
+}
+
+#[test]
+fn rates_of_work_in_turn_are_not_ranked() {
+    let text = SKEWED.replace("[mix]", "[pool.tank]\ndrives = [\"tlc\", \"tlc\", \"tlc\"]\n[mix]")
+        + "[[alternative]]\nname = \"pooled\"\ndevice = \"tank\"\n";
+    let report = run(&text);
+    assert_eq!(report.cases[1].measured.clock, ClockKind::InTurn);
+    let ranked: Vec<&str> = report.best.iter().map(|one| one.criterion.as_str()).collect();
+    assert!(
+        !ranked.contains(&"throughput") && !ranked.contains(&"tail latency (99.9 %)"),
+        "{ranked:?}"
+    );
+}
+
 /// A small database on a drive.
 const RECORDS: &str = r#"
 [drive.tlc]
