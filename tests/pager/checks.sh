@@ -58,6 +58,19 @@ check_refusals() {
     fi
 }
 
+# The program ends as it would; the failure of its swap is said all the same.
+check_swap_that_cannot_be_closed() {
+    ln -s /dev/full "$check/trace"
+    "$BIN/esker" run --quiet --memory 64MiB --swap "traced:(mem:256MiB)?to=$check/trace&if-exists=replace" -- \
+        sh -c 'exit 7' 2> "$check/said" && die 'the exit code is not the program'"'"'s'
+    local tries
+    for tries in $(seq 50); do
+        ! grep -q 'No space left' "$check/said" || return 0
+        sleep 0.1
+    done
+    die "after $tries looks it had said: $(cat "$check/said")"
+}
+
 check_signals() {
     command -v gcc > /dev/null || need gcc gcc
     gcc -Wall -Wextra -Werror -O1 -o "$check/daemon-program" "$here/daemon.c"

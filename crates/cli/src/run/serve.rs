@@ -11,7 +11,7 @@ use std::time::Duration;
 use esker_base::units::to_usize;
 use esker_base::{Clock, Nanos};
 use esker_pager::{Options, Pager, Stats, launch};
-use esker_stack::Stack;
+use esker_stack::{Closings, Stack};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::tree::{Main, has_any};
@@ -38,7 +38,9 @@ const LOG_PREFIX: &str = "<28>esker: ";
 pub(super) struct Service<'a> {
     args: &'a RunArgs,
     pager: Arc<Pager>,
-    _exporter: Option<Exporter>,
+    exporter: Option<Exporter>,
+    /// Failures to close the device for pages.
+    closings: Closings,
     clock: Clock,
     /// None when nothing more is to be shown.
     line: Option<Line>,
@@ -52,7 +54,8 @@ impl Service<'_> {
     /// Opens the device and starts the pager.
     pub(super) fn start(args: &RunArgs) -> Result<Service<'_>> {
         lift_limit();
-        let stack = Arc::new(Stack::new());
+        let closings = Closings::default();
+        let stack = Arc::new(Stack::new().noting(closings.clone()));
         let swap = swap::open(&stack, &args.swap)?;
         for remark in swap.remarks() {
             say(&format!("esker: note: {remark}\n"));
@@ -74,7 +77,7 @@ impl Service<'_> {
         let clock = Clock::real();
         let shown = (clock.now(), pager.stats());
         let (line, is_in_background) = (Some(Line::new()), false);
-        Ok(Service { args, pager, _exporter: exporter, clock, line, shown, is_in_background })
+        Ok(Service { args, pager, exporter, closings, clock, line, shown, is_in_background })
     }
 
     /// Value of the variable by which programs find the pager.
@@ -115,19 +118,18 @@ impl Service<'_> {
             std::mem::forget(line);
             self.sum_up(if io::stderr().is_terminal() { "\n" } else { "" });
         }
+        let Service { pager, exporter, closings, is_in_background, .. } = self;
+        drop(exporter);
+        drop(pager);
+        for failure in closings.take() {
+            tell(&failure.to_string(), is_in_background);
+        }
     }
 
     /// Tells the user what has to be known.
     fn report(&self) {
         for report in self.pager.reports() {
-            if self.is_in_background {
-                let sent = UnixDatagram::unbound().and_then(|socket| {
-                    socket.send_to(format!("{LOG_PREFIX}{report}").as_bytes(), LOG)
-                });
-                drop(sent); // a system without a log
-            } else {
-                say(&format!("esker: {report}\n"));
-            }
+            tell(&report, self.is_in_background);
         }
     }
 
@@ -184,6 +186,16 @@ impl Search {
         }
         was_sure && self.is_sure
     }
+}
+
+/// Tells the user what has to be known; of a daemon, the system's log.
+fn tell(report: &str, is_in_background: bool) {
+    if !is_in_background {
+        return say(&format!("esker: {report}\n"));
+    }
+    let text = format!("{LOG_PREFIX}{report}");
+    // A system without a log has nobody to tell.
+    let _ = UnixDatagram::unbound().and_then(|socket| socket.send_to(text.as_bytes(), LOG));
 }
 
 /// Writes to the error output. That it is gone is no reason to end the programs.

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::inputs::Load;
 use super::measured::{ClockKind, Measured};
 use super::resolve::{Case, Plan};
+use crate::device_load::Timing;
 
 /// Days of a year, and months.
 const DAYS: f64 = 365.25;
@@ -48,7 +50,7 @@ pub struct Judged {
     pub dram_bytes: f64,
     /// Bytes that the real devices can take of data.
     pub room_bytes: f64,
-    /// The share of a day that the writes of a day take; above 1 the alternative cannot keep up.
+    /// The share of its time that the real load takes; above 1 the alternative is not known to keep up.
     pub busy_share: Option<f64>,
     /// Months until they are full; 0 where they do not even hold today's data.
     pub full_in_months: Option<f64>,
@@ -107,10 +109,7 @@ pub(super) fn judge(plan: &Plan, case: &Case, measured: Measured) -> Judged {
         life_years: drives.iter().filter_map(|one| one.life_years).reduce(f64::min),
         dram_bytes,
         room_bytes,
-        busy_share: growth
-            .written_per_day
-            .filter(|_| measured.written_bytes_per_s > 0.0)
-            .map(|daily| daily / SECONDS_PER_DAY / measured.written_bytes_per_s),
+        busy_share: busy_share(plan, case, &measured),
         full_in_months: growth.data_bytes.and_then(|data| match growth.data_per_month {
             _ if data > room_bytes => Some(0.0),
             Some(monthly) => Some((room_bytes - data) / monthly),
@@ -128,11 +127,34 @@ pub(super) fn judge(plan: &Plan, case: &Case, measured: Measured) -> Judged {
 #[allow(clippy::cast_precision_loss)] // a ratio of byte counts
 fn times_a_day(plan: &Plan, case: &Case, measured: &Measured) -> Option<f64> {
     let written = measured.user_written_bytes as f64;
-    match (plan.growth.written_per_day, case.recorded_s) {
+    match (plan.growth.written_per_day, measured_s(case)) {
         (Some(daily), _) if written > 0.0 => Some(daily / written),
         (_, Some(seconds)) => Some(SECONDS_PER_DAY / seconds),
         _ => None,
     }
+}
+
+/// The share of a day that its load takes: the writes that growth says, or a trace as it was recorded.
+fn busy_share(plan: &Plan, case: &Case, measured: &Measured) -> Option<f64> {
+    // One client in turn with the engine's maintenance says nothing of many at once.
+    if measured.clock == ClockKind::InTurn && matches!(case.inputs.load, Load::Engine(_)) {
+        return None;
+    }
+    match (plan.growth.written_per_day, measured_s(case), &case.inputs.load) {
+        (Some(daily), ..) if measured.written_bytes_per_s > 0.0 => {
+            Some(daily / SECONDS_PER_DAY / measured.written_bytes_per_s)
+        }
+        (None, Some(seconds), Load::Trace(of)) if of.timing == Timing::Order => {
+            Some(measured.elapsed_s / seconds)
+        }
+        _ => None,
+    }
+}
+
+/// Seconds over which the measured part of a trace was recorded.
+fn measured_s(case: &Case) -> Option<f64> {
+    let Load::Trace(of) = &case.inputs.load else { return None };
+    case.recorded_s.map(|seconds| seconds * (1.0 - of.warm_up))
 }
 
 /// A criterion: its name, whether more is better, its figure, and how that is said.

@@ -279,12 +279,13 @@ fn finding(plan: &Plan, best: &[Best], cases: &[Judged]) -> String {
 fn advice(plan: &Plan, cases: &[Judged]) -> Option<String> {
     let does = |one: &&Judged| {
         let fits = one.full_in_months != Some(0.0);
-        let keeps_up = !one.measured.is_timed() || one.busy_share.is_none_or(|share| share <= 1.0);
+        let keeps_up = one.busy_share.is_none_or(|share| share <= 1.0);
         fits && keeps_up && one.measured.is_steady()
     };
     let fit: Vec<&Judged> = cases.iter().filter(does).collect();
     if fit.is_empty() {
-        let needs = "hold the data, keep up with its writes, and were measured in a steady state";
+        let needs =
+            "hold the data, keep up with the load, and be in a steady state when it was measured";
         return Some(format!("Take none of these: no alternative is known to {needs}."));
     }
     let least = |figure: &dyn Fn(&Judged) -> Option<f64>| {
@@ -309,6 +310,7 @@ fn advice(plan: &Plan, cases: &[Judged]) -> Option<String> {
     };
     let of = match cases.len() - fit.len() {
         0 => String::new(),
+        1 => format!(", of the {} that do the job (one does not)", fit.len()),
         left => format!(", of the {} that do the job ({left} do not)", fit.len()),
     };
     Some(format!("Take “{}”, because {why}{of}.", case.name))
@@ -344,7 +346,7 @@ fn findings(best: &[Best], cases: &[Judged]) -> String {
         .filter(|one| one.measured.is_timed() && one.busy_share.is_some_and(|share| share > 1.0));
     let slow: Vec<&str> = slow.map(|one| one.name.as_str()).collect();
     if !slow.is_empty() {
-        let _ = write!(text, " Cannot keep up with the writes of a day: {}.", slow.join("; "));
+        let _ = write!(text, " Cannot keep up with the load: {}.", slow.join("; "));
     }
     text
 }

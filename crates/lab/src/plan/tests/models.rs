@@ -259,7 +259,7 @@ fn the_first_sentence_says_what_to_take_and_what_cannot_keep_up() {
     assert!(report.page().html().contains("The cost a year in $ is"));
     let report = run(&text.replace("4TB", "4000TB"));
     assert!(report.finding.starts_with("Take none of these"), "{}", report.finding);
-    assert!(report.finding.contains("Cannot keep up with the writes of a day: one; roomy."));
+    assert!(report.finding.contains("Cannot keep up with the load: one; roomy."));
 }
 
 #[test]
