@@ -17,7 +17,8 @@
 //! its die, and keeps that from other use, until the channel has carried it away. A write
 //! passes the firmware, waits in line for room in the buffer, crosses the link and is finished:
 //! the buffer survives a power cut. The room is free again when the program that carries the data
-//! to the media has ended.
+//! to the media has ended. A program begins when the controller's data path has taken the programs
+//! before it, which takes longer for copies than for data of the host.
 //!
 //! Invariants
 //! 1. Time is in whole nanoseconds, and events at the same nanosecond run in the order in which
@@ -59,6 +60,9 @@ pub struct Timing {
     pub erase_ns: u64,
     /// Bandwidth of a channel, in either direction.
     pub channel_bytes_per_s: u64,
+    /// Bytes a second that the controller copies for cleaning, where nothing else goes on. It writes data of the host at
+    /// the rate of the link, and both take its time. Zero: it copies as fast as it writes data of the host.
+    pub copy_bytes_per_s: u64,
     /// Bandwidth of the link to the host.
     pub link_read_bytes_per_s: u64,
     /// Bandwidth of the link from the host.

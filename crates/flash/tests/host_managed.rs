@@ -18,6 +18,7 @@ fn board(queues: Option<HostQueues>) -> Timing {
         cache_register: false,
         erase_ns: 3_000_000,
         channel_bytes_per_s: 400_000_000,
+        copy_bytes_per_s: 0,
         link_read_bytes_per_s: 5_500_000_000,
         link_write_bytes_per_s: 4_300_000_000,
         read_firmware_ns: 0,

@@ -1,6 +1,7 @@
 //! Every profile, scaled down, against the figures that were published about the drive.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use esker_base::{AlignedBuf, Clock, Lba, Rng, thread};
 use esker_device::{Command, Device, Op, QueuePair, Tag};
@@ -9,6 +10,9 @@ use esker_flash::{Namespace, Pace, Ssd};
 
 /// Largest deviation of a model from published figures.
 const TOLERANCE: f64 = 0.05;
+
+/// Time in which a drive at rest empties its buffer.
+const DRAINED: Duration = Duration::from_secs(2);
 
 /// A drive in virtual time.
 struct Bed {
@@ -91,7 +95,11 @@ impl Bed {
                 self.run(load, 4 * self.pages);
                 per_second(self.run(load, self.pages))
             }
-            Figure::ReadLatency => self.run(Load { depth: 1, ..RANDOM }, 1000),
+            Figure::ReadLatency => {
+                // What was written before may still be in the buffer.
+                self.clock.sleep(DRAINED);
+                self.run(Load { depth: 1, ..RANDOM }, 1000)
+            }
             Figure::WriteLatency => self.run(Load { depth: 1, is_write: true, ..RANDOM }, 1000),
         }
     }

@@ -12,6 +12,7 @@ fn board() -> Timing {
         cache_register: true,
         erase_ns: 3_000_000,
         channel_bytes_per_s: 400_000_000,
+        copy_bytes_per_s: 0,
         link_read_bytes_per_s: 5_800_000_000,
         link_write_bytes_per_s: 5_800_000_000,
         read_firmware_ns: 0,
@@ -235,6 +236,7 @@ fn a_die_under_random_arrivals_waits_as_the_formula_says() {
     let timing = Timing {
         cache_register: false,
         channel_bytes_per_s: u64::MAX,
+        copy_bytes_per_s: 0,
         link_read_bytes_per_s: u64::MAX,
         host_ns: 0,
         ..board()

@@ -19,12 +19,13 @@ use crate::timing::{HostQueues, Suspension, Timing};
 
 /// Bytes of a superblock, of a frame of the journal, and the alignment of everything.
 pub(super) const BLOCK: usize = 4096;
-/// The version of this format. Those before are read as they are: they have no queues of the host, and the first
-/// one no writers that level wear.
-const VERSION: u32 = 3;
+/// The version of this format. Those before are read as they are: the third has no rate of copies, those
+/// before no queues of the host either, and the first one no writers that level wear.
+const VERSION: u32 = 4;
 const FIRST_VERSION: u32 = 1;
-/// The first version with queues of the host.
+/// The first version with queues of the host, and the first one with a rate of copies.
 const HOST_QUEUES: u32 = 3;
+const COPY_RATE: u32 = 4;
 const SUPERBLOCK: u64 = u64::from_le_bytes(*b"ESKRSSD1");
 const CHECKPOINT: u64 = u64::from_le_bytes(*b"ESKRCKP1");
 const FRAME: u32 = u32::from_le_bytes(*b"EFRM");
@@ -193,6 +194,7 @@ fn put_parameters(e: &mut Encoder, p: &Parameters) {
     let queues = t.host_queues.unwrap_or(none);
     e.u32(queues.window).u32(queues.in_flight).u32(queues.cached_pages);
     e.u64(queues.copy_bytes_per_s);
+    e.u64(t.copy_bytes_per_s);
 }
 
 fn take_queues(d: &mut Decoder<'_>) -> Result<Option<HostQueues>, FlashError> {
@@ -257,6 +259,7 @@ fn take_parameters(d: &mut Decoder<'_>, version: u32) -> Result<Parameters, Flas
     let (cache_register, reads_overtake) =
         (take_flag(d, "cache register")?, take_flag(d, "reads overtake")?);
     let host_queues = if version >= HOST_QUEUES { take_queues(d)? } else { None };
+    let copy_bytes_per_s = if version >= COPY_RATE { d.u64("copy rate")? } else { 0 };
     let timing = Timing {
         read_ns: values[0],
         program_ns: values[1],
@@ -273,6 +276,7 @@ fn take_parameters(d: &mut Decoder<'_>, version: u32) -> Result<Parameters, Flas
         cache_register,
         reads_overtake,
         host_queues,
+        copy_bytes_per_s,
     };
     let wear_spread = is_levelled.then_some(spread);
     Ok(Parameters {

@@ -24,6 +24,8 @@ pub(super) enum Event {
     ChannelDone { channel: u32 },
     /// The host sees that a command is finished.
     Finished { ticket: u32 },
+    /// The controller's data path is free for a program.
+    Prepared { job: u32 },
 }
 
 impl Event {
@@ -35,11 +37,12 @@ impl Event {
             Event::DieDone { .. } => 3,
             Event::ChannelDone { .. } => 4,
             Event::Finished { .. } => 5,
+            Event::Prepared { .. } => 6,
         }
     }
 }
 
-const QUEUES: usize = 6;
+const QUEUES: usize = 7;
 /// The heap, in the list of first events.
 const HEAP: usize = QUEUES;
 

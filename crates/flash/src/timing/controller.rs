@@ -71,6 +71,8 @@ pub struct Controller {
     turn_ns: u64,
     firmware: Server,
     link: Server,
+    /// The controller's path of data to the media, of the host and of copies.
+    path: Server,
     buffer: Buffer,
     media: Media,
     /// Where the host manages the drive.
@@ -123,6 +125,7 @@ impl Controller {
             turn_ns: 1_000_000_000u64.checked_div(timing.commands_per_s).unwrap_or(0),
             firmware: Server::default(),
             link: Server::default(),
+            path: Server::default(),
             buffer: Buffer::new(timing.buffer_bytes, timing.link_write_bytes_per_s),
             media: Media::new(timing, channels, dies),
             host: timing.host_queues.map(|queues| HostSide::new(queues, channels)),
@@ -233,9 +236,16 @@ impl Controller {
         let Program { place: Place { die, program }, bytes, host, copies } = program;
         assert!(die < self.dies, "there is no die {die}");
         let releases = host.map_or(0, |host| host.count);
+        let copied = if copies.is_some() { bytes.saturating_sub(releases) } else { 0 };
         let job = Job::new(Kind::Program { releases }, die, program, bytes);
         let id = self.media.jobs().insert(job);
         let mut gates = 0;
+        // It begins when the programs before it have passed the path.
+        let (at_ns, _) = self.path.serve(now.0, self.path_ns(releases, copied));
+        if at_ns > now.0 {
+            self.agenda.schedule(at_ns, Event::Prepared { job: id });
+            gates += 1;
+        }
         if let Some(HostBytes { count: 1.., end }) = host
             && !self.buffer.has_arrived(end, id)
         {
@@ -310,6 +320,8 @@ impl Controller {
         let turn_ns = host_ns + read_ns.min(program_ns);
         match event {
             Event::Finished { .. } => 0,
+            // The program that may begin then has to end before anything else happens.
+            Event::Prepared { .. } => turn_ns,
             // The host has copied its part of the page, or it comes out of the buffer.
             Event::ReadStarted { .. } if self.host.is_some() => 0,
             Event::ReadStarted { ticket } => {
@@ -340,6 +352,17 @@ impl Controller {
         }
     }
 
+    /// The time of the controller's path for a program: of media that are never cleaned the link alone sets the rate.
+    fn path_ns(&self, host: u32, copied: u32) -> u64 {
+        let Timing { link_write_bytes_per_s: link, copy_bytes_per_s: copy, erase_ns, .. } =
+            self.timing;
+        if erase_ns == 0 {
+            return 0;
+        }
+        let copy = if copy == 0 { link } else { copy };
+        transfer_ns(host, link) + transfer_ns(copied, copy)
+    }
+
     fn link_ns(&self, bytes: u32) -> u64 {
         transfer_ns(bytes, self.timing.link_read_bytes_per_s)
     }
@@ -367,6 +390,7 @@ impl Controller {
                     }
                 }
                 Event::Finished { ticket } => finished.push((Ticket(ticket), Nanos(now_ns))),
+                Event::Prepared { job } => self.media.open(now_ns, job, &mut self.agenda),
             }
             self.dispatch(now_ns);
         }

@@ -42,6 +42,7 @@ pub(crate) fn small(media: Media) -> Parameters {
             erase_ns: if media == Media::Flash { 3_000_000 } else { 0 },
             cache_register: false,
             channel_bytes_per_s: 800_000_000,
+            copy_bytes_per_s: 0,
             link_read_bytes_per_s: 3_000_000_000,
             link_write_bytes_per_s: 3_000_000_000,
             read_firmware_ns: 5_000,

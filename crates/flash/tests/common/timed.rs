@@ -24,6 +24,7 @@ pub(crate) fn device(pace: Pace) -> Emulated<Timed> {
         cache_register: true,
         erase_ns: 3_000_000,
         channel_bytes_per_s: 400_000_000,
+        copy_bytes_per_s: 0,
         link_read_bytes_per_s: 3_200_000_000,
         link_write_bytes_per_s: 3_200_000_000,
         read_firmware_ns: 5_000,

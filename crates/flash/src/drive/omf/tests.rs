@@ -131,6 +131,7 @@ fn parameters() -> Parameters {
             erase_ns: 3_000_000,
             cache_register: true,
             channel_bytes_per_s: 800_000_000,
+            copy_bytes_per_s: 2_500_000_000,
             link_read_bytes_per_s: 3_000_000_000,
             link_write_bytes_per_s: 2_000_000_000,
             read_firmware_ns: 5_000,
@@ -256,6 +257,7 @@ fn the_superblock_has_these_bytes() {
         (4, "in_flight", "reads"),
         (4, "cached_pages", ""),
         (8, "copy", "bytes/s"),
+        (8, "cleaning_copy", "bytes/s"),
         (4, "crc", "of all bytes before"),
     ]);
     d.zeroes(BLOCK);
