@@ -19,6 +19,7 @@ use crate::metrics::{self, Exporter};
 use crate::output;
 use crate::pool::link::{closed, stack};
 use crate::signals::{self, StopSignals};
+use crate::stderr::tell;
 use control::{Control, News, Said, ServingProcess, Wish};
 
 /// How often to look whether somebody else has unmounted it, or nobody uses it any more.
@@ -43,13 +44,13 @@ pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
     if let Ok(found) = esker_attach::find(&args.mount_point)
         && found.state() == State::Dead
     {
-        eprintln!("esker: note: {}", cleared(&found)?.trim_end());
+        tell!("esker: note: {}", cleared(&found)?.trim_end());
     }
     let stack = Arc::new(stack());
     let opened = stack.open(spec, Create::Never)?;
     let remarks = opened.remarks();
     for remark in &remarks {
-        eprintln!("esker: note: {remark}");
+        tell!("esker: note: {remark}");
     }
     let device = opened.device.clone();
     let options = Options {
@@ -74,7 +75,7 @@ pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
     notes.retain(|remark| !remarks.contains(remark));
     notes.extend(left_dirty(&stack));
     for note in &notes {
-        eprintln!("esker: note: {note}");
+        tell!("esker: note: {note}");
     }
     let carried = carried(&device.stats());
     // Nobody else has them: this closes what is below.
@@ -90,7 +91,7 @@ pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
 /// Listens for `esker detach`; where that is not possible, it says so and goes on.
 fn listen(attachment: &Attachment) -> Option<Control> {
     Control::open(attachment.connection()?)
-        .inspect_err(|failure| eprintln!("esker: note: {}", failure.message()))
+        .inspect_err(|failure| tell!("esker: note: {}", failure.message()))
         .ok()
 }
 
@@ -152,7 +153,7 @@ fn serve(attachment: &mut Attachment, wishes: &mut Wishes) -> Result<Option<Fail
             return Ok(Some(told));
         }
         if !is_told {
-            eprintln!("esker: {in_use}; it is detached when nobody uses it any more");
+            tell!("esker: {in_use}; it is detached when nobody uses it any more");
             is_told = true;
         }
         wish = wishes.wait(Wish::Force);
@@ -286,7 +287,7 @@ fn until_closed(found: &Attached, server: &mut ServingProcess) -> Result {
     loop {
         match server.news(NOTICE) {
             News::Said(Said::Closed { notes, failure }) => {
-                notes.iter().for_each(|note| eprintln!("esker: note: {note}"));
+                notes.iter().for_each(|note| tell!("esker: note: {note}"));
                 let Some((code, message)) = failure else { return Ok(()) };
                 return Err(Failure::coded(code, message).at(format!("{at}: unmounted")));
             }
@@ -336,7 +337,7 @@ impl Wait {
 
     fn tell(&mut self, why: impl FnOnce() -> String) {
         if !self.is_told && self.waited() > NOTICE {
-            eprintln!("esker: {}", why());
+            tell!("esker: {}", why());
             self.is_told = true;
         }
     }

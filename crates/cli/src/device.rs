@@ -23,6 +23,7 @@ use crate::metrics::{self, Exporter};
 use crate::output::Outputs;
 use crate::pool::link::stack;
 use crate::signals;
+use crate::stderr::tell;
 
 /// How long a load runs that has no limit of its own.
 const SECONDS: Duration = Duration::from_secs(10);
@@ -158,7 +159,7 @@ fn requests(traces: &[PathBuf]) -> Result<Vec<Request>> {
     let mut trace = Trace::open(&files, &Options::default())?;
     while trace.next_batch(&mut all)? {}
     for remark in trace.remarks() {
-        eprintln!("note: {remark}");
+        tell!("note: {remark}");
     }
     Ok(all)
 }

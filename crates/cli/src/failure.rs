@@ -15,6 +15,8 @@ use esker_pager::PagerError;
 use esker_stack::StackError;
 use esker_trace::TraceError;
 
+use crate::stderr::tell;
+
 /// The result of a command.
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
@@ -86,7 +88,7 @@ impl Failure {
     /// Prints the message on standard error, and gives the exit code.
     pub(crate) fn exit(self) -> ExitCode {
         if let Some(message) = self.message {
-            eprintln!("esker: {message}");
+            tell!("esker: {message}");
         }
         ExitCode::from(self.code)
     }

@@ -19,10 +19,12 @@
 //! | [`measure`], [`traffic`] | one load or workload; bytes by class and stream |
 //! | [`metrics`], [`http`], [`token`] | metrics for Prometheus; a small server; the token of its clients |
 //! | [`live`] | the page of a run that goes on |
-//! | [`figures`], [`output`], [`progress`], [`host`] | numbers for people, reports, the machine |
+//! | [`figures`], [`output`], [`stderr`], [`progress`], [`host`] | numbers for people, reports, the machine |
 //! | [`failure`] | the problem, the remedy, and the exit code |
 
 #![forbid(unsafe_code)]
+// These panic where nobody can read what they print; `stderr` and `output` have what does not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 #![allow(clippy::cast_precision_loss)] // counts become figures for people
 #![allow(rustdoc::private_intra_doc_links)] // for the command's builders: the library has one function
 
@@ -49,6 +51,7 @@ mod progress;
 mod run;
 mod signals;
 mod ssd;
+mod stderr;
 mod target;
 mod token;
 mod trace;

@@ -26,6 +26,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::failure::{Failure, Result};
 use crate::http::{self, Answer, Server};
+use crate::stderr::tell;
 use crate::token::Token;
 
 pub(crate) use course::Course;
@@ -100,7 +101,7 @@ impl<S: Subject> Live<S> {
         let answer = move |url: &str| answering.answer(url);
         let (server, address) = Server::start_at(address, FLAG, answer)?;
         let live = Live { shared, server, address };
-        eprintln!("esker: live at {}", live.url());
+        tell!("esker: live at {}", live.url());
         Ok(live)
     }
 

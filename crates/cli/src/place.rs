@@ -13,6 +13,7 @@ use esker_kv::{Kvdb, Options};
 use crate::args;
 use crate::failure::{Failure, Result};
 use crate::media::{Devices, Media, files_at};
+use crate::stderr::tell;
 
 /// The file by which a database is known.
 const MANIFEST: &str = "manifest.esker";
@@ -127,6 +128,6 @@ pub(crate) fn find_in(dir: &Path) -> Result {
 /// overlooked; assumptions of models are printed with their results.
 pub(crate) fn warn_of_remarks(db: &Kvdb) {
     for remark in db.remarks().iter().filter(|remark| !remark.starts_with("assumed: ")) {
-        eprintln!("esker: note: {remark}");
+        tell!("esker: note: {remark}");
     }
 }

@@ -18,6 +18,7 @@ use crate::args::{ServeArgs, TargetCommand};
 use crate::failure::{Failure, Result};
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
+use crate::stderr::tell;
 use crate::{host, http};
 
 /// How long a status may take to come.
@@ -39,7 +40,7 @@ fn serve(args: &ServeArgs) -> Result {
     let plan = planner.plan()?;
     planner.keep(&plan);
     for remark in &plan.remarks {
-        eprintln!("esker: note: {remark}");
+        tell!("esker: note: {remark}");
     }
     let target = Arc::new(Target::start(&plan.target)?);
     // Kept until the end: it answers while it lives.
@@ -94,14 +95,14 @@ fn reload(planner: &mut config::Planner<'_>, target: &Target) {
     match done {
         Ok((stays, plan)) => {
             for remark in stays.iter().chain(&plan.remarks) {
-                eprintln!("esker: note: {remark}");
+                tell!("esker: note: {remark}");
             }
             planner.keep(&plan);
             say(&format!("configuration read again\n{}", plan.served()));
         }
         Err(failure) => {
             let stays = "the configuration was not read again, the one before stays in force";
-            eprintln!("esker: {stays}: {}", failure.message());
+            tell!("esker: {stays}: {}", failure.message());
         }
     }
 }

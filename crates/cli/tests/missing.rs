@@ -431,3 +431,39 @@ fn temporary_database_makes_what_it_needs_and_takes_no_file_that_is_there() {
         fs::remove_file(scratch.path(name)).unwrap();
     }
 }
+
+/// A pipe that nobody reads, or a file system that is full, ends a command at most: it never makes it panic.
+#[test]
+fn output_that_nobody_can_take_is_no_panic() {
+    let scratch = Scratch::new();
+    let kvdb = scratch.path("kvdb");
+    let kvdb = kvdb.to_str().unwrap();
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        Stdio::from(writer)
+    };
+    let commands: [&[&str]; 9] = [
+        &["kvs"],
+        &[],
+        &["kv", "info", "/nowhere"],
+        &["cache", "info", "/nowhere"],
+        &["ssd", "profiles"],
+        &["ssd", "profiles", "--json"],
+        &["kv", "create", kvdb],
+        &["kv", "put", kvdb, "default", "a", "b"],
+        &["kv", "check", kvdb],
+    ];
+    for args in commands {
+        for (name, end) in [("full", &full as &dyn Fn() -> Stdio), ("closed", &closed)] {
+            for (out, err) in [(false, true), (true, false), (true, true)] {
+                let pick = |is_bad: bool| if is_bad { end() } else { Stdio::null() };
+                let mut command = esker();
+                command.args(args).stdin(Stdio::null()).stdout(pick(out)).stderr(pick(err));
+                let code = command.status().unwrap().code();
+                assert!(code.is_some_and(|code| code != 101), "{args:?}, {name}: {code:?}");
+            }
+        }
+    }
+}

@@ -12,6 +12,7 @@ use super::lines::{self, Line, Mark};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::output::{self, is_dash};
+use crate::stderr::tell;
 
 /// A batch of a load is written when it holds this many records or bytes.
 const BATCH_RECORDS: usize = 1_000;
@@ -84,7 +85,7 @@ pub(super) fn dump(db: &Kvdb, kvss: &[Kvs], file: &Path, skips_damage: bool) -> 
     let failed = |error: io::Error| Failure::file(file, &error, advice);
     let write = |out: &mut BufWriter<&File>| dump_to(db, kvss, out, &mut left_out, failed);
     let count = output::write_whole(file, failed, write)?;
-    eprintln!("esker: {} records written to {}", grouped(count), file.display());
+    tell!("esker: {} records written to {}", grouped(count), file.display());
     all_there(left_out)
 }
 
@@ -94,7 +95,7 @@ fn all_there(left_out: Option<Vec<String>>) -> Result {
     if left_out.is_empty() {
         return Ok(());
     }
-    left_out.iter().for_each(|one| eprintln!("esker: left out: {one}"));
+    left_out.iter().for_each(|one| tell!("esker: left out: {one}"));
     let count = grouped(to_u64(left_out.len()));
     let message = format!("the dump lacks what is damaged, named above in {count} lines");
     Err(Failure::new(ErrorKind::Corrupt, message))
@@ -228,7 +229,7 @@ pub(super) fn load(db: &Kvdb, kvs: Option<&Kvs>, input: &mut dyn BufRead, file: 
     let loaded = records(loading.loaded);
     match (outcome, synced) {
         (Ok(()), Ok(())) => {
-            eprintln!("esker: {loaded} loaded into {}", loading.places());
+            tell!("esker: {loaded} loaded into {}", loading.places());
             Ok(())
         }
         (Err(failure), Ok(())) => Err(failure.and(format!(
@@ -390,9 +391,7 @@ impl<'a> Loading<'a> {
         let kept = kvs.options()?;
         let note = |what: &str, kept: String, dumped: String| {
             if kept != dumped {
-                eprintln!(
-                    "esker: note: KVS '{name}' keeps its {what}, {kept}; the dump has {dumped}"
-                );
+                tell!("esker: note: KVS '{name}' keeps its {what}, {kept}; the dump has {dumped}");
             }
         };
         let ttl = |ttl_ms: Option<u64>| ttl_ms.map_or("none".into(), |ms| format!("{ms} ms"));

@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use crate::args::AllArgs;
 use crate::failure::{Failure, Result};
 use crate::host;
+use crate::output::print;
+use crate::stderr::tell;
 
 /// The JSON's format; changes when the JSON does.
 const FORMAT: &str = "esker-lab-all/1";
@@ -129,7 +131,7 @@ pub(crate) fn run(args: &AllArgs) -> Result {
         .map_err(|error| Failure::file(&args.dir, &error, "name a directory that can be made"))?;
     let minutes = |one: &&Experiment| if args.full { one.minutes.1 } else { one.minutes.0 };
     let all: u32 = chosen.iter().map(minutes).sum();
-    eprintln!(
+    tell!(
         "{} experiments at {} scale, some {all} minutes on two processors; results in {}",
         chosen.len(),
         if args.full { "full" } else { "quick" },
@@ -154,16 +156,16 @@ fn kept(args: &AllArgs, name: &str, what: &str) -> PathBuf {
 
 fn experiment(one: &Experiment, args: &AllArgs) -> Result<Ended> {
     if let Some(why) = missing(one) {
-        eprintln!("SKIPPED: {}: {why}", one.name);
+        tell!("SKIPPED: {}: {why}", one.name);
         return Ok(Ended::Skipped(why));
     }
     let command = command(one, args);
     if let Some(done) = found(one, args, &command).filter(|_| !args.again) {
-        eprintln!("{}: through already", one.name);
+        tell!("{}: through already", one.name);
         return Ok(done);
     }
     let line = format!("esker {}", command.join(" "));
-    eprintln!("{}: {line}", one.name);
+    tell!("{}: {line}", one.name);
     let clock = Clock::real();
     let began = clock.now();
     let output = Command::new(std::env::current_exe()?)
@@ -176,13 +178,13 @@ fn experiment(one: &Experiment, args: &AllArgs) -> Result<Ended> {
     if !output.status.success() {
         let status = output.status;
         let why = format!("`{line}` ended with {status}; mend that, and run this again to go on");
-        eprintln!("FAILED: {}: {why}", one.name);
+        tell!("FAILED: {}: {why}", one.name);
         return Ok(Ended::Failed(why));
     }
     let seconds = clock.now().since(began).as_secs_f64();
     let text = String::from_utf8_lossy(&output.stdout);
     if let Some((_, why)) = text.lines().find_map(|line| line.split_once("SKIPPED, ALL OF IT: ")) {
-        eprintln!("SKIPPED: {}: {why}", one.name);
+        tell!("SKIPPED: {}: {why}", one.name);
         return Ok(Ended::Skipped(why.to_owned()));
     }
     save(&kept(args, one.name, "txt"), &text)?;
@@ -251,7 +253,7 @@ fn save(path: &Path, text: &str) -> Result {
 /// Binds the chapters, and says where the report lies.
 fn write(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Result {
     let summary = summary(args, ended);
-    println!("{}\n", summary.headline);
+    print(&format!("{}\n\n", summary.headline))?;
     let mut chapters = Vec::new();
     let mut all = Vec::new();
     for (one, ended) in ended {
@@ -268,8 +270,7 @@ fn write(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Result {
     let (html, json) = (args.dir.join("report.html"), args.dir.join("report.json"));
     save(&html, &Book { summary, chapters }.html())?;
     save(&json, &format!("{value:#}\n"))?;
-    println!("report: {}\nJSON: {}", html.display(), json.display());
-    Ok(())
+    print(&format!("report: {}\nJSON: {}\n", html.display(), json.display()))
 }
 
 fn summary(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Page {

@@ -21,6 +21,7 @@ use super::experiment::{Experiment, failed};
 use crate::args::HseArgs;
 use crate::failure::Result;
 use crate::host;
+use crate::stderr::tell;
 
 /// Drives of the source.
 const CAPACITY: &str = "micron-5210";
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &HseArgs) -> Result {
     }
     for why in &mut skipped {
         why.insert_str(0, "RocksDB: ");
-        eprintln!("esker: SKIPPED {why}");
+        tell!("esker: SKIPPED {why}");
     }
     let mut drives = Drives { args, options: options.clone(), rocksdb };
     let follow = |progress: &Progress<'_>| {

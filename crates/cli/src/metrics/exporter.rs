@@ -8,6 +8,7 @@ use super::process::Process;
 use super::{Collector, Families};
 use crate::failure::Result;
 use crate::http::{self, Answer, Server};
+use crate::stderr::tell;
 
 /// The option that names its address.
 pub(crate) const FLAG: &str = "--metrics";
@@ -55,7 +56,7 @@ impl Exporter {
     ) -> Result<Option<Exporter>> {
         let Some(address) = address else { return Ok(None) };
         let exporter = Exporter::start(address, collectors(), Vec::new())?;
-        eprintln!("esker: {}", exporter.place());
+        tell!("esker: {}", exporter.place());
         Ok(Some(exporter))
     }
 

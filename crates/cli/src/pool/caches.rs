@@ -27,6 +27,7 @@ use super::refusal::Refusal;
 use super::socket;
 use crate::failure::{Failure, Result};
 use crate::http::{Answer, Head, Service};
+use crate::stderr::tell;
 
 /// A cache in use.
 #[derive(Serialize, Deserialize)]
@@ -91,7 +92,7 @@ pub(crate) fn serve(cache: &Arc<Cache>, spec: &CacheSpec) -> Option<Box<dyn Any 
     {
         Ok(server) => Some(Box::new(server)),
         Err(failure) => {
-            eprintln!("esker: note: {}", failure.message());
+            tell!("esker: note: {}", failure.message());
             None
         }
     }

@@ -18,6 +18,7 @@ use crate::args::{Cpus, PoolServeArgs};
 use crate::failure::{Failure, Result};
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
+use crate::stderr::tell;
 use crate::target::metrics;
 use crate::target::signals::{Event, Waiting};
 use crate::token::Token;
@@ -49,7 +50,7 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     let stack = Arc::new(stack());
     let pool = open(&stack, &spec)?;
     for remark in pool.remarks() {
-        eprintln!("esker: note: {remark}");
+        tell!("esker: note: {remark}");
     }
     let exports = Exports::start(&pool, &args.listen, &args.listen_tls, args.workers);
     let exports = exports.map_err(refused)?;

@@ -19,6 +19,7 @@ use super::refusal::Refusal;
 use super::served::Served;
 use crate::failure::{Failure, Result};
 use crate::http::{self, Answer, Head, Listener, Service};
+use crate::stderr::tell;
 use crate::token::Token;
 
 /// The directory of the sockets where nothing else is said.
@@ -191,7 +192,7 @@ pub(crate) fn wait_for(timeout: Duration) {
 
 /// How this process waits for those that serve pools.
 pub(crate) fn patience() -> Patience {
-    let usual = Patience { tell: |what| eprintln!("esker: {what}"), ..Patience::default() };
+    let usual = Patience { tell: |what| tell!("esker: {what}"), ..Patience::default() };
     TIMEOUT.get().map_or(usual, |limit| Patience { limit: *limit, ..usual })
 }
 

@@ -9,6 +9,7 @@ use esker_trace::{Options, Trace, Written};
 use crate::args::TraceInput;
 use crate::failure::Result;
 use crate::figures::grouped;
+use crate::stderr::tell;
 
 /// Opens the trace that was said.
 pub(super) fn open(input: &TraceInput) -> Result<Trace> {
@@ -38,7 +39,7 @@ pub(super) fn title(input: &TraceInput) -> String {
 /// Writes the remarks on a trace to standard error.
 pub(super) fn remark(trace: &Trace) {
     for remark in trace.remarks() {
-        eprintln!("note: {remark}");
+        tell!("note: {remark}");
     }
 }
 

@@ -14,6 +14,7 @@ use crate::figures::grouped;
 use crate::output;
 use crate::progress::Line;
 use crate::signals::StopSignals;
+use crate::stderr::tell;
 
 /// The longest wait between two looks at the kernel's buffers.
 const ROUND: Duration = Duration::from_millis(50);
@@ -60,7 +61,7 @@ pub(super) fn record(
     writer.dropped(lost);
     let (_, written) = writer.finish()?;
     if lost > 0 {
-        eprintln!(
+        tell!(
             "note: the kernel lost {} requests, since its buffer was full; use a larger --buffer",
             grouped(lost)
         );
@@ -98,7 +99,7 @@ fn tell_of(mut child: Child, program: &OsString) -> Result {
             Err(Failure::coded(code, format!("{program}: {status}; the trace was recorded")))
         }
         None => {
-            eprintln!("note: {program} goes on, process {}", child.id());
+            tell!("note: {program} goes on, process {}", child.id());
             Ok(())
         }
     }
