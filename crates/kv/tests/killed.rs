@@ -2,6 +2,7 @@
 //! Each case runs in a process of its own, this program again, and kills itself.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
@@ -241,6 +242,54 @@ fn reader_sees_what_a_killed_process_has_written_and_leaves_it() {
     }
     let (_db, kvs) = open(&scratch);
     assert_eq!(first_missing(&kvs, 0..2_000), None);
+}
+
+#[test]
+fn repair_has_what_a_killed_process_has_written() {
+    for case in ["few", "kinds"] {
+        let Some(scratch) = new_kvdb() else { return };
+        run(case, &scratch);
+        let from = scratch.path().join("db");
+        let opened = {
+            let copy = scratch.path().join("opened");
+            fs::create_dir(&copy).unwrap();
+            for file in fs::read_dir(&from).unwrap() {
+                let file = file.unwrap().path();
+                fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
+            }
+            content(&Kvdb::open(copy, options()).unwrap())
+        };
+        let remains = Kvdb::remains(&from, &BTreeMap::new()).unwrap();
+        let to = scratch.path().join("to");
+        let report = Kvdb::repair(&remains, &to, &Layout::with_staging(), options()).unwrap();
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        assert!(tail(&scratch).exists(), "the damaged KVDB is left as it is");
+        let repaired = content(&Kvdb::open(&to, options()).unwrap());
+        assert!(
+            repaired.len() > 150 && repaired == opened,
+            "{case}: {} of {}",
+            repaired.len(),
+            opened.len()
+        );
+        // Nobody knows whose records they are.
+        fs::remove_file(from.join("manifest.esker")).unwrap();
+        let remains = Kvdb::remains(&from, &BTreeMap::new()).unwrap();
+        let to = scratch.path().join("without-manifest");
+        let report = Kvdb::repair(&remains, &to, &Layout::with_staging(), options()).unwrap();
+        assert!(!report.findings.is_empty());
+    }
+}
+
+/// All keys and values, with the names of their KVSs.
+fn content(db: &Kvdb) -> BTreeMap<(String, Vec<u8>), Vec<u8>> {
+    let mut content = BTreeMap::new();
+    for name in db.kvs_names() {
+        let mut cursor = db.kvs(&name).unwrap().cursor().unwrap();
+        while let Some((key, value)) = cursor.next().unwrap() {
+            content.insert((name.clone(), key.to_vec()), value.to_vec());
+        }
+    }
+    content
 }
 
 type Damage = Box<dyn Fn(&Path)>;

@@ -323,7 +323,7 @@ pub(crate) fn remains(
         let (path, why) = (dir.to_owned(), "nothing of one is left".to_owned());
         return Err(KvError::NotAKvdb { path, why });
     }
-    Ok(Remains { manifest, classes })
+    Ok(Remains { manifest, classes, directory: Some(dir.to_owned()) })
 }
 
 /// The manifest of the KVDB in `dir`, and its content.

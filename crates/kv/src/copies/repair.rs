@@ -26,7 +26,9 @@
 //!    when pages were lost, for the whole KVDB when the manifest was.
 //! 4. Of a key that structures named by the manifest leave open, all is salvaged that a repair without the manifest
 //!    would find: no key is missing that such a repair would have found alive.
-//! 5. The new KVDB gets its manifest last: a repair that was interrupted leaves none that opens.
+//! 5. Records that a killed process has left in `tail.esker` are the newest ones. They are salvaged where a sound part of
+//!    the manifest says whose KVDB it is.
+//! 6. The new KVDB gets its manifest last: a repair that was interrupted leaves none that opens.
 
 mod gaps;
 mod log;
@@ -52,7 +54,7 @@ use crate::recover::devices::{Devices, Remains};
 use crate::recover::open;
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
-use crate::types::ids::KvsId;
+use crate::types::ids::{KvsId, Seqno};
 use crate::types::options::Options;
 use crate::types::policy::KvsOptions;
 use salvage::Salvage;
@@ -184,6 +186,7 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
         (Some(_), Some(_)) => ManifestState::Damaged,
         (Some(_), None) => ManifestState::Lost,
     };
+    let mut last = Seqno::ZERO;
     // What a repair would find that knows of no manifest.
     let unknown = Survey::default();
     if let Some(state) = &survey.state {
@@ -198,15 +201,18 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
         }
         // Below what is named, because that is known to be newer.
         let gaps = named::gaps(&salvage, state, &classes);
-        salvage.within(gaps, |salvage| unnamed::salvage(salvage, &unknown, &found))?;
-        named::salvage(&mut salvage, state, &classes, &found)?;
+        salvage.within(gaps, |salvage| unnamed::salvage(salvage, &unknown, &found).map(drop))?;
+        last = named::salvage(&mut salvage, state, &classes, &found)?;
     }
     if let Some(damage) = &survey.damage {
         salvage.finding(damage.clone());
-        unnamed::salvage(&mut salvage, &survey, &found)?;
+        last = last.max(unnamed::salvage(&mut salvage, &survey, &found)?);
     }
     let lost = salvage.lost_keys();
-    salvage.within(lost, |salvage| unnamed::salvage(salvage, &unknown, &found))?;
+    salvage.within(lost, |salvage| unnamed::salvage(salvage, &unknown, &found).map(drop))?;
+    if let (Some(state), Some(dir)) = (&survey.state, &remains.directory) {
+        log::replay_left(&mut salvage, dir, state.uuid, (found.newest_log(state), last))?;
+    }
     salvage.finish(manifest)
 }
 

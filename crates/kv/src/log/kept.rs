@@ -205,6 +205,28 @@ impl LeftFrames {
         }
         Ok(())
     }
+
+    /// Hands the sound records behind `last` to `each`, those of a frame at a time, and says how many seqnos are missing
+    /// before them.
+    pub(crate) fn all_behind(
+        &self,
+        mut last: Seqno,
+        mut each: impl FnMut(u64, &[Record<'_>]) -> Result<()>,
+    ) -> Result<()> {
+        for LeftFrame { first_seqno, records, payload } in &self.frames {
+            let end = first_seqno.plus(*records);
+            let known = last.next().0.saturating_sub(first_seqno.0);
+            if end <= last.next() {
+                continue;
+            }
+            if let Ok(decoded) = decode(payload, *records) {
+                let missing = first_seqno.0.saturating_sub(last.next().0);
+                each(missing, &decoded[to_usize(known)..])?;
+                last = Seqno(end.0 - 1);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Removes the file in `dir`, if there is one: what it held is durable, or of no use.

@@ -1,6 +1,7 @@
 //! The devices that a KVDB is opened on, and those that are left for repair.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use esker_device::Device;
@@ -48,4 +49,7 @@ pub struct Remains {
     pub manifest: Option<Arc<dyn Device>>,
     /// The classes', as far as they are there, and how many bytes of each may hold something.
     pub classes: BTreeMap<MediaClass, (Arc<dyn Device>, u64)>,
+    /// The directory, if it has one: a process that was killed may have left records of the log there, in
+    /// `tail.esker`, that no flush had taken.
+    pub directory: Option<PathBuf>,
 }

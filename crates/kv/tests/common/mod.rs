@@ -22,7 +22,7 @@ pub(crate) fn remains(devices: &Devices) -> Remains {
     let whole = |device: &Arc<dyn Device>| (device.clone(), u64::MAX);
     let staging = devices.staging.iter().map(|device| (MediaClass::Staging, whole(device)));
     let classes = staging.chain([(MediaClass::Capacity, whole(&devices.capacity))]).collect();
-    Remains { manifest: Some(devices.manifest.clone()), classes }
+    Remains { manifest: Some(devices.manifest.clone()), classes, directory: None }
 }
 
 /// Does it with these devices, or without the one for staging when that class has been taken away.

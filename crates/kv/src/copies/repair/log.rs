@@ -1,12 +1,14 @@
 //! The log as far as it can be found: frames, in the order of their seqnos.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
 use super::salvage::Salvage;
 use super::scan::{PIECE, read_parts};
+use crate::log::kept::LeftFrames;
 use crate::omf::Malformed;
 use crate::omf::frame::{
     Change, FrameHeader, FrameKind, HEADER_SIZE, Record, StoredRecord, record_size,
@@ -171,13 +173,13 @@ impl LogFrames {
     ///
     /// A frame that none proves to have been durable counts as [`recover`](crate::recover) counts it: whole and
     /// without a gap before it, or not at all. A frame that was durable is no gap, found or not. Where nobody knows
-    /// which frames were ingested, nothing is a gap.
+    /// which frames were ingested, nothing is a gap. Returns the last seqno.
     pub(super) fn replay(
         self,
         salvage: &mut Salvage<'_>,
         ingested: Seqno,
         knows_begin: bool,
-    ) -> Result<()> {
+    ) -> Result<Seqno> {
         let durable =
             self.0.iter().map(|(_, header)| header.durable_seqno).max().unwrap_or_default();
         let mut last = ingested;
@@ -211,8 +213,39 @@ impl LogFrames {
         if last < durable && knows_begin {
             salvage.finding(format!("log records {} to {durable} are missing", last.next()));
         }
-        Ok(())
+        Ok(last)
     }
+}
+
+/// Repeats the records behind `last` that a process which was killed has left in the directory `dir` of the KVDB `uuid`;
+/// `newest` is the newest log segment that holds any.
+pub(super) fn replay_left(
+    salvage: &mut Salvage<'_>,
+    dir: &Path,
+    uuid: [u8; 16],
+    (newest, last): (BlockId, Seqno),
+) -> Result<()> {
+    let Some(left) = LeftFrames::read(dir, uuid) else { return Ok(()) };
+    if newest > left.segment {
+        // Somebody has written to the log since.
+        return Ok(());
+    }
+    left.all_behind(last, |missing, records| {
+        if missing > 0 {
+            salvage.finding(format!(
+                "{missing} log records are missing before those that a killed process has left"
+            ));
+            salvage.lose_track();
+        }
+        let mut expiry = Expiry::NEVER;
+        for record in records {
+            match record.change {
+                Change::Expire(stated) => expiry = stated,
+                _ => salvage.apply(record, std::mem::replace(&mut expiry, Expiry::NEVER))?,
+            }
+        }
+        Ok(())
+    })
 }
 
 fn missing(segment: &ValueBlock, header: &FrameHeader, last: Seqno) -> String {

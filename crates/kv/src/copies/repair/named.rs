@@ -29,13 +29,13 @@ use crate::values::cache::record::RecordKey;
 type OpenBlocks = BTreeMap<BlockId, Arc<ValueBlock>>;
 
 /// Salvages the structures that `state` names: leaves, root, log, each from its oldest structure on. Where pages of
-/// keys are lost, the values of a kvset are known by the records in its blocks.
+/// keys are lost, the values of a kvset are known by the records in its blocks. Returns the last seqno of the log.
 pub(super) fn salvage(
     salvage: &mut Salvage<'_>,
     state: &State,
     classes: &ClassesLeft,
     found: &Scanned,
-) -> Result<()> {
+) -> Result<Seqno> {
     let mut blocks = OpenBlocks::new();
     for (&id, known) in &state.blocks {
         let stream = if known.log { Stream::Log } else { Stream::OldValues };
@@ -72,11 +72,11 @@ pub(super) fn salvage(
         }
     }
     log.settle();
-    log.replay(salvage, state.ingested, true)?;
+    let last = log.replay(salvage, state.ingested, true)?;
     if salvage.count_findings() > before {
         salvage.lose_track();
     }
-    Ok(())
+    Ok(last)
 }
 
 /// The ranges of keys in which pages of keys are lost.

@@ -163,6 +163,14 @@ impl Scanned {
         frames.map_or(&[], Vec::as_slice)
     }
 
+    /// The newest segment of the KVDB's own log that holds frames.
+    pub(super) fn newest_log(&self, state: &State) -> BlockId {
+        let own = Ids::origin_of(state.last_id);
+        let logs = self.blocks.iter().filter(|(_, frames)| frames[0].kind == FrameKind::Log);
+        let own = logs.map(|((id, _), _)| *id).filter(|id| Ids::origin_of(id.0) == own);
+        own.max().unwrap_or_default()
+    }
+
     /// The blocks with their frames, which are of one kind.
     pub(super) fn blocks(&self) -> Vec<(Arc<ValueBlock>, FrameKind, Vec<FrameHeader>)> {
         let block =

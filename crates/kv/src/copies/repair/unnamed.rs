@@ -31,8 +31,12 @@ use crate::types::expiry::Expiry;
 use crate::types::ids::{BlockId, KvsId, KvsetId, Seqno};
 use crate::values::block::ValueBlock;
 
-/// Salvages the structures that the survey's state does not name.
-pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanned) -> Result<()> {
+/// Salvages the structures that the survey's state does not name. Returns the last seqno of the log.
+pub(super) fn salvage(
+    salvage: &mut Salvage<'_>,
+    survey: &Survey,
+    found: &Scanned,
+) -> Result<Seqno> {
     let state = survey.state.as_ref();
     let known = state.map_or(0, |state| state.last_id);
     let ingested = state.map_or(Seqno::ZERO, |state| state.ingested);
@@ -82,12 +86,12 @@ pub(super) fn salvage(salvage: &mut Salvage<'_>, survey: &Survey, found: &Scanne
     let mut order = Order { log, references, after_log: false };
     order.all(salvage, &written, found)?;
     // Only the lost part of the manifest knew which later records were ingested.
-    frames.replay(salvage, ingested, false)?;
+    let last = frames.replay(salvage, ingested, false)?;
     if !order.log.prefixes.is_empty() {
         order.after_log = true;
         order.all(salvage, &written, found)?;
     }
-    Ok(())
+    Ok(last)
 }
 
 /// Something that maintenance wrote.
