@@ -30,7 +30,7 @@ mod tests;
 
 use std::ops::ControlFlow;
 
-use esker_base::units::human_bytes;
+use esker_base::units::{human_bytes, to_u64};
 
 pub use crate::steps::Progress;
 
@@ -81,6 +81,8 @@ impl Default for HostSsdOptions {
 
 /// The deepest queue, and the most threads, that are studied.
 const MOST: u32 = 1024;
+/// The most reads and lookups that are timed.
+const MOST_READS: u64 = 1_000_000_000;
 /// The least drive that has as many reclaim units as the whole one.
 const LEAST_DRIVE: u64 = 256 << 20;
 /// The least table of which a quarter still is memory for every thread.
@@ -107,6 +109,9 @@ impl HostSsdOptions {
         }
         if self.reads < 1000 || self.lookups < 1000 || self.device_reads < 1000 {
             return refuse("time at least 1,000 reads and lookups".to_owned());
+        }
+        if to_u64(self.reads).max(self.lookups).max(self.device_reads) > MOST_READS {
+            return refuse(format!("time at most {MOST_READS} reads and lookups"));
         }
         Ok(())
     }

@@ -54,6 +54,8 @@ const DATA_TO_STAGING: u64 = 4;
 const CAPACITY_TO_DATA: u64 = 8;
 /// Bytes of a value, as in the source.
 const VALUE_BYTES: u32 = 1000;
+/// The most records, and operations of a workload: a petabyte.
+const MOST_RECORDS: u64 = 1_000_000_000_000;
 /// The fewest records of which an eighth is memory for an engine, and a quarter a staging class.
 const LEAST_RECORDS: u64 = 320_000;
 /// The least memory of an engine.
@@ -107,7 +109,7 @@ impl HseOptions {
     /// Bytes of all values.
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
-        self.records * u64::from(VALUE_BYTES)
+        self.records.saturating_mul(u64::from(VALUE_BYTES))
     }
 
     /// The memory of the engine.
@@ -125,7 +127,7 @@ impl HseOptions {
     /// The size of each of so many capacity drives.
     #[must_use]
     pub fn capacity_bytes(&self, drives: u64) -> u64 {
-        self.data_bytes() * CAPACITY_TO_DATA / drives.max(1)
+        self.data_bytes().saturating_mul(CAPACITY_TO_DATA) / drives.max(1)
     }
 
     /// Whether they make a study.
@@ -140,6 +142,9 @@ impl HseOptions {
                 self.records,
                 human_bytes(LEAST_RECORDS * u64::from(VALUE_BYTES) / DATA_TO_MEMORY)
             ));
+        }
+        if self.records > MOST_RECORDS || self.operations > MOST_RECORDS {
+            return refuse(format!("give at most {MOST_RECORDS} records and operations"));
         }
         if self.operations < 1000 || self.threads == 0 || self.rounds == 0 {
             return refuse("give at least 1,000 operations, one thread and one round".to_owned());

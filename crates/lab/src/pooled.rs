@@ -33,6 +33,8 @@ pub mod ycsb;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use esker_base::units::human_bytes;
+
 pub use crate::steps::Progress;
 
 use crate::LabError;
@@ -44,6 +46,9 @@ use report::{ArmResult, PooledReport};
 
 /// The most nodes: they are told apart by their addresses on the loopback.
 const MOST_NODES: u32 = 16;
+/// The most records, and the most memory of a node.
+const MOST_RECORDS: u64 = 1_000_000_000_000;
+const MOST_MEMORY: u64 = 1 << 50;
 /// The fewest drives of a pool that bears the loss of one.
 const LEAST_TO_SURVIVE: u32 = 3;
 
@@ -134,6 +139,9 @@ impl PooledOptions {
         if self.records < 1000 * u64::from(self.nodes) {
             return refuse("--records: give at least 1,000 for each node".to_owned());
         }
+        if self.records > MOST_RECORDS {
+            return refuse(format!("--records: give at most {MOST_RECORDS}"));
+        }
         if self.seconds == 0 || self.rounds == 0 || self.threads == 0 || self.dilation == 0 {
             return refuse(
                 "--seconds, --rounds, --threads and --dilation are at least 1".to_owned(),
@@ -146,6 +154,9 @@ impl PooledOptions {
             return refuse(
                 "--memory: a node takes more than its --heap; give it 400 MiB beside".to_owned(),
             );
+        }
+        if self.memory_bytes > MOST_MEMORY {
+            return refuse(format!("--memory: no node has more than {}", human_bytes(MOST_MEMORY)));
         }
         Ok(())
     }

@@ -120,9 +120,8 @@ impl EngineRun {
         let mut course = Course::new(drive.written()?, self.drive_bytes, total / (4.0 * slowest))
             .with_least_spans(LEAST_SPANS);
         let mut stores = Vec::new();
-        for ((devices, seed), value_bytes) in
-            devices.into_iter().zip(self.seed..).zip(self.value_bytes)
-        {
+        let seeds = (0..).map(|number| self.seed.wrapping_add(number));
+        for ((devices, seed), value_bytes) in devices.into_iter().zip(seeds).zip(self.value_bytes) {
             stores.push(self.store(devices, value_bytes, seed)?);
         }
         while stores.iter().any(|store| store.loaded < store.keys) {

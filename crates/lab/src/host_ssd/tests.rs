@@ -83,6 +83,8 @@ fn options_that_make_no_study_are_refused() {
     refused(HostSsdOptions { drive_bytes: 1 << 20, ..small() }, "at least");
     refused(HostSsdOptions { data_bytes: 4 << 30, ..small() }, "the table");
     refused(HostSsdOptions { reads: 1, ..small() }, "1,000");
+    refused(HostSsdOptions { reads: usize::MAX, ..small() }, "at most");
+    refused(HostSsdOptions { lookups: u64::MAX, ..small() }, "at most");
     let ended = run(&small(), |_| ControlFlow::Break(()));
     assert!(matches!(ended, Err(LabError::Interrupted)));
 }

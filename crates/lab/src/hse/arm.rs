@@ -92,7 +92,7 @@ pub(super) fn run(
             operations: Some(operations(options, &workload)),
             // A run on drives that are this slow takes about a minute; its course has a point a second then.
             interval: (MINUTE / POINTS / plan.dilation.max(1)).max(LEAST_INTERVAL),
-            seed: options.seed + u64::from(plan.round),
+            seed: options.seed.wrapping_add(u64::from(plan.round)),
             ..RunOptions::default()
         };
         let number = phases.len();

@@ -36,7 +36,7 @@ pub(super) fn run(
     let options = plan.options;
     let opened = machine.open(Arm::Rocksdb, plan.dilation)?;
     let device = arm::stripe(&opened)?;
-    let seed = options.seed + u64::from(plan.round);
+    let seed = options.seed.wrapping_add(u64::from(plan.round));
     let peer = machine.start_peer(&PeerSetup { device, options, seed })?;
     let mut remarks = vec![peer.description()];
     remarks.extend(opened.remarks);

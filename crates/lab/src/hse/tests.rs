@@ -184,6 +184,7 @@ fn an_observer_ends_it() {
 fn options_without_sense_are_refused() {
     for (options, part) in [
         (HseOptions { records: 1000, ..SMALL }, "give at least 320000"),
+        (HseOptions { records: u64::MAX, ..SMALL }, "at most"),
         (HseOptions { records: 1 << 20, operations: 1, ..SMALL }, "operations"),
         (HseOptions { records: 1 << 20, rounds: 0, ..SMALL }, "round"),
         (HseOptions { records: 1 << 20, dilation: Some(0), ..SMALL }, "times slower"),

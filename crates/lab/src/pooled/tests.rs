@@ -329,6 +329,8 @@ fn options_without_sense_are_refused() {
         (PooledOptions { rates: vec![1], ..options() }, "--rates"),
         (PooledOptions { rates: vec![2000, 1000], ..options() }, "--rates"),
         (PooledOptions { records: 10, ..options() }, "--records"),
+        (PooledOptions { records: u64::MAX, ..options() }, "--records"),
+        (PooledOptions { memory_bytes: u64::MAX, ..options() }, "--memory"),
         (PooledOptions { seconds: 0, ..options() }, "--seconds"),
         (PooledOptions { compressible: 1.5, ..options() }, "--compressible"),
         (PooledOptions { memory_bytes: 1, ..options() }, "--memory"),

@@ -252,7 +252,8 @@ impl Machine {
             storage::can_write(&self.work).is_ok(),
             "the folder of --work cannot be written: name another one",
         );
-        let needed = u64::from(self.options.nodes) * (self.options.memory_bytes + CLIENT_BYTES);
+        let of_node = self.options.memory_bytes.saturating_add(CLIENT_BYTES);
+        let needed = u64::from(self.options.nodes).saturating_mul(of_node);
         let free = available_memory();
         if free.is_some_and(|free| free < needed) {
             let (needed, free) = (human_bytes(needed), human_bytes(free.unwrap_or_default()));
@@ -377,7 +378,8 @@ fn sample(
 /// The least bytes of a drive, so that each node has room for its databases.
 fn least_bytes(options: &PooledOptions) -> u64 {
     let nodes = u64::from(options.nodes);
-    let of_node = options.records / nodes * ROW_BYTES * ROOM + ROOM_BESIDE;
+    let rows = (options.records / nodes).saturating_mul(ROW_BYTES * ROOM);
+    let of_node = rows.saturating_add(ROOM_BESIDE);
     of_node / u64::from(options.drives / options.nodes)
 }
 
