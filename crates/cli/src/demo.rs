@@ -63,14 +63,18 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     report.runs.push(loaded);
     let settled = measure::settle(&store, &clock, &shown)?;
     let load = Traffic::between(&before, &store.db.stats());
+    let is_whole = !shown.is_interrupted();
     for workload in Workload::core() {
+        if shown.is_interrupted() {
+            break;
+        }
         let run = measure::run(&mut runner, &workload, &options, &shown)?;
         report.runs.push(run);
     }
     shown.clear();
 
     let stats = store.db.stats();
-    let conclusion = Conclusion { load, settled, stats };
+    let conclusion = Conclusion { load, settled, stats, is_whole };
     outputs.say(&format!(
         "{}{}\n{}\n{}{}\n",
         figures::runs_table(&report.runs),
@@ -81,15 +85,17 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     ))?;
     conclusion.enter(&mut report);
     measure::note_memory(&mut report, &conclusion.stats, &devices);
+    measure::note_interruption(&mut report, &shown, 1 + Workload::core().len());
     let mut json = conclusion.json(&report)?;
     json["devices"] = devices.json();
     json["verdicts"] = json!(conclusion.verdicts());
     let mut page = report.page();
     page.verdicts = conclusion.verdicts();
     outputs.finish(&json, &page.html())?;
-    shown.end(|| page.html());
+    let interrupted = shown.end(|| page.html());
     drop(exporter);
-    Ok(store.db.close()?)
+    store.db.close()?;
+    interrupted
 }
 
 fn introduction(args: &DemoArgs, place: &Place, devices: &Devices, threads: usize) -> String {
@@ -112,6 +118,8 @@ struct Conclusion {
     settled: Duration,
     /// At the end.
     stats: Stats,
+    /// The load was not interrupted.
+    is_whole: bool,
 }
 
 impl Conclusion {
@@ -187,6 +195,7 @@ impl Conclusion {
                     "{published} (Micron, for HSE: 2 billion records of 1,000 bytes)"
                 ))
                 .wanted(format!("at most {published}"), ours <= published)
+                .requires(Precondition::new("the whole load", "it was interrupted", self.is_whole))
                 .requires(Precondition::new(needs.clone(), found.clone(), has_aged))
         };
         pairs.map(verdict).to_vec()

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use esker_base::Clock;
@@ -12,7 +11,6 @@ use esker_lab::device_load::{self, Job, LoadReport, Pattern, Size, Source, Targe
 use esker_stack::{Spec, Stack, Time};
 use esker_trace::read::files_of;
 use esker_trace::{Options, Request, Trace};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::{DeviceArgs, PatternArg};
 use crate::failure::{Failure, Result};
@@ -22,7 +20,7 @@ use crate::live::{Course, Live};
 use crate::metrics::{self, Exporter};
 use crate::output::Outputs;
 use crate::pool::link::stack;
-use crate::signals;
+use crate::signals::Interrupt;
 use crate::stderr::tell;
 
 /// How long a load runs that has no limit of its own.
@@ -60,24 +58,21 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
     let exporter = Exporter::if_asked(args.telling.metrics, || {
         metrics::of_device(opened.device.clone(), &stack)
     })?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(signals::refused)?;
-    }
+    let interrupt = Interrupt::catch()?;
     let count = requests.len();
     let source = match (count, args.in_time) {
         (0, _) => Source::Mix,
         (_, None) => Source::Trace(requests, Timing::Order),
         (_, Some(faster)) => Source::Trace(requests, Timing::Recorded(faster)),
     };
-    let report = device_load::run(&job, source, &target, &stop);
+    let report = device_load::run(&job, source, &target, &interrupt.flag());
     let report = report.map_err(|error| Failure::new(error.kind(), &error))?;
     drop(exporter);
     let html = finish(args, &outputs, report, count, remarks)?;
     if let Some(live) = live {
         live.end(html);
     }
-    Ok(())
+    interrupt.outcome("the figures are of what was measured until then")
 }
 
 /// The time in which a device lives that `stack` has opened.

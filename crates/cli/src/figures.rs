@@ -158,6 +158,9 @@ pub(crate) fn remarks(runs: &[RunResult]) -> String {
         for (count, what) in counted.iter().filter(|(count, _)| *count > 0) {
             let _ = writeln!(text, "{}: {} {what}", run.workload.name, grouped(*count));
         }
+        if run.interrupted {
+            let _ = writeln!(text, "{}: ended early", run.workload.name);
+        }
     }
     text
 }

@@ -16,6 +16,7 @@ use crate::host;
 use crate::live::{Live, Runs};
 use crate::media::Devices;
 use crate::progress::Line;
+use crate::signals::Interrupt;
 
 /// The KVS that measurements use.
 pub(crate) const KVS: &str = "ycsb";
@@ -52,6 +53,7 @@ pub(crate) fn name_devices(report: &mut Report, devices: &Devices) {
 pub(crate) struct Shown {
     line: Line,
     live: Option<Live<Runs>>,
+    interrupt: Interrupt,
 }
 
 impl Shown {
@@ -61,14 +63,20 @@ impl Shown {
     /// As [`Live::start`].
     pub(crate) fn start(live: Option<u16>, report: &Report) -> Result<Shown> {
         let live = live.map(|port| Live::start(port, Runs::of(report))).transpose()?;
-        Ok(Shown { line: Line::new(), live })
+        Ok(Shown { line: Line::new(), live, interrupt: Interrupt::catch()? })
+    }
+
+    /// Whether the user wants no more of it.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupt.has_come()
     }
 
     fn follow(&self, progress: &esker_bench::Progress<'_>) -> ControlFlow<()> {
         if let Some(live) = &self.live {
             live.follow(progress);
         }
-        self.line.follow(progress)
+        self.line.follow(progress);
+        self.interrupt.flow()
     }
 
     fn ran(&self, run: &RunResult) {
@@ -90,10 +98,14 @@ impl Shown {
     }
 
     /// All has ended, and `report` makes the page of it.
-    pub(crate) fn end(self, report: impl FnOnce() -> String) {
+    ///
+    /// # Errors
+    /// The interruption, if there was one.
+    pub(crate) fn end(self, report: impl FnOnce() -> String) -> Result {
         if let Some(live) = self.live {
             live.end(report());
         }
+        self.interrupt.outcome("the figures are of what was measured until then")
     }
 }
 
@@ -115,8 +127,19 @@ pub(crate) fn run(
     Ok(run)
 }
 
-/// Waits until maintenance has nothing left to do, and says how long that took.
+/// Marks a report that was interrupted, after `done` of `all` runs.
+pub(crate) fn note_interruption(report: &mut Report, shown: &Shown, all: usize) {
+    if shown.is_interrupted() {
+        let done = report.runs.len();
+        report.environment.insert("interrupted".to_owned(), format!("in run {done} of {all}"));
+    }
+}
+
+/// Waits until maintenance has nothing left to do, unless the user wants no more; says how long that took.
 pub(crate) fn settle(store: &KvStore, clock: &Clock, shown: &Shown) -> Result<Duration> {
+    if shown.is_interrupted() {
+        return Ok(Duration::ZERO);
+    }
     shown.wait_for_maintenance();
     let began = clock.now();
     store.db.settle()?;

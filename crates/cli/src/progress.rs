@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use esker_base::{Clock, Nanos};
@@ -43,7 +42,7 @@ impl Line {
     }
 
     /// Shows where a run is; for [`esker_bench::Runner`].
-    pub(crate) fn follow(&self, progress: &Progress<'_>) -> ControlFlow<()> {
+    pub(crate) fn follow(&self, progress: &Progress<'_>) {
         let percent = progress.fraction * 100.0;
         let phase = match progress.phase {
             Phase::WarmUp => "warming up",
@@ -58,7 +57,6 @@ impl Line {
             "  {:<5} {phase:<10} {percent:>3.0} %  {rate:>7} ops/s{p99}",
             progress.workload
         ));
-        ControlFlow::Continue(())
     }
 }
 

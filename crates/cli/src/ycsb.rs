@@ -74,6 +74,9 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     let mut runner = Runner::new(&store, clock.clone(), dataset)?.with_records(present);
     let mut traffic = Vec::new();
     for workload in &workloads {
+        if shown.is_interrupted() {
+            break;
+        }
         let before = store.db.stats();
         let run = measure::run(&mut runner, workload, &options, &shown)?;
         let settled = args.settle.then(|| measure::settle(&store, &clock, &shown));
@@ -97,6 +100,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
         devices.conclusion(),
     ))?;
     measure::note_memory(&mut report, &stats, &devices);
+    measure::note_interruption(&mut report, &shown, workloads.len());
     let runs: Vec<_> = traffic
         .iter()
         .map(|(name, bytes, settled)| {
@@ -110,9 +114,10 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
         "devices": devices.json(),
     });
     outputs.finish(&measure::json_of(&report, &stats, more)?, &report.html())?;
-    shown.end(|| report.html());
+    let interrupted = shown.end(|| report.html());
     drop(exporter);
-    Ok(store.db.close()?)
+    store.db.close()?;
+    interrupted
 }
 
 fn is_load(workload: &Workload) -> bool {

@@ -7,8 +7,10 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use common::{Scratch, esker, ran, run, run_in, text};
+use esker_base::Clock;
 
 #[test]
 fn record_is_put_got_scanned_deleted_and_gone() {
@@ -608,4 +610,40 @@ fn damaged_kvset_meta_is_shown_by_info_and_stops_its_kvs_alone() {
         run(["kv", "scan", &new, "default", "--keys"]).succeeds().out().lines().count(),
         300
     );
+}
+
+/// What was read before the signal is in the database, and the load says how much.
+#[test]
+fn an_interrupted_load_keeps_its_records_and_says_how_many() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    let mut load = esker()
+        .args(["kv", "load", &db, "default"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = load.stdin.take().unwrap();
+    // Without an end, until the pipe is closed.
+    let feeder = esker_base::thread::spawn("feeder", move || {
+        (0..).try_for_each(|n: u64| writeln!(input, "key-{n:09}\tvalue")).unwrap_err();
+    });
+    let feeder = feeder.unwrap();
+    Clock::real().sleep(Duration::from_millis(500));
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&load),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    let ended = load.wait_with_output().unwrap();
+    feeder.join().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    let count = said.split("interrupted: ").nth(1).and_then(|rest| rest.split(' ').next());
+    let count: u64 = count.unwrap().replace(',', "").parse().unwrap();
+    assert!(count > 0, "{said}");
+    let dumped = run(["kv", "dump", &db, "default"]).succeeds().out();
+    let there = dumped.lines().filter(|line| line.starts_with("key-")).count();
+    assert_eq!(there as u64, count, "{said}");
 }

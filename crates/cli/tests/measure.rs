@@ -5,9 +5,12 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::Duration;
 
 use common::{Scratch, esker, ran, run, text};
+use esker_base::Clock;
 use esker_bench::Report;
+use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
 fn the_demo_measures_everything_and_leaves_only_its_reports() {
@@ -26,7 +29,7 @@ fn the_demo_measures_everything_and_leaves_only_its_reports() {
         .unwrap();
     let out = ran(demo).succeeds().out();
     let words = ["p99.9", "device bytes per user byte", "3.57", "1.49", "budget 64.00 MiB", "peak"];
-    for word in words.into_iter().chain(["log = young values", "not aged yet", "report.html"]) {
+    for word in words.into_iter().chain(["log = young values", "not comparable", "report.html"]) {
         assert!(out.contains(word), "no '{word}' in:\n{out}");
     }
     let name_length = report.to_str().unwrap().len();
@@ -35,7 +38,10 @@ fn the_demo_measures_everything_and_leaves_only_its_reports() {
     for directory in [&temp, &staging] {
         assert_eq!(fs::read_dir(directory).unwrap().count(), 0, "{directory:?}");
     }
-    assert!(fs::read_to_string(&report).unwrap().ends_with("</html>\n"));
+    // A load that is this small has not aged: nothing is said of its bytes, on the console, the page or in the figures.
+    let why = "of the load to have aged to capacity";
+    let page = fs::read_to_string(&report).unwrap();
+    assert!(page.ends_with("</html>\n") && page.contains(why) && out.contains(why), "{out}");
 
     let text = fs::read_to_string(&json).unwrap();
     let parsed = Report::from_json(&text).unwrap();
@@ -50,6 +56,43 @@ fn the_demo_measures_everything_and_leaves_only_its_reports() {
     assert!(load["user_bytes"].as_u64().unwrap() > 2_000_000);
     assert!(load["device_bytes_per_user_byte"].as_f64().unwrap() > 1.0);
     assert_eq!(whole["kvdb"]["dram"]["budget_bytes"], 64 << 20);
+    let verdicts = whole["verdicts"].as_array().unwrap();
+    assert!(verdicts.iter().all(|one| one["outcome"] == "not_comparable"), "{verdicts:?}");
+    assert!(!page.contains(">reached<"));
+}
+
+/// The first signal ends a measurement, and what was measured is kept.
+#[test]
+fn interrupted_measurements_are_written_and_marked() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let scratch = Scratch::new();
+        let json = scratch.path("run.json");
+        let mut bench = esker()
+            .args(["bench", "ycsb", "--workload", "load,a,b", "--records", "20k"])
+            .args(["--seconds", "600", "--json"])
+            .arg(&json)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let clock = Clock::real();
+        clock.sleep(Duration::from_secs(2));
+        kill_process(Pid::from_child(&bench), signal).unwrap();
+        let deadline = clock.now() + Duration::from_secs(30);
+        while bench.try_wait().unwrap().is_none() {
+            assert!(clock.now() < deadline, "it goes on");
+            clock.sleep(Duration::from_millis(20));
+        }
+        let ended = bench.wait_with_output().unwrap();
+        let (out, said) =
+            (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(ended.status.code(), Some(code), "{out}{said}");
+        assert!(said.contains("interrupted: the figures are of what was measured"), "{said}");
+        assert!(out.contains("ended early") && out.contains("Device writes of each run"), "{out}");
+        let report = Report::from_json(&fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(report.environment["interrupted"], "in run 2 of 3", "{out}");
+        assert!(report.runs[1].interrupted && report.runs[1].operations > 0);
+    }
 }
 
 #[test]

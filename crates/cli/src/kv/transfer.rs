@@ -12,6 +12,7 @@ use super::lines::{self, Line, Mark};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::output::{self, is_dash};
+use crate::signals::Interrupt;
 use crate::stderr::tell;
 
 /// A batch of a load is written when it holds this many records or bytes.
@@ -221,8 +222,9 @@ pub(super) fn input(file: &Path) -> Result<Box<dyn BufRead>> {
 /// Puts every record of `input` into `kvs`, or, for a dump that says which ones, into the KVSs it names.
 /// A line that is malformed ends the load; the records before it stay.
 pub(super) fn load(db: &Kvdb, kvs: Option<&Kvs>, input: &mut dyn BufRead, file: &Path) -> Result {
+    let interrupt = Interrupt::catch()?;
     let mut loading = Loading::new(db, kvs);
-    let outcome = loading.lines(input, file).and_then(|()| loading.flush());
+    let outcome = loading.lines(input, file, &interrupt).and_then(|()| loading.flush());
     // The lines before a bad one are whole: keep them, so that the message can say so.
     let kept = outcome.as_ref().map_or_else(|_| loading.flush(), |()| Ok(()));
     let synced = kept.and_then(|()| Ok(db.sync()?));
@@ -231,6 +233,9 @@ pub(super) fn load(db: &Kvdb, kvs: Option<&Kvs>, input: &mut dyn BufRead, file: 
         (Ok(()), Ok(())) => {
             tell!("esker: {loaded} loaded into {}", loading.places());
             Ok(())
+        }
+        (_, Ok(())) if interrupt.has_come() => {
+            interrupt.outcome(&format!("{loaded} loaded; load the file again for all of it"))
         }
         (Err(failure), Ok(())) => Err(failure.and(format!(
             "{loaded} before it loaded; mend the cause and load the file again, \
@@ -293,9 +298,10 @@ impl<'a> Loading<'a> {
         }
     }
 
-    fn lines(&mut self, input: &mut dyn BufRead, file: &Path) -> Result {
+    fn lines(&mut self, input: &mut dyn BufRead, file: &Path, interrupt: &Interrupt) -> Result {
         let mut line = Vec::new();
         for number in 1u64.. {
+            interrupt.outcome("no more lines are read")?;
             line.clear();
             let limit = to_u64(LINE_MAX) + 1;
             let read = Read::take(&mut *input, limit).read_until(b'\n', &mut line);
