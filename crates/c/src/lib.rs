@@ -12,7 +12,7 @@ use esker_stack::{Spec, Stack};
 /// Opens an arena.
 ///
 /// # Safety
-/// `device` is a string; `why` is writable for `why_size` bytes.
+/// `device` is a string or null; `why` is writable for `why_size` bytes or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esker_arena_open(
     device: *const c_char,
@@ -23,10 +23,17 @@ pub unsafe extern "C" fn esker_arena_open(
     why: *mut c_char,
     why_size: usize,
 ) -> *mut Arena {
-    // SAFETY: the caller's promise.
-    let text = unsafe { CStr::from_ptr(device) }.to_string_lossy();
     let options = Options { budget_bytes: budget, slow_bytes: slow, read_ahead: true };
-    match open(&text, options, fast, mode) {
+    let opened = if device.is_null() {
+        Err("the device is NULL: name one, such as a file".to_owned())
+    } else {
+        // SAFETY: the caller's promise.
+        let text = unsafe { CStr::from_ptr(device) }.to_string_lossy();
+        // A panic must not cross into C.
+        std::panic::catch_unwind(|| open(&text, options, fast, mode))
+            .unwrap_or_else(|_| Err("a fault of esker's own: its message is on stderr".to_owned()))
+    };
+    match opened {
         Ok(arena) => Box::into_raw(Box::new(arena)),
         Err(message) => {
             let size = message.len().min(why_size.saturating_sub(1));
@@ -72,7 +79,7 @@ fn address(memory: Option<NonNull<u8>>) -> *mut c_void {
 /// Memory that is paged.
 ///
 /// # Safety
-/// The arena is open.
+/// The arena is open, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esker_alloc_slow(
     arena: *const Arena,
@@ -80,14 +87,14 @@ pub unsafe extern "C" fn esker_alloc_slow(
     alignment: usize,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    let arena = unsafe { &*arena };
+    let Some(arena) = (unsafe { arena.as_ref() }) else { return std::ptr::null_mut() };
     address(alignment.is_power_of_two().then(|| arena.allocate_slow(size, alignment)).flatten())
 }
 
 /// Memory that is never paged.
 ///
 /// # Safety
-/// The arena is open.
+/// The arena is open, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esker_alloc_fast(
     arena: *const Arena,
@@ -95,36 +102,39 @@ pub unsafe extern "C" fn esker_alloc_fast(
     alignment: usize,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    let arena = unsafe { &*arena };
+    let Some(arena) = (unsafe { arena.as_ref() }) else { return std::ptr::null_mut() };
     address(alignment.is_power_of_two().then(|| arena.allocate_fast(size, alignment)).flatten())
 }
 
 /// Frees memory of either part.
 ///
 /// # Safety
-/// The arena is open, and nobody uses the memory any more.
+/// The arena is open, or null, and nobody uses the memory any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esker_free(arena: *const Arena, memory: *mut c_void) -> c_int {
     let Some(memory) = NonNull::new(memory.cast()) else { return 0 };
     // SAFETY: the caller's promise.
-    if unsafe { (*arena).free(memory) } { 0 } else { -1 }
+    let Some(arena) = (unsafe { arena.as_ref() }) else { return -1 };
+    // SAFETY: the caller's promise.
+    if unsafe { arena.free(memory) } { 0 } else { -1 }
 }
 
 /// How many bytes can be used.
 ///
 /// # Safety
-/// The arena is open.
+/// The arena is open, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esker_usable_size(arena: *const Arena, memory: *mut c_void) -> usize {
     let Some(memory) = NonNull::new(memory.cast()) else { return 0 };
     // SAFETY: the caller's promise.
-    unsafe { (*arena).usable_size(memory) }.unwrap_or(0)
+    let arena = unsafe { arena.as_ref() };
+    arena.and_then(|arena| arena.usable_size(memory)).unwrap_or(0)
 }
 
 /// Makes whole pages of slow memory read as zeroes.
 ///
 /// # Safety
-/// The arena is open, and nobody needs the content.
+/// The arena is open, or null, and nobody needs the content.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn esker_discard(
     arena: *const Arena,
@@ -133,5 +143,7 @@ pub unsafe extern "C" fn esker_discard(
 ) -> c_int {
     let Some(memory) = NonNull::new(memory.cast()) else { return -1 };
     // SAFETY: the caller's promise.
-    if unsafe { (*arena).discard(memory, size) }.is_ok() { 0 } else { -1 }
+    let Some(arena) = (unsafe { arena.as_ref() }) else { return -1 };
+    // SAFETY: the caller's promise.
+    if unsafe { arena.discard(memory, size) }.is_ok() { 0 } else { -1 }
 }
