@@ -184,7 +184,7 @@ fn check(path: &Path) {
     let capacity = (MediaClass::Capacity, whole(&devices.capacity));
     let staging = devices.staging.iter().map(|device| (MediaClass::Staging, whole(device)));
     let classes = staging.chain([capacity]).collect();
-    let remains = Remains { manifest: Some(devices.manifest.clone()), classes };
+    let remains = Remains { manifest: Some(devices.manifest.clone()), classes, directory: None };
     let blank = Media { lba_size: media.lba_size, lbas: BTreeMap::new() }.devices();
     let report = Kvdb::repair_on(&remains, &blank, options()).unwrap();
     assert!(report.is_sound(), "{name}: {report:#?}");
