@@ -74,7 +74,7 @@ fn plan(shared: &Shared, flash_bytes: u64) -> Result<Superblock, CacheError> {
     if flash_bytes > has {
         return Err(CacheError::Invalid(format!("{name} has {has} bytes, not {flash_bytes}")));
     }
-    let rows = if flash_bytes < layout.end() {
+    let rows = if flash_bytes < layout.least_end() {
         let Some(rows) = layout.shrunk(flash_bytes) else {
             let least = layout.least_bytes();
             return not_in_place(format!("cannot shrink below {least} bytes while it is kept"));

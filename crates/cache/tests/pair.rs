@@ -6,7 +6,7 @@ mod rig;
 use std::sync::Arc;
 
 use esker_base::{AlignedBuf, ErrorKind, Lba};
-use esker_cache::omf::{BLOCK, Superblock};
+use esker_cache::omf::{BLOCK, SINGLE, Superblock};
 use esker_cache::{Cache, CacheError, Dirty, Mode};
 use esker_device::{Device, Fact, Identity, MemoryDevice, Port};
 
@@ -253,7 +253,8 @@ fn cache_of_an_older_version_learns_its_origin_and_says_so() {
     // As version 2 wrote it: nothing behind the rows.
     let mut port = Port::open(&*flash, 1).unwrap();
     for copy in [0, 1] {
-        let old = Superblock { origin: esker_cache::omf::Origin::default(), ..superblock(&flash) };
+        let origin = esker_cache::omf::Origin::default();
+        let old = Superblock { version: SINGLE, origin, ..superblock(&flash) };
         let mut bytes = old.encode(copy);
         bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
         port.write(Lba(copy.into()), AlignedBuf::padded(&bytes, 4096), None).unwrap();

@@ -18,7 +18,7 @@ use oracle::{Act, Oracle, op, random};
 use refusing::refusing;
 
 /// Where the slots begin on the flash device of small caches.
-const DATA: u64 = 192 << 10;
+const DATA: u64 = 320 << 10;
 /// As often as this something is refused; then it is not, so that a test that fails has an end.
 const ENOUGH: u64 = 1_000;
 
@@ -179,7 +179,7 @@ fn a_page_that_cannot_be_written_does_not_fill_the_journal() {
     let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 4096);
     let refusals = Refusals::default();
     // The region between journal and slots: the table.
-    let table = Lba(36)..Lba(DATA / 4096);
+    let table = Lba(70)..Lba(DATA / 4096);
     let bad =
         refusals.of(&flash, move |op| matches!(op, Op::Write { lba, .. } if table.contains(lba)));
     let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);
@@ -229,7 +229,7 @@ fn dirty_blocks_of_other_sets_are_written_back_while_one_is_unreadable() {
     drop((port, cache));
 
     let refusals = Refusals::default();
-    let page = Lba(36 + 2 * (sets - 1));
+    let page = Lba(70 + 2 * (sets - 1));
     let bad = refusals.of(&flash, move |op| matches!(op, Op::Read { lba, .. } if *lba == page));
     let cache = rig::open(&origin, &bad);
     let before = cache.figures().dirty_blocks;

@@ -12,7 +12,7 @@ use esker_device::{Device, Fact, Identity, MemoryDevice, Op, Port};
 /// Bytes of the origin.
 pub(crate) const ORIGIN: u64 = 64 * 4096;
 /// Bytes of the flash device: room for some twenty slots.
-pub(crate) const FLASH: u64 = 320 << 10;
+pub(crate) const FLASH: u64 = 512 << 10;
 /// Bytes of the flash device behind the part that the cache uses at first.
 pub(crate) const SPARE: u64 = 128 << 10;
 
