@@ -264,7 +264,7 @@ impl Cache {
         }
         superblock.mode = mode.number();
         superblock.generation += 1;
-        Ok(copies::write(&mut medium, &superblock)?)
+        copies::write(&mut medium, &superblock)
     }
 
     /// Writes everything back.

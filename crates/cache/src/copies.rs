@@ -47,9 +47,8 @@ pub(crate) fn find(medium: &mut Medium) -> Result<Found, CacheError> {
     };
     let Some(mut superblock) = rest else {
         let [first, second] = heads.map(|head| head.expect_err("neither is good"));
-        let is_none = |error: &FormatError| {
-            matches!(error, FormatError::Empty | FormatError::Magic(_))
-        };
+        let is_none =
+            |error: &FormatError| matches!(error, FormatError::Empty | FormatError::Magic(_));
         return Err(match (first, second) {
             (first, second) if is_none(&first) && is_none(&second) => none(medium),
             (FormatError::Unreadable(error), FormatError::Unreadable(_)) => error.into(),
@@ -117,11 +116,7 @@ pub(crate) fn mend(medium: &mut Medium, found: &Found) -> Result<(), DeviceError
     forget_stale(medium, Some(&found.superblock))
 }
 
-fn write_copy(
-    medium: &mut Medium,
-    superblock: &Superblock,
-    copy: u32,
-) -> Result<(), DeviceError> {
+fn write_copy(medium: &mut Medium, superblock: &Superblock, copy: u32) -> Result<(), DeviceError> {
     match superblock.copy(copy) {
         Some(place) => medium.write(place, &superblock.encode(copy), true),
         None => Ok(()),
@@ -152,8 +147,11 @@ fn erase(medium: &mut Medium, place: u64) -> Result<(), DeviceError> {
 }
 
 /// Writes all copies of the superblock.
-pub(crate) fn write(medium: &mut Medium, superblock: &Superblock) -> Result<(), DeviceError> {
-    let there = find(medium).ok().filter(|found| found.superblock.id == superblock.id);
+pub(crate) fn write(medium: &mut Medium, superblock: &Superblock) -> Result<(), CacheError> {
+    let there = match find(medium) {
+        Err(error @ CacheError::Overwritten { .. }) => return Err(error),
+        there => there.ok().filter(|found| found.superblock.id == superblock.id),
+    };
     if let Some(found) = &there {
         // A crash may have torn a copy. The others are all there is then: they are changed once it is good again.
         mend(medium, found)?;
@@ -171,7 +169,7 @@ pub(crate) fn write(medium: &mut Medium, superblock: &Superblock) -> Result<(), 
         .filter_map(|copy| Some((superblock.copy(copy)?, superblock.encode(copy))))
         .collect();
     let rest: Vec<(u64, &[u8])> = rest.iter().map(|(place, bytes)| (*place, &bytes[..])).collect();
-    medium.write_copies(&rest)
+    Ok(medium.write_copies(&rest)?)
 }
 
 /// Takes a superblock off the medium, durably, so that nothing of it comes back.

@@ -21,7 +21,7 @@ use esker_device::DeviceError;
 
 use crate::CacheError;
 use crate::layout::Layout;
-use crate::medium::Medium;
+use crate::medium::{self, Medium};
 use crate::omf::{
     BLOCK, Change, FormatError, RecordHeader, RecordKind, SINGLE, Superblock, record_size,
 };
@@ -77,6 +77,8 @@ struct Content {
     copies: Vec<Vec<u8>>,
     /// Where each copy begins on the flash device.
     places: Vec<u64>,
+    /// Blocks of each copy that could not be read.
+    unread: Vec<medium::Unread>,
 }
 
 impl Content {
@@ -85,26 +87,41 @@ impl Content {
         let [first, second] = places[..] else {
             // Nothing stands in for bytes that cannot be read.
             let bytes = medium.read(places[0], to_usize(size))?;
-            return Ok(Content { copies: vec![bytes], places });
+            return Ok(Content { copies: vec![bytes], places, unread: vec![Vec::new()] });
         };
-        let (bytes, _) = medium.read_sound(first, to_usize(size))?;
+        let (bytes, unread) = medium.read_sound(first, to_usize(size))?;
+        let mut unread = vec![unread, Vec::new()];
         // Nearly always they are the same, and one is enough in memory.
         for at in (0..size).step_by(to_usize(CHUNK)) {
             let part = to_usize(CHUNK.min(size - at));
-            let (other, _) = medium.read_sound(second + at, part)?;
+            let (other, others) = medium.read_sound(second + at, part)?;
             if other != bytes[to_usize(at)..to_usize(at) + part] {
-                let (other, _) = medium.read_sound(second, to_usize(size))?;
-                return Ok(Content { copies: vec![bytes, other], places });
+                let (other, others) = medium.read_sound(second, to_usize(size))?;
+                unread[1] = others;
+                return Ok(Content { copies: vec![bytes, other], places, unread });
             }
+            unread[1].extend(others);
         }
-        Ok(Content { copies: vec![bytes], places })
+        Ok(Content { copies: vec![bytes], places, unread })
     }
 
     /// Decodes what each copy has at an offset.
     fn decode(&self, at: u64) -> impl Iterator<Item = Result<Record, FormatError>> + '_ {
-        self.copies.iter().map(move |bytes| {
-            RecordHeader::decode(bytes.get(to_usize(at)..).unwrap_or_default())
-        })
+        self.copies
+            .iter()
+            .map(move |bytes| RecordHeader::decode(bytes.get(to_usize(at)..).unwrap_or_default()))
+    }
+
+    /// Why no copy of the block at an offset could be read, if none could.
+    fn unreadable(&self, at: u64) -> Option<FormatError> {
+        let block = at / BLOCK * BLOCK;
+        let of = |(unread, place): (&medium::Unread, &u64)| {
+            let found = unread.iter().find(|(at, _)| *at == place + block);
+            found.map(|(_, error)| error.clone())
+        };
+        let errors: Option<Vec<DeviceError>> =
+            self.unread.iter().zip(&self.places).map(of).collect();
+        errors.and_then(|errors| errors.into_iter().next()).map(FormatError::Unreadable)
     }
 
     /// Notes the copies that have no sound record at `at`, where others have one of `size` bytes.
@@ -112,7 +129,8 @@ impl Content {
         let Some(sound) = is_sound.iter().position(|is_sound| *is_sound) else { return };
         let bad = is_sound.iter().zip(&self.places).filter(|(is_sound, _)| !**is_sound);
         for (_, place) in bad {
-            let part = Part { at: place + at, sound: self.places[sound] + at, size, is_last: false };
+            let part =
+                Part { at: place + at, sound: self.places[sound] + at, size, is_last: false };
             match damaged.last_mut() {
                 Some(last) if last.at + last.size == part.at && last.size < CHUNK => {
                     last.size += size;
@@ -153,11 +171,16 @@ pub(crate) fn replay(
     let broken = |error: &FormatError| {
         Err(CacheError::corrupt(medium.name(), "the journal", layout.area(0), error))
     };
-    let Some(mut current) = areas.pop() else { return broken(&worst) };
+    let Some(mut current) = areas.pop() else {
+        return match worst {
+            FormatError::Unreadable(error) => Err(error.into()),
+            worst => broken(&worst),
+        };
+    };
     // An area whose beginning is gone was never begun, or is older; unless it was damaged.
     for (index, content) in absent {
         let newer = later(&content, superblock, medium.lba_size(), 0, |header| {
-            header.sequence > current.sequence
+            header.sequence > current.sequence && header.sequence % 2 == index
         });
         if let (Some(first), Some(last)) = (newer.first(), newer.last()) {
             let lost = (last + 1).saturating_sub(current.next_number.min(*first));
@@ -235,7 +258,8 @@ fn read_area(
     index: u64,
     lba_size: usize,
 ) -> Result<Area, Unread> {
-    let (start, crc, is_sound) = read_start(content, superblock, index).map_err(Unread::Absent)?;
+    let (start, crc, is_sound) = read_start(content, superblock, index)
+        .map_err(|error| Unread::Absent(content.unreadable(0).unwrap_or(error)))?;
     let step = |changes| round_up(to_u64(record_size(changes)), to_u64(lba_size));
     let mut area = Area {
         sequence: start.sequence,
@@ -279,8 +303,8 @@ fn read_area(
     }
     // Nothing is behind the last record, unless something was damaged (invariants 2 and 3).
     let later = later(content, superblock, lba_size, area.end, |header| {
-        header.sequence > area.sequence
-            || (header.sequence == area.sequence && header.number >= area.next_number)
+        let is_newer = header.sequence > area.sequence && header.sequence % 2 == index;
+        is_newer || (header.sequence == area.sequence && header.number >= area.next_number)
     });
     match later.last() {
         Some(last) => {
@@ -288,7 +312,11 @@ fn read_area(
             let lost = (last + 1 - area.next_number).saturating_sub(later);
             Err(Unread::Damaged(area.end, FormatError::Lost { lost, later }))
         }
-        None => Ok(area),
+        // A record may have been there.
+        None => match content.unreadable(area.end) {
+            Some(error) => Err(Unread::Damaged(area.end, error)),
+            None => Ok(area),
+        },
     }
 }
 
@@ -305,6 +333,7 @@ fn later(
         for at in (to_usize(from)..bytes.len()).step_by(lba_size) {
             if let Ok((header, _, _)) = RecordHeader::decode(&bytes[at..])
                 && header.id == superblock.id
+                && to_usize(header.offset.into()) == at
                 && such(&header)
             {
                 numbers.insert(header.number);
@@ -320,9 +349,8 @@ impl Part {
         let before = self.at % BLOCK;
         let size = round_up(before + self.size, BLOCK);
         let wide = Part { at: self.at - before, sound: self.sound - before, size, ..*self };
-        let is_bad = |other: &Part| {
-            other.at < wide.sound + wide.size && wide.sound < other.at + other.size
-        };
+        let is_bad =
+            |other: &Part| other.at < wide.sound + wide.size && wide.sound < other.at + other.size;
         if all.iter().any(is_bad) { *self } else { wide }
     }
 }
@@ -436,7 +464,8 @@ mod tests {
             let mut bytes = vec![0; 64 << 10];
             bytes[..start.len()].copy_from_slice(&start);
             bytes[512..512 + record.len()].copy_from_slice(&record);
-            let content = Content { copies: vec![bytes], places: vec![8192, 73_728] };
+            let (places, unread) = (vec![8192], vec![Vec::new()]);
+            let content = Content { copies: vec![bytes], places, unread };
             read_area(&content, &superblock, 1, 512).map(|area| area.next_number - 2)
         };
         assert_eq!(changes_behind(crc, 2, 512).unwrap(), 1);

@@ -14,6 +14,9 @@ use crate::omf::BLOCK_SIZE;
 /// Unreadable blocks in one read that a device may have. One that fails each read is not asked for each of its blocks.
 const MOST_UNREADABLE: usize = 64;
 
+/// Where blocks could not be read, and why.
+pub(crate) type Unread = Vec<(u64, DeviceError)>;
+
 /// A flash device, byte by byte: whole LBAs through one port.
 pub(crate) struct Medium {
     device: Arc<dyn Device>,
@@ -65,7 +68,7 @@ impl Medium {
         Ok(bytes)
     }
 
-    /// Reads bytes of which some may be unreadable: such blocks read as zeroes. Says whether there are any.
+    /// Reads bytes of which some may be unreadable: such blocks read as zeroes, and their offsets are returned.
     ///
     /// # Errors
     /// So many cannot be read that the device has failed rather than its medium.
@@ -73,30 +76,28 @@ impl Medium {
         &mut self,
         offset: u64,
         size: usize,
-    ) -> Result<(Vec<u8>, bool), DeviceError> {
-        let (mut bytes, mut unread) = (Vec::with_capacity(size), 0);
+    ) -> Result<(Vec<u8>, Unread), DeviceError> {
+        let (mut bytes, mut unread) = (Vec::with_capacity(size), Unread::new());
         while bytes.len() < size {
             let part = self.transfer().min(size - bytes.len());
             let at = offset + to_u64(bytes.len());
-            let Err(first) = self.read(at, part).map(|read| bytes.extend_from_slice(&read)) else {
+            if let Ok(read) = self.read(at, part) {
+                bytes.extend_from_slice(&read);
                 continue;
-            };
+            }
             for from in (0..part).step_by(BLOCK_SIZE) {
                 let piece = BLOCK_SIZE.min(part - from);
                 match self.read(at + to_u64(from), piece) {
                     Ok(read) => bytes.extend_from_slice(&read),
-                    Err(error) if unread == MOST_UNREADABLE => return Err(error),
-                    Err(_) => {
-                        unread += 1;
+                    Err(error) if unread.len() == MOST_UNREADABLE => return Err(error),
+                    Err(error) => {
+                        unread.push((at + to_u64(from), error));
                         bytes.resize(bytes.len() + piece, 0);
                     }
                 }
             }
-            if unread * BLOCK_SIZE >= size {
-                return Err(first);
-            }
         }
-        Ok((bytes, unread > 0))
+        Ok((bytes, unread))
     }
 
     /// Reads several parts, one behind the other, several at a time.

@@ -146,7 +146,9 @@ mod tests {
         for size in [0, 1, 511, 512, 600, 4096, 5000, 20_000] {
             for _ in 0..200 {
                 let mut bytes: Vec<u8> = (0..size).map(|_| rng.u64().to_le_bytes()[0]).collect();
-                for (at, mark) in [(510, &[0x55, 0xaa][..]), (512, b"EFI PART"), (4096, b"EFI PART")] {
+                for (at, mark) in
+                    [(510, &[0x55, 0xaa][..]), (512, b"EFI PART"), (4096, b"EFI PART")]
+                {
                     if rng.chance(1, 2) && size >= at + mark.len() {
                         bytes[at..at + mark.len()].copy_from_slice(mark);
                     }

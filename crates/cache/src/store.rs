@@ -56,7 +56,7 @@ pub(crate) fn format(medium: &mut Medium, superblock: &Superblock) -> Result<(),
         medium.write(to_u64(medium.lba_size()), tail, false)?;
     }
     medium.flush()?;
-    Ok(copies::write(medium, superblock)?)
+    copies::write(medium, superblock)
 }
 
 fn start_record(
@@ -388,6 +388,11 @@ impl Store {
         self.position = to_u64(bytes.len().next_multiple_of(self.medium.lba_size()));
         std::mem::swap(&mut self.pending, &mut self.touched);
         Ok(())
+    }
+
+    /// Whether the area that is written is the first one on the flash device.
+    pub(crate) fn is_in_first_area(&self) -> bool {
+        self.sequence.is_multiple_of(2)
     }
 
     /// Up to `most` pages that the area before the current one still stands for.

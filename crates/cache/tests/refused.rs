@@ -265,8 +265,10 @@ fn a_slot_that_cannot_be_written_is_set_aside() {
     for mode in rig::MODES {
         let (origin, flash) = rig::devices(mode, 4096, 4096);
         let refusals = Refusals::default();
-        let bad = refusals
-            .of(&flash, |op| matches!(op, Op::Write { lba, .. } if *lba == Lba(rig::DATA / 4096 + 3)));
+        let bad = refusals.of(
+            &flash,
+            |op| matches!(op, Op::Write { lba, .. } if *lba == Lba(rig::DATA / 4096 + 3)),
+        );
         refusals.set(true);
         let cache = rig::open(&origin, &bad);
         let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);

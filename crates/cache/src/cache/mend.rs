@@ -28,8 +28,11 @@ pub(super) fn mend(store: &mut Store, found: &Found) -> Vec<String> {
                 "{flash}: its beginning was overwritten with {by}; the superblock {mended} from the copy near the end"
             ));
         }
-        [copy] => remarks.push(format!("{flash}: copy {copy} of the superblock was damaged, and {mended}")),
-        _ => remarks.push(format!("{flash}: all copies of the superblock but one were damaged; it {mended}")),
+        [copy] => remarks
+            .push(format!("{flash}: copy {copy} of the superblock was damaged, and {mended}")),
+        _ => remarks.push(format!(
+            "{flash}: all copies of the superblock but one were damaged; it {mended}"
+        )),
     }
     match store.mend() {
         Ok(0) => {}

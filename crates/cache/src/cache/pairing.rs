@@ -51,7 +51,7 @@ impl Cache {
         superblock.generation += 1;
         superblock.clean_epoch += 1;
         match dirty {
-            Dirty::Keep => Ok(copies::write(&mut medium, &superblock)?),
+            Dirty::Keep => copies::write(&mut medium, &superblock),
             Dirty::Drop => store::format(&mut medium, &superblock),
         }
     }

@@ -118,7 +118,10 @@ fn the_bytes_on_the_medium_are_what_they_were() {
     fields.extend([(16, "identity"); MAX_IDENTITY / 16]);
     golden("superblock.txt", &dump("Superblock, copy 2", &superblock().encode(2), &fields));
     let former = Superblock { version: SINGLE, ..superblock() };
-    golden("superblock-3.txt", &dump("Superblock of version 3, copy 1", &former.encode(1), &fields));
+    golden(
+        "superblock-3.txt",
+        &dump("Superblock of version 3, copy 1", &former.encode(1), &fields),
+    );
     let mut fields = vec![
         (4, "magic"),
         (2, "version"),
