@@ -48,7 +48,7 @@ fn fill(flash: &dyn Device) -> (Superblock, Mapping, u64) {
     }
     let named = sets * layout.set_slots;
     let dirty = sets * layout.set_slots.div_ceil(10);
-    let areas: Vec<u64> = layout.areas_of(1).collect();
+    let areas: Vec<u64> = layout.areas_of(2).collect();
     let (start, _, mut previous_crc) =
         RecordHeader::decode(&read(&mut port, areas[0], 4096)).unwrap();
     let (mut offset, mut number, mut rng) = (4096u64, start.number, Rng::new(1));

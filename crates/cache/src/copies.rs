@@ -131,10 +131,11 @@ fn forget_stale(medium: &mut Medium, kept: Option<&Superblock>) -> Result<(), De
         return Ok(());
     }
     for place in places(medium)? {
-        let is_stale = read(medium, place, 2).is_ok_and(|found| {
-            kept.is_none_or(|it| it.id == found.id && it.last_copy() != Some(place))
-        });
-        if is_stale {
+        if kept.is_some_and(|it| it.last_copy() == Some(place)) {
+            continue;
+        }
+        let found = read(medium, place, 2);
+        if found.is_ok_and(|found| kept.is_none_or(|it| it.id == found.id)) {
             erase(medium, place)?;
         }
     }

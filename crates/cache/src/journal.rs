@@ -333,7 +333,6 @@ fn later(
         for at in (to_usize(from)..bytes.len()).step_by(lba_size) {
             if let Ok((header, _, _)) = RecordHeader::decode(&bytes[at..])
                 && header.id == superblock.id
-                && to_usize(header.offset.into()) == at
                 && such(&header)
             {
                 numbers.insert(header.number);

@@ -33,6 +33,9 @@ use overlay::Overlay;
 /// Pages written by one step of a checkpoint.
 pub(crate) const DRAIN_PAGES: usize = 64;
 
+/// The sequence of the first area. It lies in area 0, the first record of which tells the size of the cache.
+const FIRST: u64 = 2;
+
 /// Content of a set as it was read.
 pub(crate) struct LoadedSet {
     /// The slots that have a name, as indexes in the set.
@@ -47,8 +50,8 @@ pub(crate) fn format(medium: &mut Medium, superblock: &Superblock) -> Result<(),
     for (table, size) in layout.tables(0) {
         medium.zero(table, size)?;
     }
-    let (bytes, _) = start_record(superblock, 1, 1, 0, (0, 0), false).encode(&[]);
-    layout.areas_of(1).try_for_each(|area| medium.write(area, &bytes, false))?;
+    let (bytes, _) = start_record(superblock, FIRST, 1, 0, (0, 0), false).encode(&[]);
+    layout.areas_of(FIRST).try_for_each(|area| medium.write(area, &bytes, false))?;
     // A superblock that a crash tears is damaged. All but its first LBA goes before that LBA, without which there is no
     // superblock.
     let copy = superblock.encode(0);

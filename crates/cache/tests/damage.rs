@@ -557,6 +557,44 @@ fn the_superblock_near_the_end_moves_with_the_size_whatever_crashes() {
 }
 
 #[test]
+fn a_new_cache_leaves_no_superblock_of_the_old_one() {
+    let used = Used::new(512, true);
+    for flash_bytes in [rig::FLASH, rig::FLASH - (32 << 10)] {
+        let used = used.again();
+        let recorder = CrashRecorder::new();
+        let extent = used.flash.geometry().capacity;
+        let flash: Arc<dyn Device> = recorder.attach_holding(used.flash, extent).unwrap();
+        let options = CreateOptions {
+            flash_bytes: Some(flash_bytes),
+            overwrite: true,
+            id: 78,
+            ..rig::create_options(Mode::WriteThrough)
+        };
+        Cache::create(&*used.origin, &flash, &options).unwrap();
+        recorder.mark(0);
+        let (mut old, mut none, mut new) = (0, 0, 0);
+        for image in recorder.history().images(&Plan { all_subsets: 4, ..Plan::default() }) {
+            let flash = image.device(0);
+            let before = Cache::inspect(&flash);
+            put(&flash, 0, &[0; 2 * BLOCK]);
+            let after = Cache::inspect(&flash);
+            // Once it was gone, or another, it does not come back.
+            let is_old = before.as_ref().is_ok_and(|info| info.mode == Mode::WriteBack);
+            match after {
+                Ok(info) if info.mode == Mode::WriteBack => {
+                    assert!(is_old, "{flash_bytes}: {image}");
+                    old += 1;
+                }
+                Ok(_) => new += 1,
+                Err(_) => none += 1,
+            }
+        }
+        assert!(none > 10, "{old} old, {none} none, {new} new");
+        assert!(old > 0 && new > 0, "{old} old, {none} none, {new} new");
+    }
+}
+
+#[test]
 fn a_cache_of_version_3_goes_on_in_its_layout() {
     let dump = |name: &str| {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name);

@@ -265,6 +265,9 @@ fn superblock_of_version_2_knows_no_origin() {
     assert_eq!(of_version(2, old.encode(0)), Ok(old));
     let hidden = of_version(2, former.encode(0));
     assert_eq!(hidden, Err(FormatError::Value { what: "the version", found: 2 }));
+    let mut bytes = superblock().encode(0);
+    bytes[8..12].copy_from_slice(&SINGLE.to_le_bytes());
+    assert!(Superblock::decode(&bytes, 0).is_err(), "the layout would be another");
     let later = VERSION + 1;
     let error = FormatError::Version { found: later };
     assert_eq!(of_version(later, superblock().encode(0)), Err(error));
