@@ -48,8 +48,9 @@ fn fill(flash: &dyn Device) -> (Superblock, Mapping, u64) {
     }
     let named = sets * layout.set_slots;
     let dirty = sets * layout.set_slots.div_ceil(10);
-    let area = layout.area_of(1);
-    let (start, _, mut previous_crc) = RecordHeader::decode(&read(&mut port, area, 4096)).unwrap();
+    let areas: Vec<u64> = layout.areas_of(2).collect();
+    let (start, _, mut previous_crc) =
+        RecordHeader::decode(&read(&mut port, areas[0], 4096)).unwrap();
     let (mut offset, mut number, mut rng) = (4096u64, start.number, Rng::new(1));
     let mut changed = 0;
     while offset + 12 * CHANGES as u64 + 8192 < layout.area_bytes * 3 / 4 {
@@ -71,7 +72,7 @@ fn fill(flash: &dyn Device) -> (Superblock, Mapping, u64) {
             ..start
         };
         let (bytes, crc) = header.encode(&changes);
-        write(&mut port, area + offset, &bytes);
+        areas.iter().for_each(|area| write(&mut port, area + offset, &bytes));
         offset += bytes.len().next_multiple_of(4096) as u64;
         previous_crc = crc;
         changed += changes.len() as u64;

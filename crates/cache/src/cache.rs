@@ -3,6 +3,7 @@
 //! Called by `stack`, `cli` and tests. Each queue pair does its own I/O (`queue`); one thread, or
 //! the caller of [`Cache::step`], cleans and checkpoints.
 
+mod mend;
 mod pairing;
 mod plan;
 
@@ -19,6 +20,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::CacheError;
 use crate::clean::{Cleaner, Which};
+use crate::copies;
 use crate::counts::Totals;
 use crate::medium::Medium;
 use crate::omf::{BLOCK, DETACHED};
@@ -28,6 +30,7 @@ use crate::queue::{Queue, Queues};
 use crate::shared::Shared;
 use crate::stats::Stats;
 use crate::store::{self, DRAIN_PAGES, Store};
+use mend::mend;
 use plan::plan;
 pub(crate) use plan::{check_sizes, mapping_of};
 
@@ -110,13 +113,13 @@ impl Cache {
     ) -> Result<(), CacheError> {
         let mut medium = Medium::open(flash)?;
         if !options.overwrite {
-            match store::read_superblock(&mut medium) {
+            match copies::find(&mut medium) {
                 Err(CacheError::NoCache { device }) => {
                     if let Some(found) = occupant(&**flash)? {
                         return Err(CacheError::Occupied { device, found });
                     }
                 }
-                Ok((found, _)) if found.state == DETACHED => {}
+                Ok(found) if found.superblock.state == DETACHED => {}
                 Ok(_) | Err(CacheError::Corrupt { .. }) => {
                     return Err(CacheError::Exists { device: flash.name().to_owned() });
                 }
@@ -137,7 +140,7 @@ impl Cache {
     /// `NotFound` when there is none, `Corrupt` when it is damaged; a device's.
     pub fn inspect(flash: &Arc<dyn Device>) -> Result<Info, CacheError> {
         let mut medium = Medium::open(flash)?;
-        let (superblock, _) = store::read_superblock(&mut medium)?;
+        let superblock = copies::find(&mut medium)?.superblock;
         let store = Store::open(medium, superblock)?;
         Ok(info_of(&store))
     }
@@ -163,16 +166,14 @@ impl Cache {
         options: OpenOptions,
     ) -> Result<Cache, CacheError> {
         let mut medium = Medium::open(&flash)?;
-        let (superblock, is_whole) = store::read_superblock(&mut medium)?;
+        let found = copies::find(&mut medium)?;
+        let superblock = found.superblock.clone();
         check_sizes(&superblock, &*origin, &*flash)?;
         let mapping = mapping_of(&superblock)?;
-        let mut remarks = Vec::new();
-        if !is_whole {
-            remarks.push(format!("{}: one copy of the superblock is damaged", flash.name()));
-        }
         let mode_there = superblock.mode;
         let mut store = Store::open(medium, superblock)?;
-        remarks.extend(meet(&*origin, &mut store)?);
+        let mut remarks = Vec::from_iter(meet(&*origin, &mut store)?);
+        remarks.extend(mend(&mut store, &found));
         let background = options.background;
         let shared = Shared::new(origin.clone(), flash, store, mapping, options)?;
         let shared = Arc::new(shared);
@@ -257,13 +258,13 @@ impl Cache {
     /// `NotFound`, `Closed`, `Corrupt`; the flash device's.
     pub fn change_mode(flash: &Arc<dyn Device>, mode: Mode) -> Result<(), CacheError> {
         let mut medium = Medium::open(flash)?;
-        let (mut superblock, _) = store::read_superblock(&mut medium)?;
+        let mut superblock = copies::find(&mut medium)?.superblock;
         if superblock.state == DETACHED {
             return Err(CacheError::Detached { device: flash.name().to_owned() });
         }
         superblock.mode = mode.number();
         superblock.generation += 1;
-        Ok(store::write_superblock(&mut medium, &superblock)?)
+        copies::write(&mut medium, &superblock)
     }
 
     /// Writes everything back.

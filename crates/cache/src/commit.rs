@@ -182,6 +182,21 @@ impl Shared {
         Ok(())
     }
 
+    /// Begins the first area of the journal anew: its first record says how large the cache is, and so where the last
+    /// copy of the superblock lies.
+    pub(crate) fn renew_journal(&self, store: &mut Store) -> Result<(), CacheError> {
+        if store.superblock.last_copy().is_none() {
+            return Ok(());
+        }
+        loop {
+            while self.checkpoint_some(store, 4 * DRAIN_PAGES)? {}
+            store.next_area()?;
+            if store.is_in_first_area() {
+                return Ok(());
+            }
+        }
+    }
+
     /// Ends the journal in such a way that damage to it shows.
     pub(crate) fn seal(&self) -> Result<(), CacheError> {
         let mut store = self.store.lock();

@@ -52,6 +52,19 @@ pub enum CacheError {
         /// The content found there.
         found: Occupant,
     },
+    /// Another owner has overwritten the beginning of the flash device of a cache.
+    #[error(
+        "{device}: the beginning of its cache is overwritten: byte {} belongs to {}; its slots may be overwritten as well, \
+         and nothing tells which. Nothing was changed. Restore the flash device or the origin from a copy; or check \
+         the origin, which has all that was written back, and use it alone (its own specification in place of `cache:`), or \
+         with a new cache (`esker cache create --overwrite`, which destroys that owner's data)", found.offset, found.what
+    )]
+    Overwritten {
+        /// The flash device.
+        device: String,
+        /// The owner found there.
+        found: Occupant,
+    },
     /// The cache was detached: its origin may have changed since.
     #[error("{device}: the cache on it was detached from its origin; make a new one")]
     Detached {
@@ -142,7 +155,7 @@ impl CacheError {
             CacheError::Detached { .. } => ErrorKind::Closed,
             CacheError::WrongOrigin { .. } => ErrorKind::Conflict,
             CacheError::InUse { .. } => ErrorKind::Retry,
-            CacheError::Corrupt { .. } => ErrorKind::Corrupt,
+            CacheError::Corrupt { .. } | CacheError::Overwritten { .. } => ErrorKind::Corrupt,
             CacheError::FlashLost { .. } | CacheError::Stopped { .. } => ErrorKind::Io,
             CacheError::NotClosed { why, .. } => why.kind(),
         }

@@ -3,12 +3,15 @@
 //! ```text
 //! 0         superblock, copy 0
 //! 4 KiB     superblock, copy 1
-//! 8 KiB     journal area 0
-//!           journal area 1
+//! 8 KiB     journal area 0: copy 0, copy 1
+//!           journal area 1: copy 0, copy 1
 //!           row 0: table: for each set its pages of this row, each of them twice, side by side
 //!                  data: for each set its slots of this row, from a multiple of 64 KiB on
 //!           row 1: the same
+//! -64 KiB   superblock, copy 2; nothing behind it
 //! ```
+//!
+//! Before version 4 there is no copy 1 of a journal area, and no copy 2 of the superblock: rows may reach to the end.
 //!
 //! A *row* has some slots of every set. So a cache grows by a row at its end, and shrinks by rows at
 //! its end, and no block changes its set or its slot. Slots and pages are counted row by row, in
@@ -21,7 +24,7 @@
 
 use esker_base::units::{round_down, round_up, to_u64, to_usize};
 
-use crate::omf::{BLOCK, MAX_AREA, MAX_ROWS, PAGE_NAMES, Rows, Superblock};
+use crate::omf::{BLOCK, MAX_AREA, MAX_ROWS, PAGE_NAMES, Rows, SINGLE, Superblock, TAIL, VERSION};
 use crate::sets::Geometry;
 
 /// The data begins at a multiple of this.
@@ -42,8 +45,12 @@ pub struct Layout {
     pub set_slots: u32,
     /// How many sets.
     pub sets: u32,
-    /// Bytes of a journal area.
+    /// Bytes of a copy of a journal area.
     pub area_bytes: u64,
+    /// Copies of each journal area.
+    copies: u64,
+    /// Bytes behind the last row that have to be there.
+    tail: u64,
     rows: Box<[Row]>,
 }
 
@@ -87,12 +94,14 @@ impl Layout {
     /// The layout of a cache with this superblock.
     #[must_use]
     pub fn of(superblock: &Superblock) -> Layout {
-        Layout::new(superblock.rows, superblock.sets, superblock.area_bytes)
+        let Superblock { version, rows, sets, area_bytes, .. } = *superblock;
+        Layout::new(version, rows, sets, area_bytes)
     }
 
-    fn new(all: Rows, sets: u32, area_bytes: u64) -> Layout {
+    fn new(version: u32, all: Rows, sets: u32, area_bytes: u64) -> Layout {
+        let (copies, tail) = if version > SINGLE { (2, TAIL) } else { (1, 0) };
         let mut rows = Vec::new();
-        let (mut index, mut page, mut at) = (0, 0, 2 * BLOCK + 2 * area_bytes);
+        let (mut index, mut page, mut at) = (0, 0, 2 * BLOCK + 2 * copies * area_bytes);
         for &slots in all.as_slice() {
             let set_pages = slots.div_ceil(page_names());
             let table = at;
@@ -113,7 +122,8 @@ impl Layout {
             page += sets * set_pages;
             at = data + u64::from(sets) * u64::from(slots) * BLOCK;
         }
-        Layout { set_slots: index, sets, area_bytes, rows: rows.into_boxed_slice() }
+        let rows = rows.into_boxed_slice();
+        Layout { set_slots: index, sets, area_bytes, copies, tail, rows }
     }
 
     /// The layout with as many sets of about `set_slots` as fit `flash_bytes`; one smaller set if
@@ -127,10 +137,12 @@ impl Layout {
     ) -> Option<Layout> {
         let rows = new_rows(set_slots);
         let aligned = to_u64(rows.as_slice().len()) * DATA_ALIGNMENT;
-        let room = flash_bytes.saturating_sub(2 * BLOCK + 2 * area_bytes + aligned);
+        let besides = 2 * BLOCK + 4 * area_bytes + TAIL;
+        let room = flash_bytes.saturating_sub(besides + aligned);
         let fits = |rows: Rows, sets: u32| {
-            let layout = Layout::new(rows, sets, area_bytes);
-            (sets > 0 && layout.set_slots > 0 && layout.end() <= flash_bytes).then_some(layout)
+            let layout = Layout::new(VERSION, rows, sets, area_bytes);
+            (sets > 0 && layout.set_slots > 0 && layout.least_end() <= flash_bytes)
+                .then_some(layout)
         };
         let per_set: u64 = rows.as_slice().iter().map(|slots| row_bytes(*slots)).sum();
         let most = u64::from(u32::MAX / set_slots);
@@ -139,7 +151,7 @@ impl Layout {
             return fits(rows, sets).or_else(|| fits(rows, sets - 1));
         }
         // One set: each page of names takes two blocks beside its 504 slots.
-        let blocks = flash_bytes.checked_sub(2 * BLOCK + 2 * area_bytes + DATA_ALIGNMENT)? / BLOCK;
+        let blocks = flash_bytes.checked_sub(besides + DATA_ALIGNMENT)? / BLOCK;
         let slots = slots_in(blocks).min(LARGEST_SET);
         fits(Rows::one(slots), 1)
     }
@@ -198,7 +210,7 @@ impl Layout {
     /// when there is no room for a slot of every set, or no number for another row.
     #[must_use]
     pub fn grown(&self, flash_bytes: u64) -> Option<Rows> {
-        let room = flash_bytes.checked_sub(self.end() + DATA_ALIGNMENT)?;
+        let room = flash_bytes.checked_sub(self.least_end() + DATA_ALIGNMENT)?;
         let slots = slots_in(room / BLOCK / u64::from(self.sets));
         let most = (u32::MAX / self.sets).min(LARGEST_SET) - self.set_slots;
         let mut rows = self.rows().as_slice().to_vec();
@@ -212,7 +224,7 @@ impl Layout {
     /// not fit.
     #[must_use]
     pub fn shrunk(&self, flash_bytes: u64) -> Option<Rows> {
-        let fits = |row: &&Row| self.end_of(row) <= flash_bytes;
+        let fits = |row: &&Row| self.end_of(row) + self.tail <= flash_bytes;
         let rows: Vec<u32> = self.rows.iter().take_while(fits).map(|row| row.slots).collect();
         (!rows.is_empty()).then(|| Rows::of(&rows))
     }
@@ -220,7 +232,7 @@ impl Layout {
     /// The least that it can shrink to, in bytes.
     #[must_use]
     pub fn least_bytes(&self) -> u64 {
-        self.rows.first().map_or(0, |row| self.end_of(row))
+        self.rows.first().map_or(0, |row| self.end_of(row) + self.tail)
     }
 
     fn end_of(&self, row: &Row) -> u64 {
@@ -239,16 +251,28 @@ impl Layout {
         self.rows.last().map_or(0, |row| self.end_of(row))
     }
 
-    /// A journal area, 0 or 1.
+    /// The fewest bytes of a flash device that have room for it.
     #[must_use]
-    pub fn area(&self, area: u64) -> u64 {
-        2 * BLOCK + area * self.area_bytes
+    pub fn least_end(&self) -> u64 {
+        self.end() + self.tail
     }
 
-    /// The area in which a sequence lies.
+    /// The first copy of a journal area, 0 or 1; the others follow.
     #[must_use]
-    pub fn area_of(&self, sequence: u64) -> u64 {
-        self.area(sequence % 2)
+    pub fn area(&self, area: u64) -> u64 {
+        2 * BLOCK + area * self.copies * self.area_bytes
+    }
+
+    /// The copies of the area in which a sequence lies.
+    pub fn areas_of(&self, sequence: u64) -> impl Iterator<Item = u64> {
+        let first = self.area(sequence % 2);
+        (0..self.copies).map(move |copy| first + copy * self.area_bytes)
+    }
+
+    /// Where the journal ends.
+    #[must_use]
+    pub fn journal_end(&self) -> u64 {
+        self.area(2)
     }
 
     /// The tables of rows from the one on that begins with index `from` of the sets, as offsets and
@@ -383,13 +407,13 @@ mod tests {
                 for is_single in [false, true] {
                     let area = default_area_bytes(flash);
                     let layout = Layout::fitting(flash, slots, area, is_single).unwrap();
-                    assert!(layout.end() <= flash, "{flash} {layout:?}");
+                    assert!(layout.least_end() <= flash, "{flash} {layout:?}");
                     let lost = flash - layout.end();
                     let set = u64::from(slots) * BLOCK;
                     let is_small = layout.sets == 1;
                     assert!(is_small || lost < 3 * set + (2 << 20), "{flash} {layout:?}");
                     let tables: Vec<_> = layout.tables(0).collect();
-                    assert_eq!(layout.area(1) + layout.area_bytes, tables[0].0);
+                    assert_eq!(layout.journal_end(), tables[0].0);
                     assert!(tables[0].0 + tables[0].1 <= layout.slot(0));
                 }
             }
@@ -418,7 +442,7 @@ mod tests {
 
     #[test]
     fn every_slot_has_a_place_of_its_own_and_a_page_of_its_set() {
-        let layout = Layout::new(Rows::of(&[1100, 7, 504]), 3, 64 << 10);
+        let layout = Layout::new(VERSION, Rows::of(&[1100, 7, 504]), 3, 64 << 10);
         assert_eq!((layout.set_slots, layout.pages()), (1611, 3 * (3 + 1 + 1)));
         let (mut slots, mut places) = (Vec::new(), Vec::new());
         for set in 0..3 {
@@ -446,7 +470,7 @@ mod tests {
     fn growing_and_shrinking_leave_the_rows_before_where_they_are() {
         let layout = Layout::fitting(64 << 20, 1024, 1 << 20, false).unwrap();
         let rows = layout.grown(100 << 20).unwrap();
-        let grown = Layout::new(rows, layout.sets, layout.area_bytes);
+        let grown = Layout::new(VERSION, rows, layout.sets, layout.area_bytes);
         assert!(grown.end() <= 100 << 20 && grown.end() > 98 << 20, "{grown:?}");
         for slot in (0..layout.sets * layout.set_slots).step_by(100) {
             assert_eq!(layout.place_of(slot), grown.place_of(slot));

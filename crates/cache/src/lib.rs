@@ -11,6 +11,7 @@
 //! | [`stats`] | [`Stats`]: hits, misses, bytes, dirty blocks |
 //! | [`omf`], [`layout`] | every byte of metadata on the flash device, and where it lies |
 //! | `medium` | the flash device, byte by byte |
+//! | `copies`, `owner` | the copies of the superblock; signs that the flash device has another owner |
 //! | `journal`, `store` | reads the journal; superblock, journal and table of an open cache |
 //! | `state`, `shared` | a set in use; state that the queue pairs share |
 //! | `queue` | a queue pair: reads, writes, discards |
@@ -27,6 +28,7 @@ mod admit;
 pub mod cache;
 mod clean;
 mod commit;
+mod copies;
 mod counts;
 pub mod error;
 mod journal;
@@ -36,6 +38,7 @@ mod medium;
 pub mod omf;
 pub mod options;
 mod origin;
+mod owner;
 mod pairing;
 mod queue;
 pub mod replay;

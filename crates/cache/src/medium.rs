@@ -11,6 +11,12 @@ use esker_device::{Device, DeviceError, Geometry, Op, PlacementId, Port};
 use crate::CacheError;
 use crate::omf::BLOCK_SIZE;
 
+/// Unreadable blocks in one read that a device may have. One that fails each read is not asked for each of its blocks.
+const MOST_UNREADABLE: usize = 64;
+
+/// Where blocks could not be read, and why.
+pub(crate) type Unread = Vec<(u64, DeviceError)>;
+
 /// A flash device, byte by byte: whole LBAs through one port.
 pub(crate) struct Medium {
     device: Arc<dyn Device>,
@@ -62,6 +68,38 @@ impl Medium {
         Ok(bytes)
     }
 
+    /// Reads bytes of which some may be unreadable: such blocks read as zeroes, and their offsets are returned.
+    ///
+    /// # Errors
+    /// So many cannot be read that the device has failed rather than its medium.
+    pub(crate) fn read_sound(
+        &mut self,
+        offset: u64,
+        size: usize,
+    ) -> Result<(Vec<u8>, Unread), DeviceError> {
+        let (mut bytes, mut unread) = (Vec::with_capacity(size), Unread::new());
+        while bytes.len() < size {
+            let part = self.transfer().min(size - bytes.len());
+            let at = offset + to_u64(bytes.len());
+            if let Ok(read) = self.read(at, part) {
+                bytes.extend_from_slice(&read);
+                continue;
+            }
+            for from in (0..part).step_by(BLOCK_SIZE) {
+                let piece = BLOCK_SIZE.min(part - from);
+                match self.read(at + to_u64(from), piece) {
+                    Ok(read) => bytes.extend_from_slice(&read),
+                    Err(error) if unread.len() == MOST_UNREADABLE => return Err(error),
+                    Err(error) => {
+                        unread.push((at + to_u64(from), error));
+                        bytes.resize(bytes.len() + piece, 0);
+                    }
+                }
+            }
+        }
+        Ok((bytes, unread))
+    }
+
     /// Reads several parts, one behind the other, several at a time.
     pub(crate) fn read_all(&mut self, parts: &[(u64, usize)]) -> Result<Vec<u8>, DeviceError> {
         let most = self.transfer();
@@ -109,6 +147,31 @@ impl Medium {
         }
         self.written += to_u64(padded);
         if is_durable && !is_single { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes whole LBAs to several places at once. All are durable when it returns.
+    pub(crate) fn write_copies(&mut self, copies: &[(u64, &[u8])]) -> Result<(), DeviceError> {
+        let size = |bytes: &[u8]| bytes.len().next_multiple_of(self.lba_size());
+        if copies.iter().any(|(_, bytes)| size(bytes) > self.transfer()) {
+            copies.iter().try_for_each(|(offset, bytes)| self.write(*offset, bytes, false))?;
+            return self.flush();
+        }
+        let placement = self.placement;
+        let ops: Vec<Op> = copies
+            .iter()
+            .map(|(offset, bytes)| {
+                let buf = AlignedBuf::padded(bytes, size(bytes));
+                Op::Write { lba: self.lba(*offset), buf, placement, fua: true }
+            })
+            .collect();
+        self.written += copies.iter().map(|(_, bytes)| to_u64(size(bytes))).sum::<u64>();
+        let mut outcome = Ok(());
+        self.port.run_all(ops, |_, result| {
+            if let Err(error) = result {
+                outcome = Err(error);
+            }
+        })?;
+        outcome
     }
 
     /// Writes data to a slot; not durable.

@@ -10,20 +10,30 @@
 //!    anything is allocated for it.
 
 mod origin;
+mod rows;
 
 use esker_base::checksum::{crc32c, crc32c_append};
 use esker_base::codec::{Decoder, Encoder, Truncated};
+use esker_device::DeviceError;
 use thiserror::Error;
 
 pub use origin::{MAX_IDENTITY, MAX_SAMPLES, Origin, Sample};
+pub use rows::Rows;
 
 /// Bytes of a cached block, of a slot, of a superblock and of a table page.
 pub const BLOCK: u64 = 4096;
 /// The same as a size in memory.
 pub const BLOCK_SIZE: usize = 4096;
-/// The version of the format that this build writes. It reads version 1, which had one row, and version 2, which
-/// knew nothing of its origin but the size.
-pub const VERSION: u32 = 3;
+/// The version of the format of new caches. Version 1 had one row, version 2 knew nothing of its origin but the size;
+/// they are written as [`SINGLE`].
+pub const VERSION: u32 = 4;
+/// The last version with one copy of the journal, and no superblock near the end. Such a cache keeps that layout.
+pub const SINGLE: u32 = 3;
+/// Copies of the superblock.
+pub const COPIES: u32 = 3;
+/// Bytes at the end of the used ones that begin with copy 2 of the superblock, and hold nothing else. A partition
+/// table (GPT) has its backup in the last 20 KiB of a device.
+pub const TAIL: u64 = 64 << 10;
 /// The state of a cache that was detached: the origin may have changed, and the flash device may be
 /// another cache's.
 pub const DETACHED: u8 = 1;
@@ -93,6 +103,19 @@ pub enum FormatError {
         /// The stored value.
         found: u64,
     },
+    /// Journal records without a sound copy, in front of sound ones.
+    #[error(
+        "{lost} of its records have no sound copy, and {later} sound ones behind them are of no use without"
+    )]
+    Lost {
+        /// Records without a sound copy.
+        lost: u64,
+        /// Sound records behind them.
+        later: u64,
+    },
+    /// The device could not read them.
+    #[error("it cannot be read: {0}")]
+    Unreadable(DeviceError),
     /// They end too early.
     #[error(transparent)]
     Truncated(#[from] Truncated),
@@ -109,6 +132,15 @@ fn check_crc(what: &'static str, found: u32, expected: u32) -> Result<(), Format
     match found == expected {
         true => Ok(()),
         false => Err(FormatError::Checksum { what, found, expected }),
+    }
+}
+
+/// The checksum of a superblock of this version in these bytes.
+fn super_crc(version: u32, bytes: &[u8]) -> u32 {
+    let tail = bytes.get(16..BLOCK_SIZE).unwrap_or_default();
+    match version {
+        ..=SINGLE => crc32c(tail),
+        _ => crc32c_append(crc32c(&bytes[8..12]), tail),
     }
 }
 
@@ -164,14 +196,14 @@ impl Name {
     }
 }
 
-/// Parameters and state of a cache. There are two copies; a change is written to the older one.
+/// Parameters and state of a cache. There are three copies, and two before version 4.
 ///
 /// | offset | size | field |
 /// | --- | --- | --- |
 /// | 0 | 8 | magic `ESKCACHE` |
 /// | 8 | 4 | version |
-/// | 12 | 4 | CRC-32C of bytes 16 to 4,095 |
-/// | 16 | 4 | which copy: 0 or 1 |
+/// | 12 | 4 | CRC-32C of bytes 8 to 11 and 16 to 4,095; before version 4 of the latter alone |
+/// | 16 | 4 | which copy: 0, 1 or 2 |
 /// | 20 | 1 | mode: 0 write-back, 1 write-through, 2 write-around |
 /// | 21 | 1 | state: 0 attached, 1 detached |
 /// | 22 | 1 | mapping: 0 hashed, 1 linear, 2 one set |
@@ -184,13 +216,15 @@ impl Name {
 /// | 60 | 4 | blocks in a run |
 /// | 64 | 4 | sets |
 /// | 68 | 4 | clean epoch: clean names of other epochs are void |
-/// | 72 | 8 | bytes of each of the two journal areas |
+/// | 72 | 8 | bytes of a copy of a journal area |
 /// | 80 | 4 | rows; none in version 1 |
 /// | 84 | 4 | reserved |
 /// | 88 | 64 | slots of a set in each row |
 /// | 152 | 1,304 | what is known of the origin: [`Origin`]; nothing before version 3 |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// The version of the layout: [`VERSION`], or [`SINGLE`].
+    pub version: u32,
     /// The mode's number.
     pub mode: u8,
     /// 0 attached, 1 detached.
@@ -215,7 +249,7 @@ pub struct Superblock {
     pub sets: u32,
     /// Clean names of other epochs are void.
     pub clean_epoch: u32,
-    /// Bytes of each of the two journal areas.
+    /// Bytes of a copy of a journal area.
     pub area_bytes: u64,
     /// Facts about the origin.
     pub origin: Origin,
@@ -226,7 +260,7 @@ impl Superblock {
     #[must_use]
     pub fn encode(&self, copy: u32) -> Vec<u8> {
         let mut e = Encoder(Vec::with_capacity(BLOCK_SIZE));
-        e.bytes(SUPER_MAGIC).u32(VERSION).u32(0).u32(copy);
+        e.bytes(SUPER_MAGIC).u32(self.version).u32(0).u32(copy);
         e.u8(self.mode).u8(self.state).u8(self.mapping).u8(0);
         e.u64(self.generation).u64(self.id).u64(self.origin_bytes).u64(self.flash_bytes);
         e.u32(self.set_slots).u32(self.run_blocks).u32(self.sets).u32(self.clean_epoch);
@@ -238,7 +272,7 @@ impl Superblock {
         let mut bytes = e.0;
         debug_assert_eq!(bytes.len(), SUPER_SIZE);
         bytes.resize(BLOCK_SIZE, 0);
-        let crc = crc32c(&bytes[16..]);
+        let crc = super_crc(self.version, &bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
@@ -262,13 +296,13 @@ impl Superblock {
             return Err(FormatError::Version { found });
         }
         let crc = d.u32("crc")?;
-        let covered = bytes.get(16..BLOCK_SIZE).unwrap_or_default();
-        check_crc("the superblock", crc, crc32c(covered))?;
+        check_crc("the superblock", crc, super_crc(found, bytes))?;
         expect("the copy", d.u32("copy")?.into(), copy.into())?;
         let (mode, state, mapping) = (d.u8("mode")?, d.u8("state")?, d.u8("mapping")?);
         d.u8("reserved")?;
         let version = found;
         let mut found = Superblock {
+            version: version.max(SINGLE),
             mode,
             state,
             mapping,
@@ -296,7 +330,7 @@ impl Superblock {
                 SUPER_SIZE
             }
         };
-        // The checksum does not cover the version: a wrong one must not hide the rest.
+        // Before version 4 the checksum does not cover the version: a wrong one must not hide the rest.
         if bytes[used..BLOCK_SIZE].iter().any(|&byte| byte != 0) {
             return Err(FormatError::Value { what: "the version", found: version.into() });
         }
@@ -305,7 +339,13 @@ impl Superblock {
     }
 
     fn check(&self) -> Result<(), FormatError> {
-        let values: [(&'static str, u64, bool); 8] = [
+        let is_single = self.version == SINGLE;
+        let values: [(&'static str, u64, bool); 9] = [
+            (
+                "the bytes that are used",
+                self.flash_bytes,
+                is_single || (self.flash_bytes.is_multiple_of(BLOCK) && self.flash_bytes > TAIL),
+            ),
             ("the mode", self.mode.into(), self.mode <= 2),
             ("the state", self.state.into(), self.state <= 1),
             ("the mapping", self.mapping.into(), self.mapping <= 2),
@@ -326,64 +366,25 @@ impl Superblock {
         }
     }
 
+    /// Where copy 2 lies, if there is one.
+    #[must_use]
+    pub fn last_copy(&self) -> Option<u64> {
+        (self.version > SINGLE).then(|| self.flash_bytes - TAIL)
+    }
+
+    /// Where a copy lies, if there is one.
+    #[must_use]
+    pub fn copy(&self, copy: u32) -> Option<u64> {
+        match copy {
+            0 | 1 => Some(u64::from(copy) * BLOCK),
+            _ => self.last_copy(),
+        }
+    }
+
     /// Slots in all.
     #[must_use]
     pub fn slots(&self) -> u64 {
         u64::from(self.sets) * u64::from(self.set_slots)
-    }
-}
-
-/// How many slots of a set are in each row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rows {
-    count: u32,
-    /// Zero beyond `count`.
-    slots: [u32; MAX_ROWS],
-}
-
-impl Rows {
-    /// One row of all slots of a set.
-    #[must_use]
-    pub fn one(slots: u32) -> Rows {
-        Rows::of(&[slots])
-    }
-
-    /// Rows of so many slots of a set each.
-    ///
-    /// # Panics
-    /// If there are more than [`MAX_ROWS`].
-    #[must_use]
-    pub fn of(rows: &[u32]) -> Rows {
-        let mut slots = [0; MAX_ROWS];
-        slots[..rows.len()].copy_from_slice(rows);
-        Rows { count: u32::try_from(rows.len()).unwrap_or(0), slots }
-    }
-
-    /// Slots of a set in each of them.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u32] {
-        &self.slots[..usize::try_from(self.count).unwrap_or(0).min(MAX_ROWS)]
-    }
-
-    fn total(&self) -> u64 {
-        self.as_slice().iter().map(|&slots| u64::from(slots)).sum()
-    }
-
-    fn decode(d: &mut Decoder<'_>) -> Result<Rows, FormatError> {
-        let count = d.u32("rows")?;
-        d.u32("reserved")?;
-        let mut slots = [0; MAX_ROWS];
-        for slot in &mut slots {
-            *slot = d.u32("slots in a row")?;
-        }
-        let rows = Rows { count, slots };
-        let used = usize::try_from(count).unwrap_or(usize::MAX);
-        let is_good = (1..=MAX_ROWS).contains(&used)
-            && slots.iter().enumerate().all(|(at, slots)| (*slots > 0) == (at < used));
-        match is_good {
-            true => Ok(rows),
-            false => Err(FormatError::Value { what: "the rows", found: count.into() }),
-        }
     }
 }
 
@@ -425,7 +426,7 @@ pub enum RecordKind {
 /// | 44 | 4 | clean epoch |
 /// | 48 | 4 | dirty names in all, after this record |
 /// | 52 | 4 | names in all, after this record |
-/// | 56 | 4 | reserved |
+/// | 56 | 4 | blocks of 4 KiB of the flash device that are used; 0 if they are more, and before version 4 |
 /// | 60 | 4 | CRC-32C of bytes 0 to 59 and of the changes |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
@@ -449,6 +450,8 @@ pub struct RecordHeader {
     pub dirty: u32,
     /// Names in all, after this record.
     pub named: u32,
+    /// Blocks of the flash device that are used, if they are known: they tell where copy 2 of the superblock lies.
+    pub used_blocks: u32,
 }
 
 /// Bytes of a record with this many changes, before it is padded to LBAs.
@@ -474,7 +477,7 @@ impl RecordHeader {
         e.u32(RECORD_MAGIC).u16(1).u8(kind).u8(u8::from(self.needs_previous));
         e.u64(self.id).u64(self.sequence).u64(self.number);
         e.u32(self.offset).u32(count).u32(self.previous_crc).u32(self.clean_epoch);
-        e.u32(self.dirty).u32(self.named).u32(0).u32(0);
+        e.u32(self.dirty).u32(self.named).u32(self.used_blocks).u32(0);
         for change in changes {
             e.u32(change.slot).u64(change.name.encode());
         }
@@ -508,7 +511,7 @@ impl RecordHeader {
         let (offset, count) = (d.u32("offset")?, d.u32("count")?);
         let (previous_crc, clean_epoch) = (d.u32("crc before")?, d.u32("clean epoch")?);
         let (dirty, named) = (d.u32("dirty")?, d.u32("named")?);
-        d.u32("reserved")?;
+        let used_blocks = d.u32("used blocks")?;
         let crc = d.u32("crc")?;
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let payload = d.bytes(count.saturating_mul(CHANGE_SIZE), "changes")?;
@@ -529,6 +532,7 @@ impl RecordHeader {
             clean_epoch,
             dirty,
             named,
+            used_blocks,
         };
         Ok((header, changes, crc))
     }

@@ -45,8 +45,8 @@ impl Cache {
             let next = plan(shared, flash_bytes)?;
             if next.rows == shared.layout.rows() {
                 let mut store = shared.store.lock();
-                return shared
-                    .change_superblock(&mut store, |it| it.flash_bytes = next.flash_bytes);
+                shared.change_superblock(&mut store, |it| it.flash_bytes = next.flash_bytes)?;
+                return shared.renew_journal(&mut store);
             }
             // Until the stop others go on to write: there may be no end to it.
             empty(shared, cleaner, next.set_slots, shared.slots() / 64 + 16)?;
@@ -74,7 +74,7 @@ fn plan(shared: &Shared, flash_bytes: u64) -> Result<Superblock, CacheError> {
     if flash_bytes > has {
         return Err(CacheError::Invalid(format!("{name} has {has} bytes, not {flash_bytes}")));
     }
-    let rows = if flash_bytes < layout.end() {
+    let rows = if flash_bytes < layout.least_end() {
         let Some(rows) = layout.shrunk(flash_bytes) else {
             let least = layout.least_bytes();
             return not_in_place(format!("cannot shrink below {least} bytes while it is kept"));
@@ -153,7 +153,11 @@ fn change(shared: &Shared, cleaner: &mut Cleaner, next: &Superblock) -> Result<S
     let reopened = Medium::open(&shared.flash)
         .and_then(|medium| Store::open(medium, superblock.clone()))
         .and_then(|store| shared.reopened(store, mapping_of(&superblock)?));
-    reopened.inspect_err(|_| {
+    let renewed = reopened.and_then(|new| {
+        new.renew_journal(&mut new.store.lock())?;
+        Ok(new)
+    });
+    renewed.inspect_err(|_| {
         shared.store.lock().abandon();
         shared.lose();
     })

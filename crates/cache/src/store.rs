@@ -20,7 +20,8 @@ use esker_base::units::{round_up, to_u64, to_usize};
 use esker_device::DeviceError;
 
 use crate::CacheError;
-use crate::journal::{self, Area, Replayed};
+use crate::copies;
+use crate::journal::{self, Area, Part, Replayed};
 use crate::layout::Layout;
 use crate::medium::Medium;
 use crate::omf::{
@@ -32,80 +33,33 @@ use overlay::Overlay;
 /// Pages written by one step of a checkpoint.
 pub(crate) const DRAIN_PAGES: usize = 64;
 
+/// The sequence of the first area. It lies in area 0, the first record of which tells the size of the cache.
+const FIRST: u64 = 2;
+
 /// Content of a set as it was read.
 pub(crate) struct LoadedSet {
     /// The slots that have a name, as indexes in the set.
     pub(crate) names: Vec<(u32, Name)>,
 }
 
-/// Finds the superblock of a flash device.
-pub(crate) fn read_superblock(medium: &mut Medium) -> Result<(Superblock, bool), CacheError> {
-    // A device without room for a superblock has no cache; creating one there reports the reason.
-    if medium.bytes() < 2 * BLOCK {
-        return Err(CacheError::NoCache { device: medium.name().to_owned() });
-    }
-    let bytes = medium.read(0, 2 * BLOCK_SIZE)?;
-    let copies =
-        [Superblock::decode(&bytes[..BLOCK_SIZE], 0), Superblock::decode(&bytes[BLOCK_SIZE..], 1)];
-    let is_whole = copies.iter().all(Result::is_ok);
-    let newest = copies.iter().flatten().max_by_key(|found| found.generation);
-    if let Some(found) = newest {
-        return Ok((found.clone(), is_whole));
-    }
-    let [first, second] = copies.map(|copy| copy.expect_err("neither is good"));
-    let is_none = |error: &FormatError| matches!(error, FormatError::Empty | FormatError::Magic(_));
-    Err(match is_none(&first) && is_none(&second) {
-        true => CacheError::NoCache { device: medium.name().to_owned() },
-        false => {
-            let worse = if is_none(&first) { second } else { first };
-            CacheError::corrupt(medium.name(), "the superblock", 0, &worse)
-        }
-    })
-}
-
-/// Writes both copies of the superblock, the one durable before the other.
-pub(crate) fn write_superblock(
-    medium: &mut Medium,
-    superblock: &Superblock,
-) -> Result<(), DeviceError> {
-    // A crash may have torn copy 1. Copy 0 is all there is then: it is written once the other one is good again.
-    if let Ok(bytes) = medium.read(0, 2 * BLOCK_SIZE)
-        && let Ok(there) = Superblock::decode(&bytes[..BLOCK_SIZE], 0)
-        && Superblock::decode(&bytes[BLOCK_SIZE..], 1).is_err()
-    {
-        medium.write(BLOCK, &there.encode(1), true)?;
-    }
-    for copy in [0, 1] {
-        medium.write(u64::from(copy) * BLOCK, &superblock.encode(copy), true)?;
-    }
-    Ok(())
-}
-
 /// Makes a cache: the old content of the flash device is lost.
 pub(crate) fn format(medium: &mut Medium, superblock: &Superblock) -> Result<(), CacheError> {
     let layout = Layout::of(superblock);
-    // After a crash the copies may differ. Copy 1 is never the newer one, and must not come back. Copy 0 goes
-    // with its first LBA: if a crash tore it, it would be damaged, and not gone.
-    let first = to_u64(medium.lba_size());
-    for (offset, size) in [(BLOCK, BLOCK), (0, first), (0, BLOCK)] {
-        medium.zero(offset, size)?;
-        medium.flush()?;
-    }
-    medium.zero(layout.area(0), 2 * layout.area_bytes)?;
+    copies::remove(medium)?;
+    medium.zero(layout.area(0), layout.journal_end() - layout.area(0))?;
     for (table, size) in layout.tables(0) {
         medium.zero(table, size)?;
     }
-    let (bytes, _) = start_record(superblock, 1, 1, 0, (0, 0), false).encode(&[]);
-    medium.write(layout.area_of(1), &bytes, false)?;
+    let (bytes, _) = start_record(superblock, FIRST, 1, 0, (0, 0), false).encode(&[]);
+    layout.areas_of(FIRST).try_for_each(|area| medium.write(area, &bytes, false))?;
     // A superblock that a crash tears is damaged. All but its first LBA goes before that LBA, without which there is no
     // superblock.
     let copy = superblock.encode(0);
     if let Some(tail) = copy.get(medium.lba_size()..).filter(|tail| !tail.is_empty()) {
-        medium.write(first, tail, false)?;
+        medium.write(to_u64(medium.lba_size()), tail, false)?;
     }
     medium.flush()?;
-    write_superblock(medium, superblock)?;
-    Ok(())
+    copies::write(medium, superblock)
 }
 
 fn start_record(
@@ -127,7 +81,14 @@ fn start_record(
         clean_epoch: superblock.clean_epoch,
         dirty,
         named,
+        used_blocks: used_blocks(superblock),
     }
+}
+
+/// The used bytes as a record says them.
+fn used_blocks(superblock: &Superblock) -> u32 {
+    let blocks = superblock.last_copy().map_or(0, |_| superblock.flash_bytes / BLOCK);
+    u32::try_from(blocks).unwrap_or(0)
 }
 
 /// The durable metadata of an open cache.
@@ -157,6 +118,8 @@ pub(crate) struct Store {
     /// Whether the last record has changes.
     is_open: bool,
     is_broken: bool,
+    /// Parts of the journal of which one copy was damaged when it was read.
+    damaged: Vec<Part>,
 }
 
 /// A set of pages.
@@ -201,6 +164,7 @@ impl Store {
         // they count as durable.
         medium.flush()?;
         let Replayed { previous, current } = journal::replay(&mut medium, &superblock, &layout)?;
+        let damaged = previous.iter().chain([&current]).flat_map(Area::damaged).collect();
         let pages = layout.pages();
         // Clean names of another epoch are void.
         let RecordHeader { dirty, named, clean_epoch, .. } = current.last;
@@ -222,6 +186,7 @@ impl Store {
             named,
             is_open: true,
             is_broken: false,
+            damaged,
             medium,
         };
         if let Some(previous) = &previous {
@@ -232,6 +197,15 @@ impl Store {
         }
         store.remember(&current, true)?;
         Ok(store)
+    }
+
+    /// Writes damaged copies of journal records anew, from the sound ones. Returns how many bytes were damaged, but for
+    /// those of the last record, which a crash may have torn.
+    pub(crate) fn mend(&mut self) -> Result<u64, CacheError> {
+        let parts = std::mem::take(&mut self.damaged);
+        let bytes = parts.iter().filter(|part| !part.is_last).map(|part| part.size).sum();
+        journal::mend(&mut self.medium, &parts)?;
+        Ok(bytes)
     }
 
     /// Takes in the changes of an area, of which a later one of a slot supersedes all before it.
@@ -372,11 +346,12 @@ impl Store {
             clean_epoch: self.superblock.clean_epoch,
             dirty: self.dirty,
             named: self.named,
+            used_blocks: used_blocks(&self.superblock),
         };
         let (bytes, crc) = header.encode(changes);
         let size = round_up(to_u64(bytes.len()), to_u64(self.medium.lba_size()));
         assert!(self.position + size <= self.layout.area_bytes, "a record beyond its area");
-        self.write_durably(self.layout.area_of(self.sequence) + self.position, &bytes)?;
+        self.write_durably(self.sequence, self.position, &bytes)?;
         self.position += size;
         self.number += 1;
         self.crc = crc;
@@ -384,11 +359,13 @@ impl Store {
         Ok(())
     }
 
-    fn write_durably(&mut self, offset: u64, bytes: &[u8]) -> Result<(), CacheError> {
+    /// Writes all copies of a record.
+    fn write_durably(&mut self, area: u64, at: u64, bytes: &[u8]) -> Result<(), CacheError> {
         if self.is_broken {
             return Err(CacheError::FlashLost { device: self.medium.name().to_owned() });
         }
-        self.medium.write(offset, bytes, true).map_err(|error| {
+        let copies: Vec<_> = self.layout.areas_of(area).map(|area| (area + at, bytes)).collect();
+        self.medium.write_copies(&copies).map_err(|error| {
             self.is_broken = true;
             error.into()
         })
@@ -405,7 +382,7 @@ impl Store {
         let (sequence, number) = (self.sequence + 1, self.number);
         let header = start_record(&self.superblock, sequence, number, self.crc, counts, true);
         let (bytes, crc) = header.encode(&[]);
-        self.write_durably(self.layout.area_of(sequence), &bytes)?;
+        self.write_durably(sequence, 0, &bytes)?;
         self.sequence = sequence;
         self.number += 1;
         self.crc = crc;
@@ -414,6 +391,11 @@ impl Store {
         self.position = to_u64(bytes.len().next_multiple_of(self.medium.lba_size()));
         std::mem::swap(&mut self.pending, &mut self.touched);
         Ok(())
+    }
+
+    /// Whether the area that is written is the first one on the flash device.
+    pub(crate) fn is_in_first_area(&self) -> bool {
+        self.sequence.is_multiple_of(2)
     }
 
     /// Up to `most` pages that the area before the current one still stands for.
@@ -478,7 +460,7 @@ impl Store {
         self.superblock.generation += 1;
         let mut superblock = self.superblock.clone();
         change(&mut superblock);
-        write_superblock(&mut self.medium, &superblock)?;
+        copies::write(&mut self.medium, &superblock)?;
         self.is_broken |= superblock.state == DETACHED;
         self.superblock = superblock;
         Ok(())

@@ -35,6 +35,8 @@ struct Script {
     mode: Mode,
     lba_sizes: (u32, u32),
     steps: Vec<Step>,
+    /// Whether the cache is one of version 3.
+    is_former: bool,
 }
 
 impl Script {
@@ -53,7 +55,7 @@ impl Script {
             5 => Step::Mode(rig::MODES[usize::try_from(rng.below(3)).unwrap()]),
             _ => Step::Act(random(&mut rng, lbas, per_block, n as u64 + 1)),
         });
-        Script { mode, lba_sizes, steps: steps.collect() }
+        Script { mode, lba_sizes, steps: steps.collect(), is_former: false }
     }
 
     fn lbas(&self) -> u64 {
@@ -62,7 +64,10 @@ impl Script {
 
     /// Runs it on recorded devices; mark n says that step n is done.
     fn record(&self) -> CrashRecorder {
-        let (origin, flash) = rig::devices(self.mode, self.lba_sizes.0, self.lba_sizes.1);
+        let (origin, mut flash) = rig::devices(self.mode, self.lba_sizes.0, self.lba_sizes.1);
+        if self.is_former {
+            flash = rig::former(&flash, 3);
+        }
         let recorder = CrashRecorder::new();
         let origin: Arc<dyn Device> = recorder.attach_zeroing(origin);
         let extent = flash.geometry().capacity;
@@ -193,6 +198,20 @@ fn a_crash_anywhere_loses_nothing_that_was_flushed() {
 }
 
 #[test]
+fn a_crash_of_a_cache_of_version_3_loses_nothing() {
+    let mut images = 0;
+    for seed in 300..303 {
+        let mode = rig::MODES[usize::try_from(seed % 3).unwrap()];
+        let script = Script { is_former: true, ..Script::random(seed, mode, 40) };
+        for image in script.record().history().images(&plan(seed)) {
+            script.check(&image, seed);
+            images += 1;
+        }
+    }
+    assert!(images > 300, "{images} images");
+}
+
+#[test]
 fn a_crash_while_areas_and_pages_change_loses_nothing() {
     // So many flushes that the journal goes round, few images each.
     let plan = |seed| Plan { all_subsets: 1, singles: 1, random_subsets: 1, tears: 1, seed };
@@ -246,7 +265,7 @@ fn thorough(seed: u64) -> Plan {
 
 /// The tests below check one rule each: break it in the code, and the test fails.
 fn each_image(mode: Mode, steps: Vec<Step>) {
-    let script = Script { mode, lba_sizes: (512, 512), steps };
+    let script = Script { mode, lba_sizes: (512, 512), steps, is_former: false };
     let mut images = 0;
     for image in script.record().history().images(&Plan::default()) {
         script.check(&image, 0);
@@ -345,7 +364,8 @@ fn a_slot_is_not_used_again_under_its_old_name() {
             other => other,
         })
         .collect();
-    let script = Script { mode: Mode::WriteThrough, lba_sizes: (4096, 4096), steps };
+    let script =
+        Script { mode: Mode::WriteThrough, lba_sizes: (4096, 4096), steps, is_former: false };
     for image in script.record().history().images(&plan(9)) {
         script.check(&image, 9);
     }
@@ -360,7 +380,7 @@ fn a_write_past_a_dirty_slot_is_durable_when_it_says_so() {
     let mut steps: Vec<Step> = (0..64).map(|lba| write(lba, lba + 1, false)).collect();
     steps.push(Step::Act(Act::Flush));
     steps.extend((0..8).map(|lba| write(lba, 100 + lba, true)));
-    let script = Script { mode: Mode::WriteBack, lba_sizes: (4096, 512), steps };
+    let script = Script { mode: Mode::WriteBack, lba_sizes: (4096, 512), steps, is_former: false };
     let done = script.steps.len();
     let images = script.record().history().images(&plan(3));
     let late = images.filter(|image| image.marks().len() > done - 8);
@@ -379,7 +399,7 @@ fn a_name_given_while_a_slot_is_rewritten_uncovers_no_torn_block() {
             Step::Act(write(9, 4)),
             Step::Overtaken(vec![write(8, 5), write(20, 6), write(9, 7)]),
         ];
-        let script = Script { mode: Mode::WriteBack, lba_sizes, steps };
+        let script = Script { mode: Mode::WriteBack, lba_sizes, steps, is_former: false };
         let plan = Plan { tears: 8, ..plan(4) };
         let images = script.record().history().images(&plan);
         let count = images.map(|image| script.check(&image, 4)).count();
@@ -396,7 +416,7 @@ fn a_crash_while_the_cache_grows_or_shrinks_loses_nothing() {
         steps.extend((24..40).map(|n| write(n, n + 1)));
         steps.extend([Step::Act(Act::Flush), read(3), write(4, 60), resize(0), write(5, 70)]);
         steps.extend([Step::Act(Act::Flush), resize(3), write(6, 80), Step::Close]);
-        let script = Script { mode, lba_sizes: (512, 512), steps };
+        let script = Script { mode, lba_sizes: (512, 512), steps, is_former: false };
         let few = Plan { all_subsets: 1, singles: 2, random_subsets: 1, tears: 1, seed: 5 };
         let mut images = 0;
         for image in script.record().history().images(&few).step_by(3) {

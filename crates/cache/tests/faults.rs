@@ -248,19 +248,20 @@ fn a_flipped_bit_of_metadata_is_detected_or_does_no_harm() {
     drop(port);
     drop(cache);
     let mut raw = Port::open(&*flash, 1).unwrap();
-    let mut detected = 0;
-    let metadata = 2 + 32 + 2 * 2;
-    for lba in 0..metadata {
+    let (mut detected, mut mended) = (0, 0);
+    let last = rig::LAST / 4096;
+    for lba in (0..rig::DATA / 4096).chain(last..last + 1) {
         let content = raw.read(Lba(lba), AlignedBuf::zeroed(LBA)).unwrap();
         if content.iter().all(|&byte| byte == 0) {
             continue;
         }
-        for at in (0..LBA).step_by(if lba < 2 { 8 } else { 67 }).chain(0..64) {
+        for at in (0..LBA).step_by(if lba < 2 || lba == last { 8 } else { 67 }).chain(0..64) {
             let mut damaged = content.clone();
             damaged[at] ^= 0x10;
             raw.write(Lba(lba), damaged, None).unwrap();
             match Cache::open(origin.clone(), flash.clone(), rig::open_options()) {
                 Ok(cache) => {
+                    mended += usize::from(!cache.remarks().is_empty());
                     let mut port = Port::open(&cache, 4).unwrap();
                     let mut oracle = oracle.clone();
                     let read = port.run(op(&Act::Read { lba: 0, count: LBAS }, LBA));
@@ -278,7 +279,8 @@ fn a_flipped_bit_of_metadata_is_detected_or_does_no_harm() {
             raw.write(Lba(lba), content.clone(), None).unwrap();
         }
     }
-    assert!(detected > 50, "{detected} detected");
+    // All but pages of the table has a copy that counts alone.
+    assert!(mended > 50, "{detected} detected, {mended} mended");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #[path = "support/rig.rs"]
 mod rig;
+use rig::bytes_of;
 
 use std::sync::Arc;
 
@@ -47,12 +48,6 @@ fn used(origin: &Arc<dyn Device>) -> Arc<dyn Device> {
     cache.close().unwrap();
     assert_eq!((cache.figures().dirty_blocks, cache.figures().read_misses), (1, 1));
     flash
-}
-
-fn bytes_of(device: &Arc<dyn Device>) -> Vec<u8> {
-    let size = device.geometry().capacity.bytes(4096);
-    let mut port = Port::open(&**device, 1).unwrap();
-    port.read(Lba(0), AlignedBuf::zeroed(usize::try_from(size).unwrap())).unwrap().to_vec()
 }
 
 fn copy_of(device: &Arc<dyn Device>, identity: Option<Identity>) -> Arc<dyn Device> {
@@ -251,13 +246,7 @@ fn cache_of_an_older_version_learns_its_origin_and_says_so() {
     let (a, b) = (origin(Some(named("a")), 1), origin(Some(named("b")), 2));
     let flash = used(&a);
     // As version 2 wrote it: nothing behind the rows.
-    let mut port = Port::open(&*flash, 1).unwrap();
-    for copy in [0, 1] {
-        let old = Superblock { origin: esker_cache::omf::Origin::default(), ..superblock(&flash) };
-        let mut bytes = old.encode(copy);
-        bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
-        port.write(Lba(copy.into()), AlignedBuf::padded(&bytes, 4096), None).unwrap();
-    }
+    let flash = rig::former(&flash, 2);
     assert_eq!(Cache::inspect(&flash).unwrap().origin, None);
     // To change its mode needs no origin.
     Cache::change_mode(&flash, Mode::WriteThrough).unwrap();

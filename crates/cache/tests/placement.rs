@@ -77,11 +77,10 @@ fn metadata_and_data_have_ids_of_their_own_and_the_hosts_pass_through() {
         }
         port.flush().unwrap();
         cache.close().unwrap();
-        // 8 KiB of superblocks, 128 KiB of journal, three sets' pages; data from 192 KiB on.
-        let first_slot = Lba(48);
+        let slots = rig::DATA / 4096..rig::LAST / 4096;
         let ids = |is_data: bool| -> BTreeSet<Option<PlacementId>> {
             let seen = at_flash.lock().unwrap();
-            let of = seen.iter().filter(|(lba, _)| (*lba >= first_slot) == is_data);
+            let of = seen.iter().filter(|(lba, _)| slots.contains(&lba.0) == is_data);
             of.map(|(_, id)| *id).collect()
         };
         assert_eq!(ids(true), BTreeSet::from([Some(PlacementId(1))]), "{mode}: data");

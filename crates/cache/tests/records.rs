@@ -60,7 +60,7 @@ fn a_block_that_moves_to_another_slot_has_a_name_whichever_record_is_the_last() 
         let (left_to, refusals) = (left.clone(), refused.clone());
         let bad = refusing(&flash, move |op| {
             // In the journal; writes behind the last one are refused, too.
-            let is_record = matches!(op, Op::Write { lba, .. } if *lba < Lba((176 << 10) / 512));
+            let is_record = matches!(op, Op::Write { lba, .. } if *lba < Lba(rig::TABLE / 512));
             let is_refused = match is_record {
                 true => left_to
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))

@@ -17,8 +17,6 @@ use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 use oracle::{Act, Oracle, op, random};
 use refusing::refusing;
 
-/// Where the slots begin on the flash device of small caches.
-const DATA: u64 = 192 << 10;
 /// As often as this something is refused; then it is not, so that a test that fails has an end.
 const ENOUGH: u64 = 1_000;
 
@@ -55,7 +53,8 @@ impl Refusals {
 
 /// Whether `op` writes a slot of a small cache on a device with such LBAs.
 fn writes_slot(op: &Op, lba_size: u64) -> bool {
-    matches!(op, Op::Write { lba, .. } if *lba >= Lba(DATA / lba_size))
+    let slots = rig::DATA / lba_size..rig::LAST / lba_size;
+    matches!(op, Op::Write { lba, .. } if slots.contains(&lba.0))
 }
 
 fn act(port: &mut Port, oracle: &mut Oracle, act: &Act) -> Result<(), DeviceError> {
@@ -179,7 +178,7 @@ fn a_page_that_cannot_be_written_does_not_fill_the_journal() {
     let (origin, flash) = rig::devices(Mode::WriteBack, 4096, 4096);
     let refusals = Refusals::default();
     // The region between journal and slots: the table.
-    let table = Lba(36)..Lba(DATA / 4096);
+    let table = Lba(rig::TABLE / 4096)..Lba(rig::DATA / 4096);
     let bad =
         refusals.of(&flash, move |op| matches!(op, Op::Write { lba, .. } if table.contains(lba)));
     let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);
@@ -229,7 +228,7 @@ fn dirty_blocks_of_other_sets_are_written_back_while_one_is_unreadable() {
     drop((port, cache));
 
     let refusals = Refusals::default();
-    let page = Lba(36 + 2 * (sets - 1));
+    let page = Lba(rig::TABLE / 4096 + 2 * (sets - 1));
     let bad = refusals.of(&flash, move |op| matches!(op, Op::Read { lba, .. } if *lba == page));
     let cache = rig::open(&origin, &bad);
     let before = cache.figures().dirty_blocks;
@@ -266,8 +265,10 @@ fn a_slot_that_cannot_be_written_is_set_aside() {
     for mode in rig::MODES {
         let (origin, flash) = rig::devices(mode, 4096, 4096);
         let refusals = Refusals::default();
-        let bad = refusals
-            .of(&flash, |op| matches!(op, Op::Write { lba, .. } if *lba == Lba(DATA / 4096 + 3)));
+        let bad = refusals.of(
+            &flash,
+            |op| matches!(op, Op::Write { lba, .. } if *lba == Lba(rig::DATA / 4096 + 3)),
+        );
         refusals.set(true);
         let cache = rig::open(&origin, &bad);
         let mut oracle = Oracle::new(rig::ORIGIN / 4096, 4096);

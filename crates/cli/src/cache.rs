@@ -165,7 +165,7 @@ fn abandon(devices: &CacheDevices) -> Result {
         Ok(flash) => Cache::abandon(&*origin, &flash.device),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return output::print(&format!(
-                "{flash_name}: it is not there. {LOST}. If it comes back, do not use it with {origin_name} \
+                "{flash_name}: it is not there; check the path. {LOST}. If it comes back, do not use it with {origin_name} \
                  before this command has said that it is detached.\n{}",
                 alone(origin_name)
             ));
@@ -173,6 +173,7 @@ fn abandon(devices: &CacheDevices) -> Result {
         Err(error) => return Err(error.into()),
     };
     let lost = match outcome {
+        Ok(Some(0)) => format!("nothing was dirty, and nothing is lost; {flash_name} is detached"),
         Ok(Some(blocks)) => {
             format!("{} dropped, and lost; {flash_name} is detached", human_bytes(blocks * 4096))
         }

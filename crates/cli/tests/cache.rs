@@ -251,6 +251,9 @@ fn wiped_flash_of_a_cache_is_told_with_what_may_be_lost_and_how_to_use_the_origi
     let words = ["was not written back is lost", "esker attach", "esker cache create"];
     run(["bench", "device", &device]).fails(66, &words);
     run(["cache", "detach", &disk, &flash]).fails(66, &["there is no cache on it"]);
+    run(["cache", "create", &disk, &flash, "--sets", "4MiB"]).succeeds();
+    let said = run(["cache", "detach", &disk, &flash, "--dirty", "drop"]).succeeds().out();
+    assert!(said.contains("nothing was dirty") && !said.contains("0 B"), "{said}");
 }
 
 /// Overwrites a file at an offset.
@@ -300,10 +303,14 @@ fn origin_is_let_go_of_when_its_flash_device_is_damaged_wiped_or_gone() {
         }
         assert!(std::fs::read(&disk).unwrap() == before, "the origin was written");
     };
-    // The first record of its journal.
+    // The first record of its journal, of which one copy makes up for the other.
     let content = std::fs::read(&flash).unwrap();
-    let record = content.windows(4).position(|part| part == b"EKCJ").unwrap();
-    overwrite(&flash, u64::try_from(record).unwrap(), &[0x5a; 512]);
+    let first = content.windows(4).position(|part| part == b"EKCJ").unwrap();
+    let record = &content[first..first + 64];
+    let copies = content.windows(64).enumerate().filter(|(_, part)| *part == record);
+    let copies: Vec<u64> = copies.map(|(at, _)| u64::try_from(at).unwrap()).collect();
+    assert_eq!(copies.len(), 2);
+    copies.into_iter().for_each(|at| overwrite(&flash, at, &[0x5a; 512]));
     run(["cache", "detach", &disk, &flash]).fails(65, &["damaged", "--dirty drop"]);
     drop(&other).fails(64, &["is not the origin of the cache on", "inode="]);
     says(&["its journal is damaged", "writes of the last 30 s", "is detached"]);
@@ -315,6 +322,6 @@ fn origin_is_let_go_of_when_its_flash_device_is_damaged_wiped_or_gone() {
     std::fs::remove_file(&flash).unwrap();
     let device = format!("cache:({disk})?flash=({flash})");
     run(["bench", "device", &device]).fails(66, &["is not there", "--dirty drop"]);
-    says(&["it is not there", "writes of the last 30 s", "If it comes back"]);
+    says(&["it is not there; check the path", "writes of the last 30 s", "If it comes back"]);
     assert!(!std::path::Path::new(&flash).exists());
 }

@@ -20,7 +20,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ("c", ""),
     (
         "cache",
-        "options omf pairing error mapping sets admit layout medium journal store origin stats state \
+        "options omf pairing error mapping sets admit layout medium owner copies journal store origin stats state \
          counts shared commit writeback clean queue cache replay resize",
     ),
     (

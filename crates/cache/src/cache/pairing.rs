@@ -6,6 +6,7 @@ use esker_device::Device;
 
 use super::{Cache, check_sizes};
 use crate::CacheError;
+use crate::copies;
 use crate::medium::Medium;
 use crate::omf::{DETACHED, Origin};
 use crate::origin::{learn, look, made_for};
@@ -19,7 +20,7 @@ impl Cache {
     /// As [`Cache::open`], but for [`CacheError::WrongOrigin`].
     pub fn pairing(origin: &dyn Device, flash: &Arc<dyn Device>) -> Result<Pairing, CacheError> {
         let mut medium = Medium::open(flash)?;
-        let (superblock, _) = store::read_superblock(&mut medium)?;
+        let superblock = copies::find(&mut medium)?.superblock;
         check_sizes(&superblock, origin, &**flash)?;
         let armed = superblock.origin.armed;
         let store = Store::open(medium, superblock)?;
@@ -38,7 +39,7 @@ impl Cache {
         dirty: Dirty,
     ) -> Result<(), CacheError> {
         let mut medium = Medium::open(flash)?;
-        let (mut superblock, _) = store::read_superblock(&mut medium)?;
+        let mut superblock = copies::find(&mut medium)?.superblock;
         check_sizes(&superblock, origin, &**flash)?;
         if dirty == Dirty::Drop {
             superblock.id = superblock.id.wrapping_add(1);
@@ -50,7 +51,7 @@ impl Cache {
         superblock.generation += 1;
         superblock.clean_epoch += 1;
         match dirty {
-            Dirty::Keep => Ok(store::write_superblock(&mut medium, &superblock)?),
+            Dirty::Keep => copies::write(&mut medium, &superblock),
             Dirty::Drop => store::format(&mut medium, &superblock),
         }
     }
@@ -67,7 +68,7 @@ impl Cache {
         flash: &Arc<dyn Device>,
     ) -> Result<Option<u64>, CacheError> {
         let mut medium = Medium::open(flash)?;
-        let (mut superblock, _) = store::read_superblock(&mut medium)?;
+        let mut superblock = copies::find(&mut medium)?.superblock;
         let dirty_blocks = match Cache::pairing(origin, flash) {
             Ok(pair) if pair.is_other() => {
                 return Err(CacheError::WrongOrigin { pair: Box::new(pair) });
@@ -89,7 +90,7 @@ impl Cache {
         };
         superblock.state = DETACHED;
         superblock.generation += 1;
-        store::write_superblock(&mut medium, &superblock)?;
+        copies::write(&mut medium, &superblock)?;
         Ok(dirty_blocks)
     }
 }

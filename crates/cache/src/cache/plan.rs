@@ -6,7 +6,7 @@ use esker_device::Device;
 use crate::CacheError;
 use crate::layout::{LARGEST_SET, Layout};
 use crate::mapping::{Mapping, Placement};
-use crate::omf::{BLOCK, DETACHED, Origin, Superblock};
+use crate::omf::{BLOCK, DETACHED, Origin, Superblock, VERSION};
 use crate::options::{CreateOptions, Division};
 
 /// The most slots of a set of a new cache, which may grow.
@@ -69,6 +69,7 @@ pub(super) fn plan(
         ));
     }
     Ok(Superblock {
+        version: VERSION,
         mode: options.mode.number(),
         state: 0,
         mapping: options.division.number(),
@@ -117,5 +118,5 @@ pub(crate) fn check_sizes(
     };
     fits(origin, superblock.origin_bytes, "an origin")?;
     fits(flash, superblock.flash_bytes, "a flash device")?;
-    fits(flash, Layout::of(superblock).end(), "a flash device")
+    fits(flash, Layout::of(superblock).least_end(), "a flash device")
 }

@@ -8,6 +8,7 @@ use esker_base::Rng;
 
 fn superblock() -> Superblock {
     Superblock {
+        version: VERSION,
         mode: 1,
         state: 0,
         mapping: 0,
@@ -46,6 +47,7 @@ fn record() -> (RecordHeader, Vec<Change>) {
         clean_epoch: 2,
         dirty: 1,
         named: 3,
+        used_blocks: 1 << 24,
     };
     let changes = [Name::None, Name::Clean(9), Name::Dirty(0x1234)];
     let changes = (7..).zip(changes).map(|(slot, name)| Change { slot, name });
@@ -114,7 +116,12 @@ fn the_bytes_on_the_medium_are_what_they_were() {
         fields.extend([(8, "sampled block"), (4, "its crc")]);
     }
     fields.extend([(16, "identity"); MAX_IDENTITY / 16]);
-    golden("superblock.txt", &dump("Superblock, copy 1", &superblock().encode(1), &fields));
+    golden("superblock.txt", &dump("Superblock, copy 2", &superblock().encode(2), &fields));
+    let former = Superblock { version: SINGLE, ..superblock() };
+    golden(
+        "superblock-3.txt",
+        &dump("Superblock of version 3, copy 1", &former.encode(1), &fields),
+    );
     let mut fields = vec![
         (4, "magic"),
         (2, "version"),
@@ -129,7 +136,7 @@ fn the_bytes_on_the_medium_are_what_they_were() {
         (4, "clean epoch"),
         (4, "dirty"),
         (4, "named"),
-        (4, "reserved"),
+        (4, "used blocks"),
         (4, "crc"),
     ];
     for _ in 0..3 {
@@ -160,10 +167,13 @@ fn the_bytes_on_the_medium_are_what_they_were() {
 
 #[test]
 fn decoders_read_back_encoded_structures() {
-    for copy in [0, 1] {
-        let bytes = superblock().encode(copy);
-        assert_eq!(Superblock::decode(&bytes, copy), Ok(superblock()));
-        assert!(Superblock::decode(&bytes, 1 - copy).is_err());
+    for version in [SINGLE, VERSION] {
+        let superblock = Superblock { version, ..superblock() };
+        for copy in 0..COPIES {
+            let bytes = superblock.encode(copy);
+            assert_eq!(Superblock::decode(&bytes, copy), Ok(superblock.clone()));
+            assert!(Superblock::decode(&bytes, (copy + 1) % COPIES).is_err());
+        }
     }
     let (header, changes) = record();
     let (bytes, crc) = header.encode(&changes);
@@ -225,7 +235,8 @@ fn any_bytes_may_be_decoded() {
 
 #[test]
 fn a_superblock_of_version_1_has_one_row() {
-    let mut bytes = Superblock { rows: Rows::one(4096), ..superblock() }.encode(0);
+    let former = Superblock { version: SINGLE, ..superblock() };
+    let mut bytes = Superblock { rows: Rows::one(4096), ..former }.encode(0);
     bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
     bytes[80..].fill(0);
     let crc = crc32c(&bytes[16..]);
@@ -249,11 +260,17 @@ fn superblock_of_version_2_knows_no_origin() {
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         Superblock::decode(&bytes, 0)
     };
-    let old = Superblock { origin: Origin::default(), ..superblock() };
+    let former = Superblock { version: SINGLE, ..superblock() };
+    let old = Superblock { origin: Origin::default(), ..former.clone() };
     assert_eq!(of_version(2, old.encode(0)), Ok(old));
-    let hidden = of_version(2, superblock().encode(0));
+    let hidden = of_version(2, former.encode(0));
     assert_eq!(hidden, Err(FormatError::Value { what: "the version", found: 2 }));
-    assert_eq!(of_version(4, superblock().encode(0)), Err(FormatError::Version { found: 4 }));
+    let mut bytes = superblock().encode(0);
+    bytes[8..12].copy_from_slice(&SINGLE.to_le_bytes());
+    assert!(Superblock::decode(&bytes, 0).is_err(), "the layout would be another");
+    let later = VERSION + 1;
+    let error = FormatError::Version { found: later };
+    assert_eq!(of_version(later, superblock().encode(0)), Err(error));
 }
 
 #[test]
@@ -274,7 +291,7 @@ fn impossible_origins_are_refused() {
     let of = |at: usize, value: u32| {
         let mut bytes = superblock().encode(0);
         bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-        let crc = crc32c(&bytes[16..]);
+        let crc = super_crc(VERSION, &bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         Superblock::decode(&bytes, 0)
     };

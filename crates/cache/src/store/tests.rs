@@ -24,8 +24,8 @@ fn devices() -> (Arc<dyn Device>, Arc<dyn Device>) {
 
 fn open(flash: &Arc<dyn Device>) -> Store {
     let mut medium = Medium::open(flash).unwrap();
-    let (superblock, _) = read_superblock(&mut medium).unwrap();
-    Store::open(medium, superblock).unwrap()
+    let found = copies::find(&mut medium).unwrap();
+    Store::open(medium, found.superblock).unwrap()
 }
 
 fn dirty(slot: u32, block: u64) -> Change {

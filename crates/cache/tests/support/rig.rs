@@ -6,13 +6,18 @@
 use std::sync::Arc;
 
 use esker_base::{AlignedBuf, Clock, Lba};
-use esker_cache::{Background, Cache, CreateOptions, Division, Mode, OpenOptions};
+use esker_cache::omf::{Origin, SINGLE, Superblock};
+use esker_cache::{Background, Cache, CreateOptions, Division, Layout, Mode, OpenOptions};
 use esker_device::{Device, Fact, Identity, MemoryDevice, Op, Port};
 
 /// Bytes of the origin.
 pub(crate) const ORIGIN: u64 = 64 * 4096;
 /// Bytes of the flash device: room for some twenty slots.
-pub(crate) const FLASH: u64 = 320 << 10;
+pub(crate) const FLASH: u64 = 512 << 10;
+/// Where the journal ends and the table begins, the slots begin, and the last copy of the superblock begins.
+pub(crate) const TABLE: u64 = 280 << 10;
+pub(crate) const DATA: u64 = 320 << 10;
+pub(crate) const LAST: u64 = FLASH - (64 << 10);
 /// Bytes of the flash device behind the part that the cache uses at first.
 pub(crate) const SPARE: u64 = 128 << 10;
 
@@ -110,4 +115,63 @@ pub(crate) fn write(port: &mut Port, block: u64, version: u64) {
 
 pub(crate) fn read(port: &mut Port, block: u64) -> AlignedBuf {
     port.read(Lba(block), AlignedBuf::zeroed(4096)).unwrap()
+}
+
+/// The content of a device.
+pub(crate) fn bytes_of(device: &Arc<dyn Device>) -> Vec<u8> {
+    let geometry = device.geometry();
+    let size = usize::try_from(geometry.capacity.bytes(geometry.lba_size)).unwrap();
+    let mut port = Port::open(&**device, 1).unwrap();
+    port.read(Lba(0), AlignedBuf::zeroed(size)).unwrap().to_vec()
+}
+
+/// Writes bytes to a device, whole LBAs.
+pub(crate) fn put(device: &Arc<dyn Device>, at: u64, bytes: &[u8]) {
+    let lba_size = device.geometry().lba_size;
+    assert!(at.is_multiple_of(lba_size.into()) && bytes.len().is_multiple_of(lba_size as usize));
+    let buf = AlignedBuf::padded(bytes, lba_size as usize);
+    Port::open(&**device, 1).unwrap().write(Lba(at / u64::from(lba_size)), buf, None).unwrap();
+}
+
+/// A copy of a cache on another flash device, in the layout of version 3, as version `version` of up to 3.
+pub(crate) fn former(flash: &Arc<dyn Device>, version: u32) -> Arc<dyn Device> {
+    let (all, geometry) = (bytes_of(flash), flash.geometry());
+    let superblock = Superblock::decode(&all[..4096], 0).unwrap();
+    let mut old = Superblock { version: SINGLE, ..superblock.clone() };
+    if version < 3 {
+        old.origin = Origin::default();
+    }
+    let (from, to) = (Layout::of(&superblock), Layout::of(&old));
+    let bytes = geometry.capacity.bytes(geometry.lba_size);
+    let new: Arc<dyn Device> = Arc::new(MemoryDevice::new("flash", bytes, geometry.lba_size));
+    let copy = |from: u64, to: u64, size: u64| {
+        let from = usize::try_from(from).unwrap();
+        put(&new, to, &all[from..from + usize::try_from(size).unwrap()]);
+    };
+    (0..2).for_each(|area| copy(from.area(area), to.area(area), from.area_bytes));
+    (0..from.pages()).for_each(|page| copy(from.page(page), to.page(page), 2 * 4096));
+    (0..from.sets * from.set_slots).for_each(|slot| copy(from.slot(slot), to.slot(slot), 4096));
+    for number in [0, 1] {
+        let mut bytes = old.encode(number);
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        put(&new, u64::from(number) * 4096, &bytes);
+    }
+    new
+}
+
+/// A device with the content of a dump.
+pub(crate) fn dumped(device: MemoryDevice, dump: &str) -> Arc<dyn Device> {
+    let size = device.geometry().capacity.bytes(device.geometry().lba_size);
+    let mut all = vec![0; usize::try_from(size).unwrap()];
+    for line in dump.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = usize::from_str_radix(words[0], 16).unwrap();
+        for n in 0..words[1].parse::<usize>().unwrap() * 32 {
+            let digits = n % 32 * 2;
+            all[at + n] = u8::from_str_radix(&words[2][digits..digits + 2], 16).unwrap();
+        }
+    }
+    let device: Arc<dyn Device> = Arc::new(device);
+    put(&device, 0, &all);
+    device
 }
