@@ -25,7 +25,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ),
     (
         "cli",
-        "failure figures host http metrics output progress signals token live traffic args docs run \
+        "stderr failure figures host http metrics output progress signals token live traffic args docs run \
          ssd trace pool attach cache device media measure place demo kv ycsb target lab volume",
     ),
     (
@@ -102,7 +102,7 @@ impl Rule {
 const KNOWN: [(Rule, &str, usize); 4] = [
     (Rule::Upward, "cli", 3),
     (Rule::Names, "cli", 5),
-    (Rule::Names, "lab", 11),
+    (Rule::Names, "lab", 8),
     (Rule::Circles, "lab", 25),
 ];
 
