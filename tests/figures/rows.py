@@ -183,15 +183,16 @@ def flash_cache(_, out):
     lab, found = lab_of(out), []
     for trace, size in cases:
         versions = find(lab, (trace, size))
-        first, y2013, lru, esker = [versions[name] for name in ["first, FIFO", "2013", "LRU", "Esker"]]
+        first, y2013, lru, esker, unaged = [
+            versions[name] for name in ["first, FIFO", "2013", "LRU", "Esker", "Esker, unaged"]]
         halves = [f"{100 * one['busier_half']:.0f}, {100 * one['busier_half_of_accesses']:.0f}"
                   for one in [first, esker]]
         misses = [share(1 - one["hit_ratio"]) for one in [first, y2013, lru, esker]]
         fewer = " / ".join(percent(one["reads_saved"]) for one in [y2013, esker])
         writes, blocks = "no writes", percent(esker["read_blocks_saved"])
         if first["disk_writes"] > 0:
-            writes = " / ".join(percent(one["writes_saved"]) for one in [y2013, esker])
-            blocks += ", " + percent(esker["written_blocks_saved"])
+            writes = " / ".join(percent(one["writes_saved"]) for one in [y2013, unaged, esker])
+            blocks += ", " + " / ".join(percent(one["written_blocks_saved"]) for one in [unaged, esker])
         found.append([f"{trace}, {size} %", " / ".join(halves), " / ".join(misses), fewer, writes, blocks])
     return found
 
