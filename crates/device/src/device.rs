@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use esker_base::{Lba, LbaCount};
+
 use crate::command::{Command, Completion};
 use crate::error::DeviceError;
 use crate::fdp::DataPlacement;
@@ -35,6 +37,21 @@ pub trait Device: Send + Sync {
     /// file holds as much as its file system has room for. It may change at any time.
     fn usable_bytes(&self) -> Option<u64> {
         None
+    }
+
+    /// How many bytes more the file system can give that it lies on, where [`Device::usable_bytes`] is bounded by one.
+    fn left_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Gives a range room on the medium now, so that no later write to it fails for lack of room. Its content stays.
+    /// `false` where nothing was done: the device's room is its own, or it cannot promise any.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is not enough; some of the range may have room then.
+    fn allocate(&self, lba: Lba, count: LbaCount) -> Result<bool, DeviceError> {
+        let _ = (lba, count);
+        Ok(false)
     }
 
     /// Facts that tell it from other devices, the same whenever it is opened; none where nothing

@@ -44,10 +44,14 @@ mod uring;
 use std::path::Path;
 use std::sync::Arc;
 
+use esker_base::{Lba, LbaCount};
+
 pub use options::{Create, FileOptions, Preference};
 
 use crate::immediate::Immediate;
-use crate::{DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, QueuePair};
+use crate::{
+    DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, OpKind, QueuePair,
+};
 use opened::OpenFile;
 
 /// A regular file or a raw block device.
@@ -118,6 +122,23 @@ impl Device for FileDevice {
     fn usable_bytes(&self) -> Option<u64> {
         let open = &*self.0;
         if open.is_block_device { None } else { probe::usable_bytes(&open.file) }
+    }
+
+    fn left_bytes(&self) -> Option<u64> {
+        let open = &*self.0;
+        if open.is_block_device { None } else { probe::left_bytes(&open.file) }
+    }
+
+    fn allocate(&self, lba: Lba, count: LbaCount) -> Result<bool, DeviceError> {
+        let open = &*self.0;
+        open.check_owner()?;
+        if open.is_block_device {
+            return Ok(false);
+        }
+        let lba_size = open.geometry.lba_size;
+        let (offset, bytes) = (lba.offset(lba_size), count.bytes(lba_size));
+        let refused = |error| DeviceError::os(&open.name, OpKind::Write, lba, bytes, &error);
+        probe::allocate(&open.file, offset, bytes).map_err(refused)
     }
 
     fn identity(&self) -> Option<Identity> {

@@ -48,6 +48,20 @@ macro_rules! forward {
             self.$field.usable_bytes()
         }
     };
+    (@ left_bytes $field:tt) => {
+        fn left_bytes(&self) -> ::std::option::Option<u64> {
+            self.$field.left_bytes()
+        }
+    };
+    (@ allocate $field:tt) => {
+        fn allocate(
+            &self,
+            lba: ::esker_base::Lba,
+            count: ::esker_base::LbaCount,
+        ) -> ::std::result::Result<bool, $crate::DeviceError> {
+            self.$field.allocate(lba, count)
+        }
+    };
     (@ identity $field:tt) => {
         fn identity(&self) -> ::std::option::Option<$crate::Identity> {
             self.$field.identity()

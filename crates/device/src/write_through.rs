@@ -60,7 +60,7 @@ impl Device for WriteThrough {
         }))
     }
 
-    forward!(0: name, discards_zero, usable_bytes, identity, is_prompt, stats, remarks, data_placement);
+    forward!(0: name, discards_zero, usable_bytes, left_bytes, allocate, identity, is_prompt, stats, remarks, data_placement);
 }
 
 /// A command of the user.

@@ -420,6 +420,42 @@ fn a_full_file_system_is_no_space_and_names_the_write() {
 }
 
 #[test]
+fn allocated_and_zeroed_ranges_have_room_on_a_full_file_system() {
+    let dir = TempDir::new();
+    let Some(_mount) = Mount::tmpfs(dir.path(), "size=1m") else {
+        return skipped("mounting a small file system needs root");
+    };
+    for (name, options) in [("uring", options()), ("synchronous", synchronous())] {
+        let (path, other) = (dir.path().join(name), dir.path().join("other"));
+        let device = open(&path, &options);
+        let mut port = Port::open(&device, 1).unwrap();
+        let mut content = AlignedBuf::zeroed(4096);
+        content.fill(7);
+        port.write(Lba(20), content.clone(), None).unwrap();
+        let length = device.len_bytes().unwrap();
+        assert!(device.allocate(Lba(10), LbaCount(20)).unwrap());
+        assert_eq!(device.len_bytes().unwrap(), length);
+        assert_eq!(*port.read(Lba(20), AlignedBuf::zeroed(4096)).unwrap(), *content);
+        port.run(Op::WriteZeroes { lba: Lba(40), count: LbaCount(20) }).unwrap();
+        let left = device.left_bytes().unwrap();
+        assert!(left < (1 << 20) - (39 << 12), "{left}");
+        // Others take the rest.
+        fs::write(&other, vec![1; 2 << 20]).unwrap_err();
+        assert!(device.left_bytes().unwrap() < 4096, "{:?}", device.left_bytes());
+        for lba in (10..30).chain(40..60) {
+            port.write(Lba(lba), content.clone(), None).unwrap();
+        }
+        let full = device.allocate(Lba(70), LbaCount(20)).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
+        port.discard(Lba(40), LbaCount(20)).unwrap();
+        assert!(device.left_bytes().unwrap() > 19 << 12, "{:?}", device.left_bytes());
+        drop((port, device));
+        fs::remove_file(&path).unwrap();
+        fs::remove_file(&other).unwrap();
+    }
+}
+
+#[test]
 fn threads_share_a_file_through_a_pool() {
     let dir = TempDir::new();
     let device = Arc::new(open(&dir.path().join("shared"), &options()));

@@ -81,7 +81,7 @@ impl Device for Numbered {
         self.0.queue_pair(depth)
     }
 
-    forward!(0: name, discards_zero, usable_bytes, is_prompt, stats, remarks, data_placement);
+    forward!(0: name, discards_zero, usable_bytes, left_bytes, allocate, is_prompt, stats, remarks, data_placement);
 }
 
 #[test]

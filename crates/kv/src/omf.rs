@@ -21,6 +21,7 @@ pub(crate) mod manifest;
 pub(crate) mod options;
 pub(crate) mod packed;
 pub(crate) mod page;
+pub(crate) mod reserve;
 #[cfg(test)]
 mod tests;
 

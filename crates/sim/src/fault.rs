@@ -278,5 +278,5 @@ impl Device for FaultDevice {
         Ok(Box::new(queue::Queue::new(&*self.device, inner, depth, self.plan.clone())))
     }
 
-    forward!(device: name, geometry, discards_zero, usable_bytes, identity, stats, remarks);
+    forward!(device: name, geometry, discards_zero, usable_bytes, left_bytes, allocate, identity, stats, remarks);
 }

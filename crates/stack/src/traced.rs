@@ -90,7 +90,7 @@ impl Device for Traced {
         remarks
     }
 
-    forward!(inner: name, geometry, discards_zero, usable_bytes, identity, is_prompt, stats, data_placement);
+    forward!(inner: name, geometry, discards_zero, usable_bytes, left_bytes, allocate, identity, is_prompt, stats, data_placement);
 }
 
 struct Queue {

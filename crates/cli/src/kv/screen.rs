@@ -95,6 +95,10 @@ impl fmt::Display for Screen<'_> {
                 b(class.live_bytes),
                 b(class.garbage_bytes)
             )?;
+            if class.reserve_bytes > 0 {
+                let kept = b(class.reserve_bytes);
+                writeln!(f, "  reserve {kept}, for deletes and maintenance on a full file system")?;
+            }
             if !is_idle {
                 writeln!(
                     f,

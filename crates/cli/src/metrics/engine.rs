@@ -75,6 +75,7 @@ fn classes(families: &mut Families, stats: &Stats) {
         for (name, help, bytes) in [
             ("esker_kv_class_capacity_bytes", "Size of a media class", class.capacity_bytes),
             ("esker_kv_class_used_bytes", "Allocated on a media class", class.used_bytes),
+            ("esker_kv_class_reserve_bytes", "Kept for a full file system", class.reserve_bytes),
             ("esker_kv_class_live_bytes", "Records and keys referred to", class.live_bytes),
             ("esker_kv_class_garbage_bytes", "Allocated, not referred to", class.garbage_bytes),
         ] {

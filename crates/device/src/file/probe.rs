@@ -228,9 +228,26 @@ fn largest_size(file: &File, wish: u64) -> u64 {
 /// does not say. A hundredth of it may be wanted for the file system's own structures.
 pub(super) fn usable_bytes(file: &File) -> Option<u64> {
     let held = file.metadata().ok()?.blocks() * 512;
+    Some(held.saturating_add(left_bytes(file)?))
+}
+
+/// The bytes that the file system of a file can still give.
+pub(super) fn left_bytes(file: &File) -> Option<u64> {
     let system = rustix::fs::fstatvfs(file).ok().filter(|system| system.f_blocks > 0)?;
     let left = system.f_bavail.saturating_mul(system.f_frsize);
-    Some(held.saturating_add(left - left / 100))
+    Some(left - left / 100)
+}
+
+/// Has the file system give a range of the file blocks of its own, with the content that it has, and the file no other
+/// length. False where it does no such thing.
+pub(super) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<bool> {
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, bytes) {
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(false),
+            done => return Ok(done.map(|()| true)?),
+        }
+    }
 }
 
 /// Whether a part of the file can be freed; tried where it has no content.

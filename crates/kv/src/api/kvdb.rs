@@ -414,6 +414,7 @@ impl Kvdb {
             &engine.options.clock,
         ));
         media.write_header(engine.manifest.state().uuid)?;
+        media.adopt_reserve()?;
         let edit = Edit::Class { class: MediaClass::Staging, path };
         engine.commit(vec![edit])?;
         engine.classes.add_staging(media);
@@ -435,6 +436,7 @@ impl Kvdb {
     /// cannot be moved; a device's.
     pub fn remove_staging(&self) -> Result<()> {
         let (staging, known_as, _naming) = self.engine.remove_staging()?;
+        staging.end_reserve();
         staging.clear_header()?;
         staging.reclaim()?;
         match (&self.dir, known_as) {
@@ -500,7 +502,8 @@ impl Kvdb {
         self.engine.check_owner()?;
         if !self.engine.options.read_only {
             self.engine.check_running()?;
-            self.ingest()?;
+            // Without room for it all is in the log, which the next open replays.
+            self.ingest().or_else(|error| if error.lacks_space() { Ok(()) } else { Err(error) })?;
         }
         self.shut()
     }
@@ -526,7 +529,7 @@ impl Kvdb {
         drop(engine.ingesting.lock());
         let flushed = engine.flush_through(engine.visible.load());
         let ends_well = flushed.is_ok() && engine.stopped().is_none() && !engine.options.read_only;
-        let given = if ends_well { engine.writer.lock().let_go() } else { Ok(()) };
+        let given = if ends_well { engine.give_back() } else { Ok(()) };
         if flushed.is_ok() {
             engine.writer.lock().kept().iter().for_each(|kept| kept.remove());
         }

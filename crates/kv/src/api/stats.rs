@@ -75,6 +75,9 @@ pub struct ClassStats {
     pub capacity_bytes: u64,
     /// Allocated, freed but not yet discarded extents included.
     pub used_bytes: u64,
+    /// Free, and with blocks of the file system all the same, where the class is a file: for deletes and maintenance
+    /// when that file system is full.
+    pub reserve_bytes: u64,
     /// Records and keys that are referred to.
     pub live_bytes: u64,
     /// Allocated to values, but no longer referred to.
@@ -436,6 +439,7 @@ impl Engine {
             device: media.device().name().to_owned(),
             capacity_bytes: media.capacity_bytes(),
             used_bytes: media.used_bytes(),
+            reserve_bytes: media.reserved_bytes(),
             busy_ns: media.lease.busy_ns(),
             live_bytes: live.iter().sum(),
             garbage_bytes: allocated.saturating_sub(values),

@@ -86,6 +86,9 @@ impl Engine {
     }
 
     pub(crate) fn open_segment(&self, purpose: Purpose, size: usize) -> Result<Arc<ValueBlock>> {
+        if purpose == Purpose::User {
+            self.keep_reserve(self.tuning.block_bytes)?;
+        }
         let (segment, edit) = new_segment(&self.classes, &self.ids, &self.tuning, purpose, size)?;
         self.commit(vec![edit])?;
         Ok(segment)

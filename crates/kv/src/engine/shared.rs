@@ -79,6 +79,8 @@ pub(crate) struct Engine {
     pub(crate) ingesting: Mutex<Vec<Table>>,
     /// Bytes of these tables.
     pub(crate) ingested_bytes: AtomicU64,
+    /// The most bytes of log that waited to be ingested so far: the reserve is to bear as much.
+    pub(crate) most_to_ingest: AtomicU64,
     /// Held by the first worker of the second lane during a step.
     pub(crate) compacting: Mutex<()>,
     /// Held by the helper during a step.
@@ -160,6 +162,7 @@ impl Engine {
             naming: Mutex::new(()),
             ingesting: Mutex::default(),
             ingested_bytes: AtomicU64::new(0),
+            most_to_ingest: AtomicU64::new(0),
             compacting: Mutex::new(()),
             helping: Mutex::new(()),
             claims: Mutex::default(),
@@ -279,7 +282,11 @@ impl Engine {
     /// Commits edits to the manifest. Any failure stops the engine: nobody knows the manifest's content now.
     pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
         let committed = self.caught("a commit to the manifest", || self.manifest.commit(edits));
-        self.stop_at_any(committed)
+        match committed {
+            // Nothing was written: the change has not happened.
+            Err(full @ KvError::ManifestFull { .. }) => Err(full),
+            committed => self.stop_at_any(committed),
+        }
     }
 
     pub(crate) fn stop_at_any<T>(&self, result: Result<T>) -> Result<T> {

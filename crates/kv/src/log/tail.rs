@@ -57,6 +57,11 @@ pub(crate) struct LogTail {
     pending_since: Option<Nanos>,
 }
 
+/// The largest frame of a batch, in bytes.
+const BATCH_FRAME: u64 = 8 << 20;
+/// Where blocks are smaller, for tests, so are batches, in bytes.
+const LARGE_BLOCK: u64 = (1 << 20) - 4096;
+
 /// A frame that gets no more records.
 struct SealedFrame {
     frame: FrameBuilder,
@@ -118,8 +123,10 @@ impl LogTail {
 
     /// The largest batch that fits a frame, in bytes of records.
     pub(crate) fn batch_max(&self) -> usize {
-        let frame = self.tuning.block_bytes - u64::from(self.segment.media().lba_size);
-        to_usize(frame.min(8 << 20)) - HEADER_SIZE
+        let block = self.tuning.block_bytes - u64::from(self.segment.media().lba_size);
+        // A segment is as large as its first batch where that takes more than a block.
+        let frame = if block >= LARGE_BLOCK { BATCH_FRAME } else { block.min(BATCH_FRAME) };
+        to_usize(frame) - HEADER_SIZE
     }
 
     pub(crate) fn last_seqno(&self) -> Seqno {
@@ -142,6 +149,11 @@ impl LogTail {
     /// That segment, and the one that was opened ahead of need.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<ValueBlock>> {
         [&self.segment].into_iter().chain(&self.spare)
+    }
+
+    /// Bytes of both.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segments().map(|segment| segment.allocation.bytes()).sum()
     }
 
     /// Gives back the room of their unwritten parts; nothing is written to them any more.

@@ -99,6 +99,8 @@ impl Before {
     }
 }
 
+/// The lowest goal for space, in percent.
+const LEAST_GOAL: u64 = 102;
 /// A leaf is done after so many steps, whatever is written to it meanwhile.
 const PASSES: usize = 4;
 /// How long to wait for a log segment that is being opened before looking again.
@@ -141,7 +143,7 @@ impl Engine {
     pub(crate) fn compact(&self, request: CompactRequest) -> Result<CompactStatus> {
         let turn = self.begin()?;
         let done = match request {
-            CompactRequest::Full => self.ingest_all().and_then(|_| self.sweep(Sweep::All)),
+            CompactRequest::Full => self.ingest_all().and_then(|_| self.sweep_with_room()),
             CompactRequest::SpaceAmplification(goal) => {
                 let percent = crate::types::options::percent(goal)?;
                 self.manual.goal.store(percent, Ordering::Relaxed);
@@ -172,6 +174,29 @@ impl Engine {
             savings.filter(|job| before.concerns(view, job)).collect::<Vec<Job>>()
         })? {}
         Ok(())
+    }
+
+    /// Goes through all KVSs, again where a step has found no room and others have made some. Without any it is done as
+    /// far as there is room, if it has come anywhere.
+    fn sweep_with_room(&self) -> Result<()> {
+        let began = self.counters.steps.get();
+        loop {
+            let before = self.counters.steps.get();
+            match self.sweep(Sweep::All) {
+                Err(full) if full.lacks_space() => {
+                    // These take no more than there is room for.
+                    match self.save_space(LEAST_GOAL) {
+                        Err(error) if !error.lacks_space() => return Err(error),
+                        _ => {}
+                    }
+                    let now = self.counters.steps.get();
+                    if now == before {
+                        return if now == began { Err(full) } else { Ok(()) };
+                    }
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Goes through all KVSs. It keeps no tree meanwhile: that would keep the space that the steps free.

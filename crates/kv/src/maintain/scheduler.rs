@@ -44,7 +44,29 @@ impl Engine {
         self.check_wanted(false)?;
         self.reclaim(Worker::First)?;
         Ok(self.run_first(Worker::First, |view| pick(self, view), false)?
-            || self.freeze_for_walks())
+            || self.freeze_for_walks()
+            || self.freeze_for_space())
+    }
+
+    /// Freezes the memtable when the file system is full and nobody writes: deletes in it may free some. Whether it did.
+    fn freeze_for_space(&self) -> bool {
+        let is_due = || {
+            let view = self.view.load();
+            view.frozen.is_empty() && !view.active.is_empty()
+        };
+        if !self.write_controller.is_quiet(self.options.clock.now())
+            || !is_due()
+            || !self.log_lives_on_reserve()
+        {
+            return false;
+        }
+        let mut log = self.writer.lock();
+        let freezes = is_due();
+        if freezes {
+            self.rotate(&mut log);
+            self.work.notify();
+        }
+        freezes
     }
 
     /// Freezes the memtable when walks have passed over so much in it that it is worth a kvset, while writers fill
@@ -196,7 +218,9 @@ impl Engine {
         if worker == Worker::First {
             self.forget_ahead();
         }
-        self.classes.all().iter().try_for_each(|media| self.fail_stop(media.reclaim()).map(drop))
+        let classes = self.classes.all();
+        classes.iter().try_for_each(|media| self.fail_stop(media.reclaim()).map(drop))?;
+        if worker == Worker::First { self.fail_stop(self.keep_reserve(0)) } else { Ok(()) }
     }
 
     /// Runs a step. The lane of the worker is the caller's.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
-use esker_base::{AlignedBuf, Clock, Lba, LbaCount};
+use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount};
 use esker_device::{Device, PlacementId, Port};
 
 use crate::manifest::state::State;
 use crate::media::lease::Lease;
+use crate::media::reserve::place_of;
 use crate::media::transfer::Transfer;
 use crate::omf::manifest::{Edit, HEADER_SIZE, RecordHeader, padded_size, payload};
 use crate::types::error::{KvError, Result};
@@ -25,6 +26,8 @@ pub(crate) struct Medium {
     transfer: Transfer,
     placement: Option<PlacementId>,
     pub(crate) region_lbas: u64,
+    /// Where the part of each region ends that has room on the medium for certain, from the region's start.
+    has_room: [Lba; 2],
 }
 
 /// Content of a region, as it was found.
@@ -58,6 +61,7 @@ impl Medium {
             transfer: Transfer::of(&geometry),
             placement: Stream::Manifest.placement(geometry.placement_handles),
             region_lbas,
+            has_room: [Lba(0), Lba(region_lbas)],
         })
     }
 
@@ -189,6 +193,34 @@ impl Medium {
             at = at + count;
         }
         Ok(true)
+    }
+
+    /// Makes sure that a region has room on the medium up to `end`, and up to `ahead` if it can: then no record on the way
+    /// there fails for lack of it. Nothing is written.
+    ///
+    /// # Errors
+    /// `ManifestFull`, or the device's.
+    pub(crate) fn make_room(&mut self, region: u64, end: Lba, ahead: Lba) -> Result<()> {
+        let of_region = usize::from(region == 1);
+        let begins = self.has_room[of_region];
+        if begins >= end {
+            return Ok(());
+        }
+        let limit = Lba((region + 1) * self.region_lbas);
+        let mut full = None;
+        for end in [ahead.max(end).min(limit), end] {
+            let count = LbaCount(end.0.saturating_sub(begins.0));
+            match self.device.allocate(begins, count) {
+                Ok(_) => {
+                    self.has_room[of_region] = end;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::NoSpace => full = Some(count),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let needed = full.map_or(0, |count| count.bytes(self.lba_size));
+        Err(KvError::ManifestFull { needed, at: place_of(self.device.name()) })
     }
 
     pub(crate) fn write(&mut self, lba: Lba, header: &RecordHeader, payload: &[u8]) -> Result<u64> {

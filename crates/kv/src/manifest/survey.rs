@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_kvs_that_was_dropped_before_the_sound_state_is_not_back_by_an_older_record() {
         let device = device();
-        let begin = || Manifest::find(device.clone()).unwrap().unwrap().begin().unwrap();
+        let begin = || Manifest::find(device.clone()).unwrap().unwrap().begin(|| Ok(())).unwrap();
         Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
         let manifest = begin();
         manifest.commit(vec![kvs(2)]).unwrap();

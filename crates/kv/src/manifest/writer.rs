@@ -19,7 +19,7 @@ use esker_device::Device;
 
 use crate::manifest::medium::{Medium, REGION_MAX};
 use crate::manifest::state::State;
-use crate::omf::manifest::{Edit, RecordHeader, padded_size};
+use crate::omf::manifest::{Edit, HEADER_SIZE, RecordHeader, padded_size};
 use crate::sync::Mutex;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
@@ -122,7 +122,9 @@ impl Manifest {
         let (task, message) = ("a commit to the manifest".into(), "it has not ended".into());
         writer.failed = Some(KvError::Panicked { task, message });
         let result = writer.commit(edits);
-        writer.failed = result.as_ref().err().cloned();
+        // Without room nothing was written.
+        let failed = |error: &&KvError| !matches!(error, KvError::ManifestFull { .. });
+        writer.failed = result.as_ref().err().filter(failed).cloned();
         result
     }
 
@@ -160,10 +162,16 @@ pub(crate) struct FoundManifest {
 }
 
 impl FoundManifest {
-    /// Begins a new epoch, to write in.
-    pub(crate) fn begin(self) -> Result<Manifest> {
+    /// Begins a new epoch, to write in; `make_room` is asked once where its file system is full.
+    pub(crate) fn begin(self, make_room: impl FnOnce() -> Result<()>) -> Result<Manifest> {
         let mut writer = self.writer(None);
-        writer.snapshot()?;
+        match writer.snapshot() {
+            Err(KvError::ManifestFull { .. }) => {
+                make_room()?;
+                writer.snapshot()?;
+            }
+            begun => begun?,
+        }
         Ok(Manifest(Mutex::new(writer)))
     }
 
@@ -180,6 +188,16 @@ impl FoundManifest {
 }
 
 impl Writer {
+    /// Has the other region hold room for the snapshot with which it begins, of so many bytes, and for some records: it is
+    /// written when the KVDB is opened next. Without room now there may be some then.
+    fn room_for_next(&mut self, bytes: u64) {
+        let (next, lba_size) = (1 - self.region, self.medium.lba_size);
+        let end =
+            Lba(next * self.medium.region_lbas) + LbaCount::holding(bytes + TRAIL_LEAST, lba_size);
+        let limit = Lba((next + 1) * self.medium.region_lbas);
+        let _ = self.medium.make_room(next, end.min(limit), end);
+    }
+
     fn header(&self, lba: Lba, payload: &[u8]) -> RecordHeader {
         RecordHeader {
             payload_size: u32::try_from(payload.len()).expect("regions are below 4 GiB"),
@@ -214,6 +232,7 @@ impl Writer {
         if next.0 > (self.region + 1) * self.medium.region_lbas {
             return Ok(false);
         }
+        self.medium.make_room(self.region, next, self.turn)?;
         self.written_bytes += self.medium.write(self.tail, &header, payload)?;
         (self.tail, self.index) = (next, self.index + 1);
         Ok(true)
@@ -223,13 +242,20 @@ impl Writer {
     fn snapshot(&mut self) -> Result<()> {
         let mut payload = Encoder::default();
         self.state.edits().iter().for_each(|edit| edit.encode_to(&mut payload));
-        (self.region, self.epoch, self.index) = (1 - self.region, self.epoch + 1, 0);
-        self.tail = Lba(self.region * self.medium.region_lbas);
-        let start = self.tail;
+        let (region, lba_size) = (1 - self.region, self.medium.lba_size);
+        let start = Lba(region * self.medium.region_lbas);
+        let bytes = payload.0.len() as u64 + HEADER_SIZE as u64;
+        let trail = |bytes: u64| LbaCount::holding((TRAIL * bytes).max(TRAIL_LEAST), lba_size);
+        // Before anything is changed.
+        let end = start + LbaCount::holding(bytes, lba_size);
+        let limit = Lba((region + 1) * self.medium.region_lbas);
+        self.medium.make_room(region, end.min(limit), end + trail(bytes))?;
+        (self.region, self.epoch, self.index) = (region, self.epoch + 1, 0);
+        self.tail = start;
         if self.append(&payload.0)? {
-            let lba_size = self.medium.lba_size;
             let size = LbaCount(self.tail.0 - start.0).bytes(lba_size);
-            self.turn = self.tail + LbaCount::holding((TRAIL * size).max(TRAIL_LEAST), lba_size);
+            self.turn = self.tail + trail(size);
+            self.room_for_next(2 * size);
             return Ok(());
         }
         let needed = payload.0.len();

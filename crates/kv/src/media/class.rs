@@ -7,7 +7,7 @@
 //!    refers to it any more. An extent smaller than a unit is discarded with its unit, once all of that is free: a
 //!    discard takes longer than a write of so little.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use esker_base::process::Owner;
 use esker_base::units::{round_up, to_usize};
@@ -17,7 +17,8 @@ use esker_device::{Device, Op, PortPool};
 use crate::media::buffers;
 use crate::media::idle::IdleQueues;
 use crate::media::lease::Lease;
-use crate::media::space::{Purpose, Space};
+use crate::media::runs::Runs;
+use crate::media::space::{Purpose, Space, Taken};
 use crate::media::transfer::Transfer;
 use crate::omf::class::{self, ClassHeader};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,16 +44,21 @@ pub(crate) struct Media {
     /// How many placement ids the device offers.
     pub(crate) placement_handles: u16,
     /// Unit in which extents at least as large are allocated; smaller ones are allocated in pages.
-    unit: LbaCount,
+    pub(super) unit: LbaCount,
     page: LbaCount,
     /// Space that users need to go on: a frame, and its alignment.
-    least: LbaCount,
-    space: Mutex<Space>,
-    freed: Mutex<Vec<Extent>>,
+    pub(super) least: LbaCount,
+    pub(super) space: Mutex<Space>,
+    /// Taken of the reserve, and not freed since.
+    pub(super) lent: Mutex<Runs>,
+    pub(super) keeps_reserve: AtomicBool,
+    /// In words, where it is a file.
+    pub(super) place: OnceLock<Option<Arc<str>>>,
+    pub(super) freed: Mutex<Vec<Extent>>,
     /// Where writes of steps are under way: extents freed of it are not free before they have ended.
     written_now: Mutex<Vec<Extent>>,
     /// Held by the thread that discards.
-    reclaiming: Mutex<()>,
+    pub(super) reclaiming: Mutex<()>,
     /// Set when the structures to which the manifest refers are no longer known: nothing is freed from then on.
     pub(crate) keeps_all: AtomicBool,
     traffic: [Traffic; Stream::ALL.len()],
@@ -107,6 +113,9 @@ impl Media {
                 unit.0,
             )),
             space: Mutex::new(space),
+            lent: Mutex::default(),
+            keeps_reserve: AtomicBool::new(false),
+            place: OnceLock::new(),
             freed: Mutex::new(Vec::new()),
             written_now: Mutex::default(),
             reclaiming: Mutex::new(()),
@@ -164,10 +173,12 @@ impl Media {
     }
 
     /// Its space, as much of it as the device can hold now.
-    fn measured(&self) -> MutexGuard<'_, Space> {
+    pub(super) fn measured(&self) -> MutexGuard<'_, Space> {
         let usable = usable_lbas(&**self.device());
+        let left = self.device().left_bytes().map(|bytes| bytes / u64::from(self.lba_size));
         let mut space = self.space.lock();
         space.bound(usable);
+        space.left_lbas = left.unwrap_or(u64::MAX);
         space
     }
 
@@ -187,14 +198,48 @@ impl Media {
         let wanted = self.rounded(bytes);
         // Whatever is written to the log takes as much again when it becomes a kvset, at most.
         let again = if stream == Stream::Log { wanted } else { 0 };
-        let mut lba = self.measured().take(wanted, again, purpose);
-        if lba.is_none() {
+        let mut taken = self.take(wanted, again, purpose)?;
+        if taken.is_none() {
             self.reclaim()?;
-            lba = self.measured().take(wanted, again, purpose);
+            taken = self.take(wanted, again, purpose)?;
         }
-        let lba = lba.ok_or(KvError::NoSpace { class: self.class, needed: bytes })?;
+        let Some((Taken { lba, of_reserve }, has_blocks)) = taken else {
+            return Err(self.no_space(bytes));
+        };
         let extent = Extent { class: self.class, lba: Lba(lba), count: LbaCount(wanted) };
-        Ok(Allocation { media: self.clone(), extent, stream })
+        Ok(Allocation { media: self.clone(), extent, stream, of_reserve, has_blocks })
+    }
+
+    /// Takes a run, and says whether it has all of its blocks. Where the file system has little left, it gets them now:
+    /// others may be quicker than the write.
+    fn take(&self, wanted: u64, again: u64, purpose: Purpose) -> Result<Option<(Taken, bool)>> {
+        let (taken, is_tight) = {
+            let mut space = self.measured();
+            let taken = space.take(wanted, again, purpose);
+            (taken, space.reserve_goal > 0 && space.unreserved() < space.reserve_goal.max(wanted))
+        };
+        let taken = match taken {
+            Some(Taken { lba, of_reserve: false }) if is_tight => {
+                match self.device().allocate(Lba(lba), LbaCount(wanted)) {
+                    Ok(has_blocks) => {
+                        return Ok(Some((Taken { lba, of_reserve: false }, has_blocks)));
+                    }
+                    Err(error) if error.kind() == ErrorKind::NoSpace => {
+                        let (lba, count) = (Lba(lba), LbaCount(wanted));
+                        // Some of it may have blocks now.
+                        self.freed.lock().push(Extent { class: self.class, lba, count });
+                        self.space.lock().take_reserved(wanted, again, purpose)
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            taken => taken,
+        };
+        let has_blocks = taken.as_ref().is_some_and(|taken| taken.of_reserve);
+        if let Some(taken) = taken.as_ref().filter(|taken| taken.of_reserve) {
+            self.lent.lock().give(taken.lba, wanted);
+        }
+        Ok(taken.map(|taken| (taken, has_blocks)))
     }
 
     /// Takes an extent that the manifest says is in use, by data of `stream`.
@@ -204,7 +249,7 @@ impl Media {
             let detail = format!("{} LBAs claimed twice or beyond the end", extent.count);
             return Err(self.corrupt("extent", extent.lba, detail));
         }
-        Ok(Allocation { media: self.clone(), extent, stream })
+        Ok(Allocation::new(self, extent, stream))
     }
 
     /// Discards freed extents and makes them available again. Returns how many bytes. Extents that another thread
@@ -230,18 +275,41 @@ impl Media {
         let (mut whole, pieces): (Vec<Extent>, Vec<Extent>) =
             freed.into_iter().partition(|extent| extent.count >= self.unit);
         for piece in pieces {
+            self.no_longer_lent(piece);
             let units = self.space.lock().give_piece(piece.lba.0, piece.count.0);
             let unit = |lba| Extent { class: self.class, lba: Lba(lba), count: self.unit };
             whole.extend(units.into_iter().map(unit));
         }
-        for (done, extent) in whole.iter().enumerate() {
-            if let Err(error) = port.discard(extent.lba, extent.count) {
-                self.freed.lock().extend_from_slice(&whole[done..]);
-                return Err(error.into());
+        let reserved = self.space.lock().reserve.lbas();
+        let mut done = 0;
+        let result = whole.iter().try_for_each(|&extent| {
+            self.no_longer_lent(extent);
+            let rest = self.put_in_reserve(&mut port, extent)?;
+            done += 1;
+            let Some(rest) = rest else { return Ok(()) };
+            if let Err(error) = port.discard(rest.lba, rest.count) {
+                self.freed.lock().push(rest);
+                return Err(KvError::from(error));
             }
-            self.space.lock().give(extent.lba.0, extent.count.0);
+            self.space.lock().give(rest.lba.0, rest.count.0);
+            Ok(())
+        });
+        self.freed.lock().extend_from_slice(&whole[done..]);
+        let gained = self.space.lock().reserve.lbas() > reserved;
+        let listed = if gained { self.list_reserve(&mut port) } else { Ok(()) };
+        match result.and(listed) {
+            // They stay freed: even to give space back may take some.
+            Err(error) if error.lacks_space() => Ok(0),
+            result => result.map(|()| bytes),
         }
-        Ok(bytes)
+    }
+
+    /// Notes that an extent is freed.
+    fn no_longer_lent(&self, Extent { lba, count, .. }: Extent) {
+        let mut lent = self.lent.lock();
+        lent.parts_of(lba.0, count.0).into_iter().for_each(|(lba, count)| {
+            lent.claim(lba, count);
+        });
     }
 
     /// Notes that a write to an extent is under way, until [`Media::is_written`].
@@ -266,14 +334,18 @@ impl Media {
 
     /// The same, without space that a discard could make available.
     pub(crate) fn has_room_now(&self) -> bool {
-        let fits = |space: &Space| space.available() >= space.reserve_lbas + self.least.0;
+        let fits = |space: &Space| {
+            let has_beside = space.reserve_goal == 0 || space.unreserved() >= self.least.0;
+            has_beside
+                && space.available() >= space.kept_lbas.max(space.reserve_goal) + self.least.0
+        };
         fits(&self.space.lock()) || fits(&self.measured())
     }
 
     /// Bytes in use, freed but not yet discarded ones included.
     pub(crate) fn used_bytes(&self) -> u64 {
         let space = self.space.lock();
-        LbaCount(space.capacity_lbas - space.free_lbas).bytes(self.lba_size)
+        LbaCount(space.capacity_lbas - space.free_lbas()).bytes(self.lba_size)
     }
 
     /// Bytes that are free now, the reserve for maintenance included.
@@ -288,7 +360,7 @@ impl Media {
 
     /// Bytes that are kept for maintenance.
     pub(crate) fn reserve_bytes(&self) -> u64 {
-        LbaCount(self.space.lock().reserve_lbas).bytes(self.lba_size)
+        LbaCount(self.space.lock().kept()).bytes(self.lba_size)
     }
 
     /// Writes zeroes over the header: the device belongs to no KVDB any more.
@@ -306,14 +378,14 @@ impl Media {
 
     fn capacity_of(&self, space: &Space) -> u64 {
         // A file system may have no room left for extents that are taken and were not written yet.
-        let taken = space.capacity_lbas - space.free_lbas;
+        let taken = space.capacity_lbas - space.free_lbas();
         LbaCount(space.usable_lbas.max(taken)).bytes(self.lba_size)
     }
 
     /// The same, but for the reserve for maintenance.
     pub(crate) fn room_bytes(&self) -> u64 {
         let space = self.space.lock();
-        self.capacity_of(&space) - LbaCount(space.reserve_lbas).bytes(self.lba_size)
+        self.capacity_of(&space) - LbaCount(space.kept()).bytes(self.lba_size)
     }
 
     pub(crate) fn count_read(&self, stream: Stream, ops: u64, bytes: usize) {
@@ -370,15 +442,24 @@ pub(crate) struct Allocation {
     pub(crate) extent: Extent,
     /// Stream for which it was taken.
     pub(crate) stream: Stream,
+    /// Whether it was taken of the reserve.
+    pub(crate) of_reserve: bool,
+    /// Whether all of it had blocks when it was taken, though nothing was written to it yet.
+    has_blocks: bool,
 }
 
 impl Allocation {
+    /// An extent in use.
+    pub(crate) fn new(media: &Arc<Media>, extent: Extent, stream: Stream) -> Allocation {
+        Allocation { media: media.clone(), extent, stream, of_reserve: false, has_blocks: false }
+    }
+
     /// Takes the room now that writing will need: a file has as much as its file system still has then.
     pub(crate) fn hold(&self) -> Result<()> {
-        let Extent { class, lba, count } = self.extent;
+        let Extent { lba, count, .. } = self.extent;
         match self.where_shared(Op::WriteZeroes { lba, count }) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                Err(KvError::NoSpace { class, needed: self.bytes() })
+                Err(self.media.no_space(self.bytes()))
             }
             result => result,
         }
@@ -452,7 +533,13 @@ impl Allocation {
         let keep = media.rounded(bytes);
         let extent = &mut self.extent;
         if keep < extent.count.0 {
-            media.space.lock().give(extent.lba.0 + keep, extent.count.0 - keep);
+            let (lba, count) = (extent.lba + LbaCount(keep), LbaCount(extent.count.0 - keep));
+            if self.has_blocks {
+                // In the free space they would be lost to the reserve.
+                media.freed.lock().push(Extent { class: extent.class, lba, count });
+            } else {
+                media.space.lock().give(lba.0, count.0);
+            }
             extent.count = LbaCount(keep);
         }
     }

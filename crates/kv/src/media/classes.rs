@@ -135,7 +135,7 @@ impl Classes {
             let mut size = bytes.max(least);
             loop {
                 match self.allocate(place, stream, size, purpose) {
-                    Err(KvError::NoSpace { .. }) if size / 2 >= least => size /= 2,
+                    Err(KvError::NoSpace { .. }) if size > least => size = (size / 2).max(least),
                     result => return result,
                 }
             }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use esker_base::{Clock, Lba};
+use esker_base::{Clock, Lba, LbaCount};
 use esker_device::{
     Cause, Command, Completion, Device, DeviceError, DeviceStats, Geometry, Identity, OpKind,
     QueuePair,
@@ -108,6 +108,15 @@ impl Device for Lease {
 
     fn usable_bytes(&self) -> Option<u64> {
         self.ask(|device| device.usable_bytes())
+    }
+
+    fn left_bytes(&self) -> Option<u64> {
+        self.ask(|device| device.left_bytes())
+    }
+
+    fn allocate(&self, lba: Lba, count: LbaCount) -> Result<bool, DeviceError> {
+        let device = self.device.read();
+        device.as_ref().map_err(|_| gone(&self.name))?.allocate(lba, count)
     }
 
     fn identity(&self) -> Option<Identity> {

@@ -9,7 +9,7 @@ use esker_device::Device;
 use crate::media::class::Media;
 use crate::media::classes::Classes;
 use crate::types::class::MediaClass;
-use crate::types::options::Options;
+use crate::types::options::{Options, Tuning};
 
 /// The devices of a KVDB.
 #[derive(Clone)]
@@ -28,6 +28,16 @@ impl Devices {
         let named = |class, device: &Arc<dyn Device>| (class, device.name().to_owned());
         let staging = self.staging.iter().map(|device| named(MediaClass::Staging, device));
         staging.chain([named(MediaClass::Capacity, &self.capacity)]).collect()
+    }
+
+    /// The options with sizes of parts that suit the file systems of the classes, where nobody has chosen others.
+    pub(crate) fn fitting(&self, mut options: Options) -> Options {
+        let usable = [Some(&self.capacity), self.staging.as_ref()];
+        let usable = usable.into_iter().flatten().filter_map(|device| device.usable_bytes()).min();
+        if let (None, Some(usable)) = (options.tuning, usable) {
+            options.tuning = Some(Tuning::for_budget(options.memory_bytes).on_files_of(usable));
+        }
+        options
     }
 
     /// The class devices, opened as classes.

@@ -53,6 +53,7 @@ pub(crate) fn open(
     dir: Option<&Path>,
     options: Options,
 ) -> Result<Option<(Arc<Engine>, Option<LeftFrames>)>> {
+    let options = devices.fitting(options);
     let Some(found) = Manifest::find(devices.manifest.clone())? else {
         return Ok(None);
     };
@@ -73,6 +74,7 @@ pub(crate) fn open(
     };
     if options.read_only {
         classes.keep_all();
+        classes.all().iter().try_for_each(|media| media.read_reserve())?;
         let mut round = Round::new(options.memory_bytes / 2, false);
         let last_seqno = round.read(&log, true)?;
         if !round.is_last {
@@ -100,7 +102,10 @@ pub(crate) fn open(
     if let Some(left) = &left {
         left.are_written_anew()?;
     }
-    let manifest = found.begin()?;
+    // Behind all claims: free space is free.
+    classes.all().iter().try_for_each(|media| media.adopt_reserve())?;
+    let trim = || classes.all().iter().try_for_each(|media| media.trim());
+    let manifest = found.begin(trim)?;
     // The replayed records and the kvsets hold the blocks that they need; the rest is free once the log begins
     // behind it.
     let ids = Ids::reopen(state.last_id);
@@ -108,7 +113,11 @@ pub(crate) fn open(
         // A full KVDB opens all the same, with as small a segment as there is.
         Err(error) if error.lacks_space() => {
             let smallest = Tuning { block_bytes: tuning.allocation_bytes, ..tuning };
-            new_segment(&classes, &ids, &smallest, Purpose::Opening, 0)?
+            let opening = || new_segment(&classes, &ids, &smallest, Purpose::Opening, 0);
+            match opening() {
+                Err(error) if error.lacks_space() => trim().and_then(|()| opening())?,
+                segment => segment?,
+            }
         }
         segment => segment?,
     };
@@ -118,6 +127,7 @@ pub(crate) fn open(
     let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
     engine.fence_unreadable();
     engine.take_over(&log, &opened.blocks, round, (last_seqno, &next))?;
+    engine.keep_reserve(0)?;
     Ok(Some((Arc::new(engine), left)))
 }
 
@@ -209,7 +219,7 @@ fn view_of(tuning: &Tuning, trees: Vec<Tree>) -> View {
 fn unwritten_log(tuning: Tuning, state: &State, classes: &Classes, last_seqno: Seqno) -> LogTail {
     let media = classes.capacity.clone();
     let extent = Extent { class: media.class, lba: Lba(0), count: LbaCount(0) };
-    let allocation = Allocation { media, extent, stream: Stream::Log };
+    let allocation = Allocation::new(&media, extent, Stream::Log);
     let id = BlockId(state.last_id + 1);
     let segment = ValueBlock { id, allocation, bytes: 0, plain_bytes: 0 };
     LogTail::new(tuning, Arc::new(segment), last_seqno)

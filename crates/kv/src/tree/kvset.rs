@@ -378,7 +378,9 @@ impl Kvset {
             0 | 1 => self.edit.entries.saturating_mul(self.last_key().len() as u64 + ENTRY_BYTES),
             _ => self.key_bytes(),
         };
-        let content = keys.saturating_add(self.value_bytes());
+        // One that only hides prefixes is to be spilled, too.
+        let hides = u64::from(!self.prefixes.is_empty());
+        let content = keys.saturating_add(self.value_bytes()).max(hides);
         if content < self.key_bytes() { content } else { self.bytes() }
     }
 

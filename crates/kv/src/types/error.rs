@@ -70,14 +70,22 @@ pub enum KvError {
         found: u16,
     },
     /// A media class is full.
-    #[error(
-        "the {class} class has no room for {needed} bytes: delete data, or give it a larger device"
-    )]
+    #[error("the {class} class has no room for {needed} bytes{}", remedy(at))]
     NoSpace {
         /// The class that was asked last.
         class: MediaClass,
         /// How many bytes were needed in one piece.
         needed: u64,
+        /// The file system and the directory, in words, where the class is a file.
+        at: Option<Arc<str>>,
+    },
+    /// A file system has no room for the manifest.
+    #[error("no room for {needed} bytes of the manifest in {at}: free space on that file system")]
+    ManifestFull {
+        /// How many bytes were needed in one piece.
+        needed: u64,
+        /// The file system and the directory, in words.
+        at: Arc<str>,
     },
     /// A media class is full that a policy does not allow to leave.
     #[error(
@@ -92,12 +100,17 @@ pub enum KvError {
     },
     /// A media class is full, and a delete finds no room in the log.
     #[error(
-        "the {class} class has no room for the log, not even for deletes: give it a larger device, drop a KVS, \
-         which needs no room, or end the snapshots, transactions and cursors that keep what was deleted"
+        "the {class} class has no room for {needed} bytes of the log{}, not even for deletes: give it a larger device, \
+         drop a KVS, which needs no room, or end the snapshots, transactions and cursors that keep what was deleted",
+        within(at)
     )]
     NoSpaceToDelete {
         /// The class that was asked last.
         class: MediaClass,
+        /// How many bytes were needed in one piece.
+        needed: u64,
+        /// The file system and the directory, in words, where the class is a file.
+        at: Option<Arc<str>>,
     },
     /// A key has a length the engine does not take.
     #[error("a key has 1 to {KEY_MAX} bytes; this one has {0}")]
@@ -255,6 +268,22 @@ pub enum KvError {
     Dropped(String),
 }
 
+/// Where a class lies, in words.
+fn within(at: &Option<Arc<str>>) -> String {
+    at.as_ref().map_or_else(String::new, |at| format!(" in {at}"))
+}
+
+/// Remedies of a class that is full.
+fn remedy(at: &Option<Arc<str>>) -> String {
+    match at {
+        Some(at) => format!(
+            " in {at}: delete data, or free space on that file system. What is left in the class's file is the reserve, \
+             which pays for deletes and for the maintenance that frees"
+        ),
+        None => ": delete data, or give it a larger device".to_owned(),
+    }
+}
+
 impl KvError {
     /// Whether a step failed for lack of space alone, so that it has changed nothing: the engine
     /// found no extent, or the device had no room for a write.
@@ -262,9 +291,11 @@ impl KvError {
         match self {
             KvError::NoSpace { .. }
             | KvError::NoSpaceToDelete { .. }
+            | KvError::ManifestFull { .. }
             | KvError::ClassFull { .. } => true,
             KvError::Device(error) => {
-                error.kind() == ErrorKind::NoSpace && error.op() == OpKind::Write
+                let takes = [OpKind::Write, OpKind::WriteZeroes, OpKind::Discard];
+                error.kind() == ErrorKind::NoSpace && takes.contains(&error.op())
             }
             _ => false,
         }
@@ -282,7 +313,9 @@ impl KvError {
     /// `NoSpace` for a write that only deletes: to be told to delete is of no use to it.
     pub(crate) fn of_deletes(self) -> KvError {
         match self {
-            KvError::NoSpace { class, .. } => KvError::NoSpaceToDelete { class },
+            KvError::NoSpace { class, needed, at } => {
+                KvError::NoSpaceToDelete { class, needed, at }
+            }
             other => other,
         }
     }
@@ -302,7 +335,9 @@ impl KvError {
             KvError::Device(error) => error.kind(),
             KvError::Corrupt { .. } | KvError::CutShort { .. } => ErrorKind::Corrupt,
             KvError::Version { .. } => ErrorKind::Unsupported,
-            KvError::NoSpace { .. } | KvError::ClassFull { .. } => ErrorKind::NoSpace,
+            KvError::NoSpace { .. } | KvError::ManifestFull { .. } | KvError::ClassFull { .. } => {
+                ErrorKind::NoSpace
+            }
             KvError::KeyLength(_)
             | KvError::ValueLength(_)
             | KvError::BatchSize { .. }

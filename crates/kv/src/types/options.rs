@@ -126,7 +126,30 @@ impl Tuning {
     }
 }
 
+/// Files that may become so large hold parts of any size, in bytes.
+const LARGE_FILES: u64 = 512 << 20;
+
 impl Tuning {
+    /// The same for files that can hold so many bytes. Where that is little, parts are smaller: what they need to be
+    /// rewritten is kept in reserve.
+    pub(crate) fn on_files_of(self, usable_bytes: u64) -> Tuning {
+        if usable_bytes >= LARGE_FILES {
+            return self;
+        }
+        let part = |bytes: u64, divisor: u64| {
+            bytes.min((usable_bytes / divisor).next_multiple_of(1 << 16).max(1 << 20))
+        };
+        Tuning {
+            memtable_bytes: part(self.memtable_bytes, 32),
+            block_bytes: part(self.block_bytes, 64),
+            key_extent_bytes: part(self.key_extent_bytes, 64),
+            spill_bytes: part(self.spill_bytes, 8),
+            leaf_key_bytes: part(self.leaf_key_bytes, 32),
+            gather_bytes: part(self.gather_bytes, 16),
+            ..self
+        }
+    }
+
     /// Bytes in the roots at which the fullest one spills: so that with as much again, while it does, the log takes
     /// half of its class at most.
     pub(crate) fn spill_bytes_on(&self, log_capacity_bytes: u64) -> u64 {

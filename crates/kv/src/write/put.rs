@@ -240,6 +240,11 @@ impl Engine {
         purpose: Purpose,
     ) -> Result<MutexGuard<'e, LogTail>> {
         let mut wait = Wait::default();
+        while self.is_only_for_deletes(&log, purpose) {
+            wait.steps = self.counters.steps.get();
+            let full = log.segment().media().no_space(size as u64);
+            log = self.await_space(log, full, &mut wait)?;
+        }
         while !log.make_room(size) {
             // A segment that is passed over, too small for this batch, stays until the manifest
             // lets go of it.
@@ -262,6 +267,12 @@ impl Engine {
             self.counters.stalled_since(waited, &self.options.clock);
         }
         Ok(log)
+    }
+
+    /// Whether the log goes on in space of the reserve, which is all there is, and the write is no delete.
+    fn is_only_for_deletes(&self, log: &LogTail, purpose: Purpose) -> bool {
+        let allocation = &log.segment().allocation;
+        purpose == Purpose::User && allocation.of_reserve && allocation.media.lives_on_reserve()
     }
 
     /// Waits for maintenance to make space; `full` is the answer when it has nothing left to do, and has

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use esker_base::units::to_u64;
-use esker_base::{ErrorKind, LbaCount};
+use esker_base::{ErrorKind, Lba, LbaCount};
 use esker_device::{
     Cause, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
 };
@@ -125,6 +125,21 @@ impl Device for SparseFile {
         let blocks = self.system.0.lock();
         let held = blocks.held.range((self.number, 0)..(self.number + 1, 0)).count();
         Some((blocks.left + to_u64(held)) * u64::from(LBA_SIZE))
+    }
+
+    fn left_bytes(&self) -> Option<u64> {
+        Some(self.system.free_bytes())
+    }
+
+    fn allocate(&self, lba: Lba, count: LbaCount) -> Result<bool, DeviceError> {
+        let op = Op::WriteZeroes { lba, count };
+        if self.system.admits(self.number, &op) {
+            return Ok(true);
+        }
+        let cause =
+            Cause::Os { kind: ErrorKind::NoSpace, message: "the file system is full".into() };
+        let (_, bytes) = op.range(LBA_SIZE);
+        Err(DeviceError::new(self.name(), op.kind(), lba, bytes, cause))
     }
 
     fn stats(&self) -> DeviceStats {

@@ -47,5 +47,5 @@ impl Device for InTurn {
         Ok(Box::new(Immediate::new(self.one.clone(), depth)))
     }
 
-    forward!(device: geometry, discards_zero, usable_bytes, identity, stats, remarks, data_placement);
+    forward!(device: geometry, discards_zero, usable_bytes, left_bytes, allocate, identity, stats, remarks, data_placement);
 }

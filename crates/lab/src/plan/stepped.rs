@@ -82,5 +82,5 @@ impl Device for Stepped {
         }))
     }
 
-    forward!(device: name, geometry, discards_zero, usable_bytes, identity, stats, remarks, data_placement);
+    forward!(device: name, geometry, discards_zero, usable_bytes, left_bytes, allocate, identity, stats, remarks, data_placement);
 }

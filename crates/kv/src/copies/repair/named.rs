@@ -116,7 +116,7 @@ fn keys_of(classes: &ClassesLeft, edit: &KvsetEdit) -> Option<KeyExtents> {
     let stream = Stream::of_keys(edit.leaf);
     let allocation = |extent: &Extent| {
         let media = classes.get(&extent.class)?.clone();
-        Some(Allocation { media, extent: *extent, stream })
+        Some(Allocation::new(&media, *extent, stream))
     };
     edit.extents.iter().map(allocation).collect::<Option<_>>().map(|extents| KeyExtents { extents })
 }
@@ -175,7 +175,7 @@ fn place(
     if media.is_none() {
         salvage.finding(format!("the {} class is missing, and what lay on it", extent.class));
     }
-    media.map(|media| Allocation { media, extent, stream })
+    media.map(|media| Allocation::new(&media, extent, stream))
 }
 
 /// A walk over the pages of a kvset.

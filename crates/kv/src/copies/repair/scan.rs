@@ -186,7 +186,7 @@ impl Scanned {
                     FrameKind::Log => (FrameKind::Log, Stream::Log),
                     FrameKind::Aged => (FrameKind::Aged, Stream::OldValues),
                 };
-                let allocation = Allocation { media: media.clone(), extent, stream };
+                let allocation = Allocation::new(media, extent, stream);
                 (
                     Arc::new(ValueBlock { id, allocation, bytes: 0, plain_bytes: 0 }),
                     kind,

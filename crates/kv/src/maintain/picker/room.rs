@@ -9,6 +9,7 @@ use crate::types::class::MediaClass;
 pub(crate) struct ClassRoom {
     pub(crate) class: MediaClass,
     pub(crate) capacity_bytes: u64,
+    /// Those of the reserve included while little else is left.
     pub(crate) used_bytes: u64,
     /// Free bytes, those kept for maintenance included.
     pub(crate) free_bytes: u64,
@@ -45,7 +46,7 @@ impl Room {
         let of = |media: &Media| ClassRoom {
             class: media.class,
             capacity_bytes: media.capacity_bytes(),
-            used_bytes: media.used_bytes(),
+            used_bytes: media.used_bytes() + media.tied_up_bytes(),
             has_room: media.has_room_now(),
             free_bytes: media.free_bytes(),
             reserve_bytes: media.reserve_bytes(),

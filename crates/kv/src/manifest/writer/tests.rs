@@ -27,7 +27,7 @@ fn committed_edits_are_read_back_across_many_regions() {
     let state = Manifest::read(&device).unwrap().unwrap();
     assert_eq!(state.kvss.keys().copied().collect::<Vec<_>>(), [KvsId(599)]);
     assert_eq!(state.uuid, [7; 16]);
-    let again = Manifest::find(device.clone()).unwrap().unwrap().begin().unwrap();
+    let again = Manifest::find(device.clone()).unwrap().unwrap().begin(|| Ok(())).unwrap();
     again.commit(vec![kvs(700)]).unwrap();
     assert_eq!(Manifest::read(&device).unwrap().unwrap().kvss.len(), 2);
 }
@@ -159,7 +159,7 @@ fn two_unreadable_regions_are_damage_and_an_unfinished_first_one_is_none() {
     clean = port.write(Lba(0), clean, None).unwrap();
     drop(first);
     // Opened once, and then both are overwritten.
-    Manifest::find(device.clone()).unwrap().unwrap().begin().unwrap();
+    Manifest::find(device.clone()).unwrap().unwrap().begin(|| Ok(())).unwrap();
     for lba in [0, 64] {
         clean.fill(0xa5);
         clean = port.write(Lba(lba), clean, None).unwrap();

@@ -37,7 +37,7 @@ fn extents_never_overlap_and_all_space_comes_back() {
     held.clear();
     media.reclaim().unwrap();
     assert_eq!(media.used_bytes(), start);
-    assert_eq!(media.space.lock().free.len(), 1);
+    assert_eq!(media.space.lock().free.count(), 1);
 }
 
 #[test]
