@@ -87,7 +87,7 @@ impl System {
     pub(crate) fn gives_back(&self, bytes: u64) {
         let file = OpenOptions::new().write(true).open(self.mount_point().join("other")).unwrap();
         let length = file.metadata().unwrap().len();
-        file.set_len(length - bytes).unwrap();
+        file.set_len(length.saturating_sub(bytes)).unwrap();
         file.sync_all().unwrap();
     }
 
