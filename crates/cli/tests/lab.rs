@@ -121,7 +121,7 @@ fn a_host_managed_drive_is_compared_with_a_conventional_one() {
         ["lab", "host-ssd", "--lookups", "2k", "--data", "32MiB", "--html", &html, "--json", "-"];
     let out = run(study.iter().chain(&small)).succeeds().out();
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(json["format"], "esker-host-ssd/1");
+    assert_eq!(json["format"], "esker-host-ssd/2");
     assert_eq!(json["depths"][1]["depth"], 32);
     assert_eq!(json["account"][5]["name"], "Esker");
     assert!(json["command"].as_str().unwrap().contains("lab host-ssd"));

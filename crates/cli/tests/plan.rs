@@ -50,7 +50,7 @@ fn a_plan_is_listed_run_and_kept() {
     let elsewhere = text(&scratch.path("elsewhere"));
     let json = run(["lab", "plan", &plan, "--results", &elsewhere, "--json", "-"]).succeeds().out();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["format"], "esker-plan/1");
+    assert_eq!(json["format"], "esker-plan/2");
     assert_eq!(json["cases"][1]["drives"].as_array().unwrap().len(), 2);
 }
 

@@ -97,7 +97,7 @@ impl fmt::Display for Screen<'_> {
             )?;
             if class.reserve_bytes > 0 {
                 let kept = b(class.reserve_bytes);
-                writeln!(f, "  reserve {kept}, for deletes and maintenance on a full file system")?;
+                writeln!(f, "  reserve {kept}, kept for a full file system")?;
             }
             if !is_idle {
                 writeln!(
