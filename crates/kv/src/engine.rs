@@ -2,7 +2,8 @@
 //! view, flush the log, open a segment, divide the memory budget.
 //!
 //! [`shared`] is the state, with its locks in order. Of jobs, manual compactions, the write controller and open
-//! transactions only the state lies here; the rooms above decide and act.
+//! transactions only the state lies here; the rooms above decide and act. [`reserve`] says how much a class that is a file
+//! keeps for the time when its file system is full.
 //!
 //! Sees `compaction`, `tree`, `log`, `manifest` and the rooms below them.
 
@@ -18,6 +19,7 @@ pub(crate) mod manual;
 pub(crate) mod memory;
 pub(crate) mod publish;
 pub(crate) mod rate;
+pub(crate) mod reserve;
 pub(crate) mod shared;
 pub(crate) mod transactions;
 pub(crate) mod workers;

@@ -3,7 +3,7 @@
 //! [`scheduler`] takes a step from the choice to the new view: [`picker`] chooses it, [`planner`] names its inputs and
 //! targets, [`group`] adds small ones, [`compact`] runs it, while the [`limiter`] leaves readers most of the device,
 //! and [`install`] replaces its inputs by its outputs. [`ingest`] empties memtables, [`manual`] does a caller's requests,
-//! [`threads`] are the two lanes and the log's. [`reserve`] says how much a file keeps for all that.
+//! [`threads`] are the two lanes and the log's.
 //!
 //! Sees `engine` and the rooms below it; it knows no writer and no reader.
 
@@ -15,6 +15,5 @@ pub(crate) mod limiter;
 pub(crate) mod manual;
 pub(crate) mod picker;
 pub(crate) mod planner;
-pub(crate) mod reserve;
 pub(crate) mod scheduler;
 pub(crate) mod threads;
