@@ -6,6 +6,7 @@
 //! A partition table alone is no owner of the rest. The partitions are: one that begins with a file system is.
 
 use esker_base::units::to_u64;
+use esker_device::occupant::{self, MARKS, Mark};
 use esker_device::{DeviceError, Occupant};
 
 use crate::medium::Medium;
@@ -15,8 +16,8 @@ const LOOKED_AT: usize = 128 << 10;
 /// The most partitions of a table.
 const MOST_PARTITIONS: usize = 128;
 
-/// Marks of owners: the kind, the byte offset, and the bytes there.
-const MARKS: [(&str, usize, &[u8]); 29] = [
+/// Marks of owners, beside those that begin behind zeroes.
+const AT_THE_BEGINNING: [Mark; 25] = [
     ("an XFS file system", 0, b"XFSB"),
     ("an NTFS file system", 3, b"NTFS    "),
     ("an exFAT file system", 3, b"EXFAT   "),
@@ -25,9 +26,6 @@ const MARKS: [(&str, usize, &[u8]); 29] = [
     ("a FAT file system", 54, b"FAT16   "),
     ("a FAT file system", 82, b"FAT32   "),
     ("an F2FS file system", 0x400, &0xf2f5_2010_u32.to_le_bytes()),
-    ("a device of btrfs", 0x1_0040, b"_BHRfS_M"),
-    ("a device of ZFS", 0x1_ffd8, &0x0210_da7a_b10c_7a11_u64.to_le_bytes()),
-    ("a device of bcache or bcachefs", 0x1018, &[0xc6, 0x85, 0x73, 0xf6]),
     ("a device of BlueStore", 0, b"bluestore block device"),
     ("an encrypted volume (LUKS)", 0, b"LUKS\xba\xbe"),
     ("a physical volume of LVM", 0, b"LABELONE"),
@@ -35,7 +33,6 @@ const MARKS: [(&str, usize, &[u8]); 29] = [
     ("a physical volume of LVM", 1024, b"LABELONE"),
     ("a physical volume of LVM", 1536, b"LABELONE"),
     ("a member of an array (md)", 0, &0xa92b_4efc_u32.to_le_bytes()),
-    ("a member of an array (md)", 0x1000, &0xa92b_4efc_u32.to_le_bytes()),
     ("swap space", 0xff6, b"SWAPSPACE2"),
     ("swap space", 0xff6, b"SWAP-SPACE"),
     ("swap space", 0x3ff6, b"SWAPSPACE2"),
@@ -72,7 +69,7 @@ pub(crate) fn has_partition_table(medium: &mut Medium) -> Result<bool, DeviceErr
     Ok(first.get(510..512) == Some(&[0x55, 0xaa]) || entries(&first).is_some())
 }
 
-/// What can be read from here on, of as much as is looked at.
+/// The bytes from here on that are looked at, as far as they can be read.
 fn read(medium: &mut Medium, start: u64) -> Result<Vec<u8>, DeviceError> {
     let left = usize::try_from(medium.bytes() - start).unwrap_or(usize::MAX);
     let size = LOOKED_AT.min(left) / medium.lba_size() * medium.lba_size();
@@ -81,10 +78,9 @@ fn read(medium: &mut Medium, start: u64) -> Result<Vec<u8>, DeviceError> {
 
 /// The owner of these bytes, and where it shows.
 fn marked(bytes: &[u8]) -> Option<(&'static str, usize)> {
-    let stands_at = |at: usize, mark: &[u8]| bytes.get(at..at + mark.len()) == Some(mark);
-    let mark = MARKS.iter().find(|(_, at, mark)| stands_at(*at, mark));
-    let ext = is_ext(bytes).then_some(("an ext2, ext3 or ext4 file system", 0x438));
-    mark.map(|(what, at, _)| (*what, *at)).or(ext)
+    let ext = || is_ext(bytes).then_some(("an ext2, ext3 or ext4 file system", 0x438));
+    let mark = occupant::marked(bytes, &AT_THE_BEGINNING);
+    mark.or_else(|| occupant::marked(bytes, &MARKS)).or_else(ext)
 }
 
 /// Two bytes are a weak mark: fields beside them have few values.
@@ -127,7 +123,7 @@ mod tests {
 
     #[test]
     fn marks_of_owners_are_found() {
-        for (what, at, mark) in MARKS {
+        for (what, at, mark) in AT_THE_BEGINNING.into_iter().chain(MARKS) {
             let mut bytes = vec![0; LOOKED_AT];
             bytes[at..at + mark.len()].copy_from_slice(mark);
             assert_eq!(marked(&bytes), Some((what, at)));

@@ -14,9 +14,13 @@ const LOOKED_AT: u64 = 128 << 10;
 const ZEROES: usize = 4096;
 /// Bytes of a read: every device takes so many.
 const READ_BYTES: u64 = 4096;
-/// Other marks of an owner: its kind, the byte offset, and the bytes there.
-const MARKS: [(&str, usize, &[u8]); 5] = [
-    ("a partition table (GPT)", 0x1000, b"EFI PART"),
+/// The mark of an owner: its kind, the byte offset, and the bytes there.
+pub type Mark = (&'static str, usize, &'static [u8]);
+
+/// The mark of a partition table.
+const TABLE: Mark = ("a partition table (GPT)", 0x1000, b"EFI PART");
+/// Marks of owners that begin behind zeroes.
+pub const MARKS: [Mark; 4] = [
     ("a member of an array (md)", 0x1000, &0xa92b_4efc_u32.to_le_bytes()),
     ("a device of bcache or bcachefs", 0x1018, &[0xc6, 0x85, 0x73, 0xf6]),
     ("a device of btrfs", 0x1_0040, b"_BHRfS_M"),
@@ -47,11 +51,16 @@ pub fn occupant(device: &dyn Device) -> Result<Option<Occupant>, DeviceError> {
         let buf = AlignedBuf::zeroed(to_usize(READ_BYTES.min(bytes - at)));
         first.extend_from_slice(&port.read(Lba(at / u64::from(lba_size)), buf)?);
     }
-    let stands_at = |at: usize, mark: &[u8]| first.get(at..at + mark.len()) == Some(mark);
     let data = first.iter().take(ZEROES).position(|&byte| byte != 0).map(|at| ("data", at));
-    let mark = MARKS.iter().find(|(_, at, mark)| stands_at(*at, mark));
-    let found = data.or(mark.map(|(what, at, _)| (*what, *at)));
+    let found = data.or(marked(&first, &[TABLE])).or(marked(&first, &MARKS));
     Ok(found.map(|(what, at)| Occupant { what, offset: to_u64(at) }))
+}
+
+/// The kind of owner whose mark is in these bytes, the first of a device, and where it shows.
+#[must_use]
+pub fn marked(bytes: &[u8], marks: &[Mark]) -> Option<(&'static str, usize)> {
+    let stands_at = |at: usize, mark: &[u8]| bytes.get(at..at + mark.len()) == Some(mark);
+    marks.iter().find(|(_, at, mark)| stands_at(*at, mark)).map(|&(what, at, _)| (what, at))
 }
 
 #[cfg(test)]
@@ -69,7 +78,7 @@ mod tests {
     #[test]
     fn owner_of_a_device_is_found() {
         let first = [0, 510, 512, 1080, 4095].map(|at| ("data", at, &[1_u8][..]));
-        for (what, at, mark) in MARKS.into_iter().chain(first) {
+        for (what, at, mark) in MARKS.into_iter().chain([TABLE]).chain(first) {
             let mut content = vec![0; 256 << 10];
             content[at..at + mark.len()].copy_from_slice(mark);
             for lba_size in [512, 4096] {
