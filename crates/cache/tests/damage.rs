@@ -236,7 +236,7 @@ fn mbr(start: u32) -> Vec<u8> {
     bytes
 }
 
-/// What a tool writes at the beginning for a GPT with such a partition, and at the end.
+/// The bytes of a GPT with such a partition, as a tool writes them at the beginning and at the end.
 fn gpt(start: u64) -> (Vec<u8>, Vec<u8>) {
     let mut header = vec![0; 512];
     header[..8].copy_from_slice(b"EFI PART");

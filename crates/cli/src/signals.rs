@@ -51,7 +51,7 @@ impl StopSignals {
     }
 }
 
-/// What a shell adds to the number of the signal that ended a command, for its exit code.
+/// A shell adds this to the number of the signal that ended a command, for its exit code.
 const OF_SIGNAL: usize = 128;
 
 /// The signals that ask long work to end early and keep what is done: the first one is noted, and the second one ends

@@ -612,7 +612,7 @@ fn damaged_kvset_meta_is_shown_by_info_and_stops_its_kvs_alone() {
     );
 }
 
-/// What was read before the signal is in the database, and the load says how much.
+/// Records read before the signal are in the database, and the load says how many.
 #[test]
 fn an_interrupted_load_keeps_its_records_and_says_how_many() {
     let scratch = Scratch::new();

@@ -96,7 +96,7 @@ impl Bed {
                 per_second(self.run(load, self.pages))
             }
             Figure::ReadLatency => {
-                // What was written before may still be in the buffer.
+                // Earlier writes may still be in the buffer.
                 self.clock.sleep(DRAINED);
                 self.run(Load { depth: 1, ..RANDOM }, 1000)
             }

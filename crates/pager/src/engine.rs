@@ -141,7 +141,7 @@ impl Engine {
         let slots = usize::try_from(capacity).unwrap_or(usize::MAX) / PAGE;
         // No more than this many could be in use: four times everything, for snapshots.
         let slots = slots.min(slow / PAGE * 4).min(u32::MAX as usize - 1);
-        // What is paged never takes more than all of it, and what the pager itself needs.
+        // Paged memory never takes more than all of it, and the pager's own needs.
         let frames = options.budget_bytes.min(slow.saturating_add(LEAST_BUDGET)) / PAGE;
         let chunks = (frames / 4 / CHUNK).max(4);
         let most_ahead = if options.read_ahead { (frames / 32 / CHUNK).clamp(1, 24) } else { 0 };

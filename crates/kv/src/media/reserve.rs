@@ -110,7 +110,8 @@ impl Media {
     }
 
     /// Has the reserve be as large as `needed` bytes, or as it may be at most, whichever is less: takes what it lacks,
-    /// where the file system has it, and gives back what is too much. A little too much stays, unless it is to be `exactly` so much.
+    /// where the file system has it, and gives back what is too much. A little too much stays, unless it is to be
+    /// `exactly` so much.
     pub(crate) fn keep_reserve(&self, needed: u64, exactly: bool) -> Result<()> {
         if !self.keeps_reserve() {
             return Ok(());

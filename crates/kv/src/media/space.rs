@@ -71,7 +71,7 @@ impl Space {
         self.free.lbas() + self.reserve.lbas()
     }
 
-    /// Free LBAs that can be used: the reserve at least. What is taken has no blocks yet, or never gets any, at the ends of
+    /// Free LBAs that can be used: the reserve at least. Taken LBAs may have no blocks yet, or never get any, at the ends of
     /// extents.
     pub(crate) fn available(&self) -> u64 {
         self.unreserved() + self.reserve.lbas()

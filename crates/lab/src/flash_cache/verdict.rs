@@ -32,7 +32,7 @@ pub(super) struct Claim {
     needs: Need,
 }
 
-/// What a claim needs of a workload and of a size of the cache, to be one.
+/// A condition of a claim on the workload and on the size of the cache.
 enum Need {
     /// Blocks that are referred to again: no cache hits the first reference.
     Warmth { percent: f64 },
