@@ -64,42 +64,25 @@ impl Media {
 
     /// Learns of the reserve that others have left, without taking it over: for those who only read.
     pub(crate) fn read_reserve(&self) -> Result<()> {
-        if !self.is_file() || self.lba_size > 4096 {
-            return Ok(());
-        }
-        for (lba, count) in
-            reserve::decode(&first_bytes(&mut *self.ports.port()?)?[reserve::OFFSET..])
-        {
-            let mut space = self.space.lock();
-            for (lba, count) in space.free.parts_of(lba, count) {
-                if space.free.claim(lba, count) {
-                    space.reserve.give(lba, count);
-                }
-            }
+        for (lba, count) in self.listed()?.into_iter().flatten() {
+            let parts = self.space.lock().free.parts_of(lba, count);
+            parts.into_iter().for_each(|(lba, count)| self.put_aside(lba, count));
         }
         Ok(())
     }
 
-    /// Keeps a reserve from now on: takes over the one that the list on the medium names, as far as it is free. Returns
-    /// nothing where there is none to keep.
+    /// Keeps a reserve from now on, if it can: takes over the one that the list on the medium names, as far as it is free.
     pub(crate) fn adopt_reserve(&self) -> Result<()> {
-        if !self.is_file() || self.lba_size > 4096 {
-            return Ok(());
-        }
-        let listed = reserve::decode(&first_bytes(&mut *self.ports.port()?)?[reserve::OFFSET..]);
+        let Some(listed) = self.listed()? else { return Ok(()) };
         let _one = self.reclaiming.lock();
         for (lba, count) in listed {
             let parts = self.space.lock().free.parts_of(lba, count);
             for (lba, count) in parts {
                 match self.device().allocate(Lba(lba), LbaCount(count)) {
-                    Ok(true) => {
-                        let mut space = self.space.lock();
-                        if space.free.claim(lba, count) {
-                            space.reserve.give(lba, count);
-                        }
-                    }
-                    // It was used and discarded since.
+                    Ok(true) => self.put_aside(lba, count),
+                    // The file system promises nothing.
                     Ok(false) => return Ok(()),
+                    // It was used and discarded since.
                     Err(error) if is_full(&error) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -107,6 +90,23 @@ impl Media {
         }
         self.keeps_reserve.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// The runs that the list on the medium names; nothing where no reserve can be kept.
+    fn listed(&self) -> Result<Option<Vec<(u64, u64)>>> {
+        if !self.is_file() || self.lba_size > 4096 {
+            return Ok(None);
+        }
+        let first = first_bytes(&mut *self.ports.port()?)?;
+        Ok(Some(reserve::decode(&first[reserve::OFFSET..])))
+    }
+
+    /// Moves free LBAs into the reserve.
+    fn put_aside(&self, lba: u64, count: u64) {
+        let mut space = self.space.lock();
+        if space.free.claim(lba, count) {
+            space.reserve.give(lba, count);
+        }
     }
 
     /// Has the reserve be as large as `needed` bytes, or as it may be at most, whichever is less: takes what it lacks,
