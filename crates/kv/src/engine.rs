@@ -19,6 +19,7 @@ pub(crate) mod manual;
 pub(crate) mod memory;
 pub(crate) mod publish;
 pub(crate) mod rate;
+pub(crate) mod readers;
 pub(crate) mod reserve;
 pub(crate) mod shared;
 pub(crate) mod transactions;

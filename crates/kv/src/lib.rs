@@ -152,8 +152,8 @@ pub use api::layout::{Layout, NamedDevice};
 pub use api::observer::Observer;
 pub use api::snapshot::Snapshot;
 pub use api::stats::{
-    CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, PlaceStats, Stalls,
-    Stats, StreamStats, TransactionStats,
+    CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, OpenStats, Operations, PlaceStats,
+    ReaderStats, Stalls, Stats, StreamStats, TransactionStats,
 };
 pub use api::transaction::Transaction;
 pub use copies::backup::BackupReport;

@@ -399,3 +399,37 @@ fn durable_puts_need_no_file() {
     db.kvs("a").unwrap().put(b"k", b"v").unwrap();
     assert!(!tail(&scratch).exists(), "more frames than the file has room for");
 }
+
+/// Bytes that the files of the classes take of the file system, and bytes that the figures say they take.
+fn blocks_and_figures(scratch: &tempfile::TempDir) -> (u64, u64) {
+    let db =
+        Kvdb::open(scratch.path().join("db"), Options { read_only: true, ..options() }).unwrap();
+    let classes = db.stats().classes;
+    let said = classes.iter().map(|class| class.used_bytes + class.reserve_bytes).sum();
+    let blocks = ["staging", "capacity"].map(|class| {
+        let file = scratch.path().join(format!("db/{class}.esker"));
+        std::os::unix::fs::MetadataExt::blocks(&fs::metadata(file).unwrap()) * 512
+    });
+    db.close().unwrap();
+    (blocks.iter().sum(), said)
+}
+
+/// Each kill leaves a log segment, and half a step of maintenance.
+#[test]
+fn space_of_killed_processes_is_given_back_and_figures_are_those_of_the_file_system() {
+    let Some(scratch) = new_kvdb() else { return };
+    let (blocks, said) = blocks_and_figures(&scratch);
+    assert!(
+        blocks < 4 << 20 && said < 4 << 20,
+        "an empty KVDB: {blocks} bytes of blocks, {said} said"
+    );
+    for round in 0..6 {
+        run("many", &scratch);
+        let (db, kvs) = open(&scratch);
+        put(&kvs, 0..1_000);
+        db.close().unwrap();
+        let (blocks, said) = blocks_and_figures(&scratch);
+        let difference = blocks.abs_diff(said);
+        assert!(difference <= said / 50, "round {round}: {blocks} bytes of blocks, {said} said");
+    }
+}

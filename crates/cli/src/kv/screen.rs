@@ -95,6 +95,9 @@ impl fmt::Display for Screen<'_> {
                 b(class.live_bytes),
                 b(class.garbage_bytes)
             )?;
+            if class.pinned_bytes > 0 {
+                writeln!(f, "  pinned {} by open readers alone", b(class.pinned_bytes))?;
+            }
             if class.reserve_bytes > 0 {
                 let kept = b(class.reserve_bytes);
                 writeln!(f, "  reserve {kept}, kept for a full file system")?;
@@ -124,7 +127,7 @@ impl fmt::Display for Screen<'_> {
         writeln!(
             f,
             "  memtables {}, log buffers {}, filters {}, indexes {}, structures {},\n  key pages {}, record cache {} of {}, \
-             windows of cursors {}",
+             windows of cursors {}, cursors {}",
             b(d.memtable_bytes),
             b(d.log_buffer_bytes),
             b(d.filter_bytes),
@@ -133,7 +136,8 @@ impl fmt::Display for Screen<'_> {
             b(d.key_page_bytes),
             b(d.record_cache_bytes),
             b(d.record_cache_capacity_bytes),
-            b(d.window_bytes)
+            b(d.window_bytes),
+            b(d.cursor_bytes)
         )?;
         if !is_idle {
             self.fmt_counters(f)?;
@@ -149,6 +153,17 @@ impl fmt::Display for Screen<'_> {
                 t.expired,
                 b(t.history_bytes)
             )?;
+        }
+        let r = &self.0.readers;
+        for (kind, of) in [("cursors", r.cursors), ("snapshots", r.snapshots)] {
+            if of.open > 0 {
+                writeln!(
+                    f,
+                    "{kind}: {} open, the oldest for {} s",
+                    of.open,
+                    of.oldest_ns / 1_000_000_000
+                )?;
+            }
         }
         for k in &self.0.kvss {
             writeln!(

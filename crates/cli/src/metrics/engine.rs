@@ -22,6 +22,7 @@ impl Collector for Engine {
         maintenance(families, &stats);
         writers(families, &stats);
         transactions(families, &stats);
+        readers(families, &stats);
         kvss(families, &stats.kvss);
     }
 }
@@ -78,6 +79,11 @@ fn classes(families: &mut Families, stats: &Stats) {
             ("esker_kv_class_reserve_bytes", "Kept for a full file system", class.reserve_bytes),
             ("esker_kv_class_live_bytes", "Records and keys referred to", class.live_bytes),
             ("esker_kv_class_garbage_bytes", "Allocated, not referred to", class.garbage_bytes),
+            (
+                "esker_kv_class_pinned_bytes",
+                "Kept for nothing but open readers",
+                class.pinned_bytes,
+            ),
         ] {
             families.gauges((name, help, ["class"]), [(one(), bytes)]);
         }
@@ -195,6 +201,22 @@ fn transactions(families: &mut Families, stats: &Stats) {
     families.counters(about, by(ends));
     let help = "DRAM of what is kept to find conflicts";
     families.gauge("esker_kv_transaction_history_bytes", help, transactions.history_bytes);
+}
+
+fn readers(families: &mut Families, stats: &Stats) {
+    let readers = &stats.readers;
+    let kinds = [
+        ("cursor", readers.cursors),
+        ("snapshot", readers.snapshots),
+        ("transaction", readers.transactions),
+    ];
+    let about = ("esker_kv_open_readers", "Readers that are open, by kind", ["kind"]);
+    families.gauges(about, by(kinds.map(|(kind, of)| (kind, of.open as u64))));
+    let help = "How long the oldest open reader of a kind has been open";
+    let about = ("esker_kv_oldest_reader_seconds", help, ["kind"]);
+    families.gauges(about, by(kinds.map(|(kind, of)| (kind, seconds(of.oldest_ns)))));
+    let help = "DRAM of memtables that are kept for nothing but open readers";
+    families.gauge("esker_kv_pinned_memtable_bytes", help, readers.pinned_memtable_bytes);
 }
 
 /// A figure of a KVS.

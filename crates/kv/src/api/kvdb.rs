@@ -467,7 +467,8 @@ impl Kvdb {
         self.engine.manual.cancel();
     }
 
-    /// Remarks for the user about how the devices were opened, and about damage that maintenance has found since.
+    /// Remarks for the user about how the devices were opened, about damage that maintenance has found since, and about
+    /// readers that keep much space for long.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         if let Err(forked) = self.engine.check_owner() {
@@ -478,6 +479,8 @@ impl Kvdb {
         let mut remarks: Vec<String> = devices.flat_map(|device| device.remarks()).collect();
         remarks.dedup();
         remarks.extend(self.engine.damages());
+        let pinned = self.engine.pinned_bytes().iter().sum();
+        remarks.extend(self.engine.reader_stats(pinned).remark());
         remarks
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::kvs::Kvs;
+use crate::engine::readers::{OpenReader, ReaderKind};
 use crate::engine::shared::Engine;
 use crate::read::cursor::Cursor;
 use crate::tree::view::View;
@@ -16,21 +17,32 @@ use crate::types::ids::Seqno;
 ///
 /// While it lives it keeps the data that it may read, memtables included, from being freed.
 #[derive(Clone)]
-pub struct Snapshot {
+pub struct Snapshot(Arc<Inner>);
+
+struct Inner {
     engine: Arc<Engine>,
     view: Arc<View>,
     seqno: Seqno,
     now_ms: u64,
+    counted: OpenReader,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.engine.reader_ended(self.counted);
+    }
 }
 
 impl Snapshot {
     pub(crate) fn new(engine: &Arc<Engine>) -> Snapshot {
         let (view, seqno) = engine.snapshot();
-        Snapshot { engine: engine.clone(), view, seqno, now_ms: engine.wall_clock.now_ms() }
+        let now_ms = engine.wall_clock.now_ms();
+        let counted = engine.reader_begins(ReaderKind::Snapshot);
+        Snapshot(Arc::new(Inner { engine: engine.clone(), view, seqno, now_ms, counted }))
     }
 
     fn moment(&self) -> Moment<'_> {
-        Moment { seqno: self.seqno, time: Time::At(self.now_ms) }
+        Moment { seqno: self.0.seqno, time: Time::At(self.0.now_ms) }
     }
 
     /// The value that `key` had.
@@ -49,8 +61,8 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub fn get_into(&self, kvs: &Kvs, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.check(kvs)?;
-        self.engine.counters.gets.add(1);
-        self.engine.find(&self.view, kvs.id, key, self.moment(), value)
+        self.0.engine.counters.gets.add(1);
+        self.0.engine.find(&self.0.view, kvs.id, key, self.moment(), value)
     }
 
     /// The values that `keys` had, in their order; see [`Kvs::get_many`].
@@ -59,8 +71,8 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub fn get_many<K: AsRef<[u8]>>(&self, kvs: &Kvs, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
         self.check(kvs)?;
-        self.engine.counters.gets.add(keys.len() as u64);
-        self.engine.find_many(&self.view, kvs.id, keys, self.moment())
+        self.0.engine.counters.gets.add(keys.len() as u64);
+        self.0.engine.find_many(&self.0.view, kvs.id, keys, self.moment())
     }
 
     /// A cursor over a KVS as it was, before its first key.
@@ -69,11 +81,11 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
         self.check(kvs)?;
-        Ok(Cursor::new(&self.engine, &self.view, (self.seqno, self.now_ms), kvs.id, None))
+        Ok(Cursor::new(&self.0.engine, &self.0.view, (self.0.seqno, self.0.now_ms), kvs.id, None))
     }
 
     fn check(&self, kvs: &Kvs) -> Result<()> {
-        kvs.check_of(&self.engine)?;
-        kvs.check_present(self.view.tree(kvs.id).is_some())
+        kvs.check_of(&self.0.engine)?;
+        kvs.check_present(self.0.view.tree(kvs.id).is_some())
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use esker_base::Nanos;
+use esker_base::units::human_bytes;
 use serde::Serialize;
 
 use crate::engine::shared::Engine;
@@ -38,6 +40,8 @@ pub struct Stats {
     pub stalls: Stalls,
     /// Transactions.
     pub transactions: TransactionStats,
+    /// Readers that are open, and what they keep.
+    pub readers: ReaderStats,
     /// Each KVS.
     pub kvss: Vec<KvsStats>,
     /// How long it has been open, in nanoseconds.
@@ -82,6 +86,8 @@ pub struct ClassStats {
     pub live_bytes: u64,
     /// Allocated to values, but no longer referred to.
     pub garbage_bytes: u64,
+    /// Allocated, and kept for nothing but cursors, snapshots and transactions that were begun before it became old.
+    pub pinned_bytes: u64,
     /// How long a command or more was in flight on the device, in nanoseconds.
     pub busy_ns: u64,
     /// Traffic by stream.
@@ -236,6 +242,60 @@ pub struct TransactionStats {
     pub history_bytes: u64,
 }
 
+/// Readers that are open.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct ReaderStats {
+    /// Cursors, those of snapshots and transactions included.
+    pub cursors: OpenStats,
+    /// Snapshots; clones of one are one.
+    pub snapshots: OpenStats,
+    /// Transactions.
+    pub transactions: OpenStats,
+    /// Bytes on all media that nothing but these readers keeps: the sum over the classes.
+    pub pinned_bytes: u64,
+    /// DRAM of memtables that nothing but readers keeps, in bytes.
+    pub pinned_memtable_bytes: u64,
+}
+
+/// Readers that keep less than this, or not for so long, are not worth a word.
+const PINNED_BYTES: u64 = 16 << 20;
+const PINNED_NS: u64 = 10_000_000_000;
+
+impl ReaderStats {
+    /// The sentence that says what keeps much space for long.
+    pub(crate) fn remark(&self) -> Option<String> {
+        let kinds = [
+            ("cursor", self.cursors),
+            ("snapshot", self.snapshots),
+            ("transaction", self.transactions),
+        ];
+        let oldest_ns = kinds.iter().map(|(_, of)| of.oldest_ns).max()?;
+        let pinned = self.pinned_bytes + self.pinned_memtable_bytes;
+        if pinned < PINNED_BYTES || oldest_ns < PINNED_NS {
+            return None;
+        }
+        let open = kinds.iter().filter(|(_, of)| of.open > 0).map(|(kind, of)| {
+            let plural = if of.open == 1 { "" } else { "s" };
+            format!("{} {kind}{plural}, the oldest for {} s", of.open, of.oldest_ns / 1_000_000_000)
+        });
+        Some(format!(
+            "{} on the media and {} of memtables are kept for nothing but open readers: {}. End them to free that",
+            human_bytes(self.pinned_bytes),
+            human_bytes(self.pinned_memtable_bytes),
+            open.collect::<Vec<_>>().join("; "),
+        ))
+    }
+}
+
+/// Readers of a kind that are open.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct OpenStats {
+    /// How many.
+    pub open: usize,
+    /// How long the oldest has been open, in nanoseconds; 0 when there is none.
+    pub oldest_ns: u64,
+}
+
 /// One KVS.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
@@ -309,8 +369,13 @@ impl Engine {
     pub(crate) fn stats(&self) -> Stats {
         let c = &self.counters;
         let view = self.view.load();
-        let classes: Vec<ClassStats> =
-            self.classes.all().iter().map(|media| self.class_stats(media)).collect();
+        let pinned_by_readers = self.pinned_bytes();
+        let classes: Vec<ClassStats> = self
+            .classes
+            .all()
+            .iter()
+            .map(|media| self.class_stats(media, pinned_by_readers[media.class as usize]))
+            .collect();
         let manifest = self.manifest.written_bytes();
         let user_bytes = c.user_bytes.get();
         let written = manifest + classes.iter().map(ClassStats::written_bytes).sum::<u64>();
@@ -379,12 +444,13 @@ impl Engine {
                 paced_by_log_ns: c.paced_log_ns.get(),
             },
             transactions: TransactionStats {
-                open: self.transactions.open_count(),
+                open: self.transactions.open().0,
                 committed: self.transactions.committed.get(),
                 conflicts: self.transactions.conflicts.get(),
                 expired: self.transactions.expired.get(),
                 history_bytes: self.transactions.history_bytes(),
             },
+            readers: self.reader_stats(pinned_by_readers.iter().sum()),
             kvss: view
                 .trees
                 .values()
@@ -415,7 +481,23 @@ impl Engine {
         }
     }
 
-    fn class_stats(&self, media: &Media) -> ClassStats {
+    /// The readers that are open, with what they keep on all classes.
+    pub(crate) fn reader_stats(&self, pinned_bytes: u64) -> ReaderStats {
+        let now = self.options.clock.now();
+        let of = |(open, oldest): (usize, Option<Nanos>)| OpenStats {
+            open,
+            oldest_ns: oldest.map_or(0, |began| now.0.saturating_sub(began.0)),
+        };
+        ReaderStats {
+            cursors: of(self.readers.cursors.open()),
+            snapshots: of(self.readers.snapshots.open()),
+            transactions: of(self.transactions.open()),
+            pinned_bytes,
+            pinned_memtable_bytes: self.ingested_bytes(),
+        }
+    }
+
+    fn class_stats(&self, media: &Media, pinned_bytes: u64) -> ClassStats {
         let view = self.view.load();
         let mut live = [0; Stream::ALL.len()];
         let mut blocks = std::collections::BTreeMap::new();
@@ -443,6 +525,7 @@ impl Engine {
             busy_ns: media.lease.busy_ns(),
             live_bytes: live.iter().sum(),
             garbage_bytes: allocated.saturating_sub(values),
+            pinned_bytes,
             streams: Stream::OF_CLASSES
                 .iter()
                 .map(|&stream| {

@@ -26,8 +26,10 @@ impl Engine {
     /// Publishes the view that `change` makes of the current one.
     pub(crate) fn publish(&self, change: impl FnOnce(&mut View)) {
         let _publishing = self.publishing.lock();
-        let mut view = View::clone(&self.view.load());
+        let former = self.view.load();
+        let mut view = View::clone(&former);
         change(&mut view);
+        self.readers.retire(&former, &view);
         self.view.store(Arc::new(view));
     }
 

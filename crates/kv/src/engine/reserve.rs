@@ -87,11 +87,17 @@ impl Engine {
         media.lives_on_reserve()
     }
 
-    /// Cuts the reserve to what the next opening needs, as nothing is left to ingest. The log keeps the room that it was
-    /// given where the file system is full: the next process takes it into the reserve.
+    /// Cuts the log and the reserve to what the next opening needs, as nothing is left to ingest, and discards all that the
+    /// manifest does not name. The log keeps the room that it was given where the file system is full: the next process
+    /// takes it into the reserve.
     pub(crate) fn give_back(&self) -> Result<()> {
         if self.log_lives_on_reserve() {
             return self.classes.all().iter().try_for_each(|media| media.save_reserve());
+        }
+        match self.cut_log() {
+            // It stays as long as it is.
+            Err(error) if error.lacks_space() => {}
+            cut => cut?,
         }
         // A KVDB with little on it gets little to ingest before it has grown.
         self.classes.all().iter().try_for_each(|media| media.reclaim().map(drop))?;
@@ -99,10 +105,13 @@ impl Engine {
         let used = used.saturating_sub(self.writer.lock().segment_bytes());
         let most = self.most_to_ingest.load(Ordering::Relaxed).min(used / 8);
         self.keep_reserve_for(most.max(self.view.load().young_bytes()), true)?;
-        for media in self.classes.all() {
-            media.reclaim()?;
-            media.save_reserve()?;
-        }
-        self.writer.lock().let_go()
+        let live = self.manifest.state().extents();
+        self.classes.all().iter().try_for_each(|media| media.discard_rest(&live))
+    }
+
+    /// Has the log end where nothing more is written to it.
+    fn cut_log(&self) -> Result<()> {
+        let edits = self.writer.lock().cuts();
+        if edits.is_empty() { Ok(()) } else { self.commit(edits) }
     }
 }

@@ -18,6 +18,7 @@ use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
 use crate::engine::fences::Fences;
 use crate::engine::manual::ManualCompaction;
+use crate::engine::readers::Readers;
 use crate::engine::transactions::Transactions;
 use crate::engine::workers::{Trial, Worker};
 use crate::engine::write_controller::WriteController;
@@ -98,6 +99,7 @@ pub(crate) struct Engine {
     pub(crate) publishing: Mutex<()>,
     pub(crate) miss_rate: MissRate,
     pub(crate) transactions: Transactions,
+    pub(crate) readers: Readers,
     pub(crate) manual: ManualCompaction,
     pub(crate) write_controller: WriteController,
     stopped: OnceLock<Arc<KvError>>,
@@ -174,6 +176,7 @@ impl Engine {
             publishing: Mutex::new(()),
             miss_rate: MissRate::default(),
             transactions: Transactions::default(),
+            readers: Readers::default(),
             manual: ManualCompaction::default(),
             write_controller: WriteController::default(),
             stopped: OnceLock::new(),

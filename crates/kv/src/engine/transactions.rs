@@ -57,9 +57,10 @@ impl Transactions {
         self.history_bytes.load(Ordering::Relaxed)
     }
 
-    /// How many have begun and not yet ended.
-    pub(crate) fn open_count(&self) -> usize {
-        self.state.lock().open.len()
+    /// How many have begun and not yet ended, and when the oldest did.
+    pub(crate) fn open(&self) -> (usize, Option<Nanos>) {
+        let open = &self.state.lock().open;
+        (open.len(), open.first_key_value().map(|(_, open)| open.began))
     }
 
     /// Keeps a memtable that `publish` takes out of the view, as long as a transaction may need it.

@@ -156,10 +156,14 @@ impl LogTail {
         self.segments().map(|segment| segment.allocation.bytes()).sum()
     }
 
-    /// Gives back the room of their unwritten parts; nothing is written to them any more.
-    pub(crate) fn let_go(&self) -> Result<()> {
-        self.segment.allocation.let_go(self.position)?;
-        self.spare.as_ref().map_or(Ok(()), |spare| spare.allocation.let_go(0))
+    /// The edits that end both where their unwritten parts begin. Nothing may be written to them afterwards.
+    pub(crate) fn cuts(&self) -> Vec<Edit> {
+        let written = [self.position, 0];
+        let cuts = self.segments().zip(written).map(|(segment, written)| {
+            let extent = segment.allocation.first(written);
+            Edit::Block { id: segment.id, extent, log: true, bytes: 0, plain_bytes: 0 }
+        });
+        cuts.collect()
     }
 
     /// DRAM of the log's buffers, in bytes.

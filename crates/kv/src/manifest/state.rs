@@ -121,11 +121,15 @@ impl State {
         }
     }
 
+    /// The extents of all blocks and kvsets.
+    pub(crate) fn extents(&self) -> Vec<Extent> {
+        let keys = self.kvsets.values().flat_map(|kvset| &kvset.extents);
+        keys.chain(self.blocks.values().map(|block| &block.extent)).copied().collect()
+    }
+
     /// Whether something lies on this class.
     pub(crate) fn uses(&self, class: MediaClass) -> bool {
-        let mut keys = self.kvsets.values().flat_map(|kvset| &kvset.extents);
-        let mut blocks = self.blocks.values().map(|block| &block.extent);
-        keys.any(|extent| extent.class == class) || blocks.any(|extent| extent.class == class)
+        self.extents().iter().any(|extent| extent.class == class)
     }
 
     pub(crate) fn apply_all(&mut self, edits: Vec<Edit>) -> Result<(), Malformed> {

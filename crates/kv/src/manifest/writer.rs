@@ -10,10 +10,12 @@
 //! A region is left long before it is full, once its records are [`TRAIL`] times its snapshot. So a record is
 //! overwritten soon, and a drive finds few old ones among data that has died ([Placement](crate#placement)).
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use esker_base::checksum::crc32c;
 use esker_base::codec::Encoder;
+use esker_base::thread::said;
 use esker_base::{Lba, LbaCount};
 use esker_device::Device;
 
@@ -118,14 +120,18 @@ impl Manifest {
         if let Some(cause) = &writer.failed {
             return Err(cause.clone());
         }
-        // Until it has ended: a panic leaves a part of it.
-        let (task, message) = ("a commit to the manifest".into(), "it has not ended".into());
-        writer.failed = Some(KvError::Panicked { task, message });
-        let result = writer.commit(edits);
-        // Without room nothing was written.
-        let failed = |error: &&KvError| !matches!(error, KvError::ManifestFull { .. });
-        writer.failed = result.as_ref().err().filter(failed).cloned();
-        result
+        let result = catch_unwind(AssertUnwindSafe(|| writer.commit(edits)));
+        writer.failed = match &result {
+            // Without room nothing was written.
+            Ok(Ok(()) | Err(KvError::ManifestFull { .. })) => None,
+            Ok(Err(error)) => Some(error.clone()),
+            // The next commit may be the first to stop the KVDB, and its error says why.
+            Err(panic) => {
+                let (task, message) = ("a commit to the manifest".into(), said(&**panic));
+                Some(KvError::Panicked { task, message })
+            }
+        };
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Lets go of the device.

@@ -306,10 +306,7 @@ impl Media {
 
     /// Notes that an extent is freed.
     fn no_longer_lent(&self, Extent { lba, count, .. }: Extent) {
-        let mut lent = self.lent.lock();
-        lent.parts_of(lba.0, count.0).into_iter().for_each(|(lba, count)| {
-            lent.claim(lba, count);
-        });
+        self.lent.lock().remove(lba.0, count.0);
     }
 
     /// Notes that a write to an extent is under way, until [`Media::is_written`].
@@ -465,14 +462,10 @@ impl Allocation {
         }
     }
 
-    /// Gives back the room that [`Allocation::hold`] took and nothing was written to, from `offset` on.
-    pub(crate) fn let_go(&self, offset: u64) -> Result<()> {
-        let Extent { lba, count, .. } = self.extent;
-        let used = LbaCount::holding(offset, self.media.lba_size).min(count);
-        if used == count {
-            return Ok(());
-        }
-        self.where_shared(Op::Discard { lba: lba + used, count: LbaCount(count.0 - used.0) })
+    /// The extent without the part that nothing was written to, behind the first `bytes` bytes.
+    pub(crate) fn first(&self, bytes: u64) -> Extent {
+        let count = LbaCount(self.media.rounded(bytes.max(1))).min(self.extent.count);
+        Extent { count, ..self.extent }
     }
 
     /// Runs an operation that is of use where the room of a device is not its own.

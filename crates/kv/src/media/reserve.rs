@@ -237,6 +237,33 @@ impl Media {
         }))
     }
 
+    /// Discards all that is in use and that none of the `live` extents holds, and leaves the reserve, as it is now, to the
+    /// next process. Nothing is allocated afterwards.
+    pub(crate) fn discard_rest(&self, live: &[Extent]) -> Result<()> {
+        if !self.is_file() {
+            return self.reclaim().map(drop);
+        }
+        let _one = self.reclaiming.lock();
+        self.freed.lock().clear();
+        let rest = {
+            let mut rest = self.space.lock().taken();
+            let live = live.iter().filter(|extent| extent.class == self.class);
+            for Extent { lba, count, .. } in live {
+                rest.remove(lba.0, count.0);
+            }
+            rest
+        };
+        let mut port = self.ports.port()?;
+        for (lba, count) in rest.iter() {
+            match port.discard(Lba(lba), LbaCount(count)) {
+                // Even to give space back may take some: the next opening tries again.
+                Err(error) if is_full(&error) => break,
+                discarded => discarded?,
+            }
+        }
+        if self.keeps_reserve() { self.list_reserve(&mut port) } else { Ok(()) }
+    }
+
     /// Leaves the reserve, as it is now, to the next process.
     pub(crate) fn save_reserve(&self) -> Result<()> {
         if !self.keeps_reserve() {
@@ -268,7 +295,15 @@ impl Media {
         Ok(())
     }
 
-    /// Discards all free space that is not in the reserve: a process that was killed may have left blocks there.
+    /// Whether a process that was killed has left blocks in free space, more than a hundredth of what is in use.
+    pub(crate) fn holds_too_much(&self) -> bool {
+        let device = self.device();
+        let held = device.usable_bytes().zip(device.left_bytes());
+        let wanted = self.used_bytes() + self.reserved_bytes();
+        held.is_some_and(|(usable, left)| usable.saturating_sub(left) > wanted + wanted / 100)
+    }
+
+    /// Discards all free space that is not in the reserve.
     pub(crate) fn trim(&self) -> Result<()> {
         if !self.is_file() {
             return Ok(());

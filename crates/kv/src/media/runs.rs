@@ -55,6 +55,13 @@ impl Runs {
         }
     }
 
+    /// Takes out all LBAs of a range that lie in runs.
+    pub(crate) fn remove(&mut self, lba: u64, count: u64) {
+        for (lba, count) in self.parts_of(lba, count) {
+            self.claim(lba, count);
+        }
+    }
+
     /// Takes `wanted` LBAs out of the first run that has so many, or of the smallest one.
     pub(crate) fn take(&mut self, wanted: u64, smallest: bool) -> Option<u64> {
         let (start, count) = {

@@ -21,6 +21,8 @@ pub(crate) struct Space {
     pub(crate) reserve_goal: u64,
     /// The most of them that it has had.
     reserve_peak: u64,
+    /// Where they begin, behind the header.
+    first: u64,
     pub(crate) capacity_lbas: u64,
     /// How many of them the device can hold; the others are free, and of no use.
     pub(crate) usable_lbas: u64,
@@ -51,6 +53,7 @@ impl Space {
             reserve: Runs::default(),
             reserve_goal: 0,
             reserve_peak: 0,
+            first,
             capacity_lbas,
             usable_lbas: 0,
             left_lbas: u64::MAX,
@@ -64,6 +67,16 @@ impl Space {
     pub(crate) fn bound(&mut self, usable_lbas: u64) {
         self.usable_lbas = self.capacity_lbas.min(usable_lbas);
         self.kept_lbas = (8 * self.block_lbas).max(self.usable_lbas / 64).min(self.usable_lbas / 8);
+    }
+
+    /// LBAs that are not free.
+    pub(crate) fn taken(&self) -> Runs {
+        let mut taken = Runs::default();
+        taken.give(self.first, self.capacity_lbas.saturating_sub(self.first));
+        for (lba, count) in self.free.iter().chain(self.reserve.iter()) {
+            taken.remove(lba, count);
+        }
+        taken
     }
 
     /// LBAs that nobody has taken.
@@ -177,12 +190,8 @@ impl Space {
         if found < wanted {
             return false;
         }
-        for (lba, count) in free {
-            self.free.claim(lba, count);
-        }
-        for (lba, count) in reserve {
-            self.reserve.claim(lba, count);
-        }
+        self.free.remove(lba, wanted);
+        self.reserve.remove(lba, wanted);
         true
     }
 

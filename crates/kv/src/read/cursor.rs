@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 
+use crate::engine::readers::{OpenReader, ReaderKind};
 use crate::engine::shared::Engine;
 use crate::omf::page::Stored;
 use crate::read::passage::{Passage, PassageOf};
@@ -48,8 +49,8 @@ pub struct Cursor {
     /// How many rows a walk is expected to take; 0 when nobody has said.
     expected: usize,
     ahead: ReadAhead,
-    /// The bytes of `rows`, and of key pages that are had ahead of need.
-    held: Option<Counted>,
+    /// The bytes that it takes itself, of `rows`, and of key pages that are had ahead of need.
+    held: Counted,
     /// Where `rows` begin.
     gap: Gap,
     /// Which way `rows` go on from there.
@@ -61,6 +62,7 @@ pub struct Cursor {
     placed: bool,
     /// An error leaves the cursor nowhere; it is repeated until the next seek.
     failed: Option<KvError>,
+    counted: OpenReader,
 }
 
 /// A point between two keys.
@@ -97,8 +99,8 @@ struct Row {
 /// many.
 const ROWS_MAX: usize = 128;
 const ROWS_BYTES: u64 = 256 << 10;
-/// Rows that take less are not counted, in bytes.
-const UNCOUNTED: usize = 4 << 10;
+/// Bytes are counted in multiples of this: few reads change the sum, which is everybody's.
+const COUNTED: u64 = 256;
 /// Bytes of keys to make room for at first, for each row.
 const KEY_BYTES: usize = 32;
 
@@ -221,7 +223,7 @@ impl Cursor {
             sources.extend(root.map(AnySource::Kvset));
             sources.push(AnySource::Leaves(LeavesSource::new(tree.clone())));
         }
-        Cursor {
+        let mut cursor = Cursor {
             engine: engine.clone(),
             kvs,
             seqno,
@@ -234,14 +236,17 @@ impl Cursor {
             keys_only: false,
             expected: 0,
             ahead: ReadAhead::default(),
-            held: None,
+            held: Counted::in_sum(&engine.values.windows.rows),
             gap: Gap::Start,
             forward: true,
             rows: Rows::default(),
             taken: 0,
             placed: false,
             failed: None,
-        }
+            counted: engine.reader_begins(ReaderKind::Cursor),
+        };
+        cursor.count_held(0);
+        cursor
     }
 
     /// The same cursor over the keys that begin with `prefix` alone, before the first of them. It reads
@@ -408,8 +413,7 @@ impl Cursor {
 
     /// Takes up to `count` rows from the merge, and reads their values.
     fn fill(&mut self, count: usize) -> Result<()> {
-        let own = self.held.as_ref().map_or(0, Counted::part);
-        let most = self.engine.values.windows.of_one(own) / 4;
+        let most = self.engine.values.windows.of_one(self.held.part()) / 4;
         let rows_most = to_usize(most.min(ROWS_BYTES));
         self.rows.start(count, rows_most);
         if !self.placed {
@@ -468,12 +472,9 @@ impl Cursor {
 
     /// Counts the bytes that it has ahead of need, and keeps no more than so many bytes of key pages.
     fn count_held(&mut self, pages_most: u64) {
-        let rows = self.rows.dram_bytes() / UNCOUNTED * UNCOUNTED;
-        let bytes = rows as u64 + self.merge.keep_ahead(pages_most);
-        if bytes > 0 || self.held.is_some() {
-            let all = &self.engine.values.windows.rows;
-            self.held.get_or_insert_with(|| Counted::in_sum(all)).set(bytes);
-        }
+        let own = size_of::<Cursor>() as u64 + self.merge.dram_bytes();
+        let bytes = own + self.rows.dram_bytes() as u64 + self.merge.keep_ahead(pages_most);
+        self.held.set(bytes.next_multiple_of(COUNTED));
     }
 
     /// Counts the bytes read in vain because values of a leaf do not lie in key order: a walk would come
@@ -498,6 +499,7 @@ impl Cursor {
 impl Drop for Cursor {
     fn drop(&mut self) {
         self.count_steps();
+        self.engine.reader_ended(self.counted);
     }
 }
 

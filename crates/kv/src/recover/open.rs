@@ -105,6 +105,9 @@ pub(crate) fn open(
     // Behind all claims: free space is free.
     classes.all().iter().try_for_each(|media| media.adopt_reserve())?;
     let trim = || classes.all().iter().try_for_each(|media| media.trim());
+    if classes.all().iter().any(|media| media.holds_too_much()) {
+        trim()?;
+    }
     let manifest = found.begin(trim)?;
     // The replayed records and the kvsets hold the blocks that they need; the rest is free once the log begins
     // behind it.

@@ -91,8 +91,13 @@ impl SharedPage {
         raw.iter().step_by(PAGE_SIZE / 8).skip(1).for_each(prefetch);
     }
 
+    /// Whether the cache, or somebody else, has it, too.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.keeper().0) > 1
+    }
+
     /// The DRAM it takes with its slot and queue entry, in bytes.
-    fn dram_bytes(&self) -> u64 {
+    pub(crate) fn dram_bytes(&self) -> u64 {
         self.keeper().0.len() as u64 + 32
     }
 }

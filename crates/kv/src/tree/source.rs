@@ -284,6 +284,9 @@ pub(crate) struct Merge<S> {
     aimed: bool,
 }
 
+/// Bytes that a source takes to hold short keys.
+const SHORT_KEYS: usize = 32;
+
 impl Merge<AnySource> {
     /// Looks on media for no other keys from now on than those that begin with `prefix`.
     pub(crate) fn stay_within(&mut self, prefix: &Arc<[u8]>) {
@@ -303,6 +306,18 @@ impl Merge<AnySource> {
             AnySource::Leaves(leaves) => &mut leaves.merge.sources[..],
             AnySource::Memtable(_) | AnySource::Replayed(_) => &mut [],
         })
+    }
+
+    /// DRAM of the sources themselves, and of key pages that only they have, in bytes. Keys are counted as if they were
+    /// short.
+    pub(crate) fn dram_bytes(&mut self) -> u64 {
+        let leaves = self.sources.iter().map(|source| match source {
+            AnySource::Leaves(leaves) => leaves.merge.sources.capacity() * size_of::<KvsetCursor>(),
+            _ => 0,
+        });
+        let own = self.sources.capacity() * size_of::<AnySource>();
+        let sources = own + self.sources.len() * SHORT_KEYS + leaves.sum::<usize>();
+        sources as u64 + self.kvsets().map(|kvset| kvset.own_page_bytes()).sum::<u64>()
     }
 
     /// Lets go of key pages that were read ahead of need if they take more than `most` bytes. Returns the bytes left.

@@ -62,6 +62,12 @@ impl KvsetCursor {
         &self.kvset
     }
 
+    /// The bytes of the page that it is in, if nobody else has that.
+    pub(crate) fn own_page_bytes(&self) -> u64 {
+        let own = self.page.as_ref().filter(|page| !page.is_shared());
+        own.map_or(0, SharedPage::dram_bytes)
+    }
+
     /// The bytes that it has read ahead of need.
     pub(crate) fn ahead_bytes(&self) -> u64 {
         self.ahead.as_ref().map_or(0, |ahead| ahead.bytes())
