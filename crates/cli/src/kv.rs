@@ -151,7 +151,14 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             db.drop_kvs(find(db, opening, name)?.name())?;
             output::print(&format!("dropped KVS {name}\n"))
         }),
-        KvCommand::Compact { opening, goal } => with_db(opening, |db| compact::compact(db, *goal)),
+        KvCommand::Compact { opening, goal, scrub } => {
+            let request = match goal {
+                _ if *scrub => CompactRequest::Scrub,
+                Some(goal) => CompactRequest::SpaceAmplification(*goal),
+                None => CompactRequest::Full,
+            };
+            with_db(opening, |db| compact::compact(db, request))
+        }
         KvCommand::RemoveStaging { opening } => with_db(opening, compact::remove_staging),
         KvCommand::AddStaging { opening, device } => with_db(opening, |db| {
             match device {

@@ -3,6 +3,7 @@
 //! [`scheduler`] takes a step from the choice to the new view: [`picker`] chooses it, [`planner`] names its inputs and
 //! targets, [`group`] adds small ones, [`compact`] runs it, while the [`limiter`] leaves readers most of the device,
 //! and [`install`] replaces its inputs by its outputs. [`ingest`] empties memtables, [`manual`] does a caller's requests,
+//! [`scrub`] erases what they leave,
 //! [`threads`] are the two lanes and the log's.
 //!
 //! Sees `engine` and the rooms below it; it knows no writer and no reader.
@@ -16,4 +17,5 @@ pub(crate) mod manual;
 pub(crate) mod picker;
 pub(crate) mod planner;
 pub(crate) mod scheduler;
+pub(crate) mod scrub;
 pub(crate) mod threads;

@@ -335,10 +335,15 @@ pub(crate) enum KvCommand {
     #[command(after_help = "Ctrl-C ends it; what was done until then stays.\n\n\
             Examples:\n  \
             esker kv compact /data/db\n  \
-            esker kv compact /data/db --goal 1.1")]
+            esker kv compact /data/db --goal 1.1\n  \
+            esker kv compact /data/db --scrub")]
     Compact {
         #[command(flatten)]
         opening: Opening,
+        /// Then erase what was deleted or overwritten: nothing of it is left on the media. On a raw device all free
+        /// space is overwritten, which takes as long as that takes
+        #[arg(long, conflicts_with = "goal")]
+        scrub: bool,
         /// Until the media hold this many bytes for each live byte: at least 1.02 [default: merge and
         /// age everything, and move it to where its policy wants it]
         #[arg(long, value_name = "RATIO")]

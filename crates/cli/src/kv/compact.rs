@@ -18,8 +18,7 @@ use crate::signals::StopSignals;
 const STEP: Duration = Duration::from_millis(100);
 
 /// Compacts, all or down to a goal.
-pub(crate) fn compact(db: &Kvdb, goal: Option<f64>) -> Result {
-    let request = goal.map_or(CompactRequest::Full, CompactRequest::SpaceAmplification);
+pub(crate) fn compact(db: &Kvdb, request: CompactRequest) -> Result {
     let before = db.compact_status().space_amplification;
     let status = watched(db, || db.compact(request))??;
     let mut text = format!(
@@ -29,8 +28,12 @@ pub(crate) fn compact(db: &Kvdb, goal: Option<f64>) -> Result {
     );
     if status.cancelled {
         text.push_str("cancelled; what was done stays\n");
-    } else if goal.is_some_and(|goal| status.space_amplification > goal) {
+    } else if matches!(request, CompactRequest::SpaceAmplification(goal) if status.space_amplification > goal)
+    {
         text.push_str("nothing that is left to do would bring it closer to the goal\n");
+    }
+    if request == CompactRequest::Scrub && !status.cancelled {
+        text.push_str("nothing of what was deleted or overwritten is left on the media\n");
     }
     let damaged = db.stats().damaged;
     for damage in &damaged {

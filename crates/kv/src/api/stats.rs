@@ -262,28 +262,30 @@ const PINNED_BYTES: u64 = 16 << 20;
 const PINNED_NS: u64 = 10_000_000_000;
 
 impl ReaderStats {
+    fn kinds(&self) -> [(&'static str, OpenStats); 3] {
+        [("cursor", self.cursors), ("snapshot", self.snapshots), ("transaction", self.transactions)]
+    }
+
     /// The sentence that says what keeps much space for long.
     pub(crate) fn remark(&self) -> Option<String> {
-        let kinds = [
-            ("cursor", self.cursors),
-            ("snapshot", self.snapshots),
-            ("transaction", self.transactions),
-        ];
-        let oldest_ns = kinds.iter().map(|(_, of)| of.oldest_ns).max()?;
+        let oldest_ns = self.kinds().iter().map(|(_, of)| of.oldest_ns).max()?;
         let pinned = self.pinned_bytes + self.pinned_memtable_bytes;
-        if pinned < PINNED_BYTES || oldest_ns < PINNED_NS {
-            return None;
-        }
-        let open = kinds.iter().filter(|(_, of)| of.open > 0).map(|(kind, of)| {
+        let is_much = pinned >= PINNED_BYTES && oldest_ns >= PINNED_NS;
+        is_much.then(|| format!("{}. End them to free that", self.in_words()))
+    }
+
+    /// How much is kept, and for which readers.
+    pub(crate) fn in_words(&self) -> String {
+        let open = self.kinds().into_iter().filter(|(_, of)| of.open > 0).map(|(kind, of)| {
             let plural = if of.open == 1 { "" } else { "s" };
             format!("{} {kind}{plural}, the oldest for {} s", of.open, of.oldest_ns / 1_000_000_000)
         });
-        Some(format!(
-            "{} on the media and {} of memtables are kept for nothing but open readers: {}. End them to free that",
+        format!(
+            "{} on the media and {} of memtables are kept for nothing but open readers: {}",
             human_bytes(self.pinned_bytes),
             human_bytes(self.pinned_memtable_bytes),
             open.collect::<Vec<_>>().join("; "),
-        ))
+        )
     }
 }
 

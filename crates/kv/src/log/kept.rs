@@ -110,6 +110,16 @@ impl KeptFrames {
         self.file.has(buf)
     }
 
+    /// Overwrites the pieces that are not in use, which hold durable records.
+    pub(crate) fn erase_free(&self) {
+        let mut free: Vec<AlignedBuf> =
+            std::iter::from_fn(|| self.file.take()).map(|(_, buf)| buf).collect();
+        for buf in &mut free {
+            buf.set_len(buf.capacity());
+            buf.fill(0);
+        }
+    }
+
     /// Bytes of all pieces.
     pub(crate) fn bytes(&self) -> u64 {
         self.file.bytes() as u64

@@ -151,6 +151,17 @@ impl LogTail {
         [&self.segment].into_iter().chain(&self.spare)
     }
 
+    /// Both, with how many bytes of each are written or about to be.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (&Arc<ValueBlock>, u64)> {
+        self.segments().zip([self.position + self.frame_bytes(), 0])
+    }
+
+    /// Bytes that the frame under construction will take.
+    fn frame_bytes(&self) -> u64 {
+        let used = if self.frame.is_empty() { 0 } else { self.frame.used() as u64 };
+        round_up(used, self.segment.media().lba_size.into())
+    }
+
     /// Bytes of both.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segments().map(|segment| segment.allocation.bytes()).sum()
@@ -158,8 +169,7 @@ impl LogTail {
 
     /// The edits that end both where their unwritten parts begin. Nothing may be written to them afterwards.
     pub(crate) fn cuts(&self) -> Vec<Edit> {
-        let written = [self.position, 0];
-        let cuts = self.segments().zip(written).map(|(segment, written)| {
+        let cuts = self.written().map(|(segment, written)| {
             let extent = segment.allocation.first(written);
             Edit::Block { id: segment.id, extent, log: true, bytes: 0, plain_bytes: 0 }
         });

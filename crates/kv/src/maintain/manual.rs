@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
+use crate::log::tail::LogTail;
 use crate::maintain::picker::Picker;
 use crate::media::class::Media;
 use crate::media::space::Purpose;
@@ -33,6 +34,11 @@ pub enum CompactRequest {
     Full,
     /// The media hold at most this many bytes for each live byte: at least 1.02.
     SpaceAmplification(f64),
+    /// As `Full`; and then nothing of a key or value that was deleted or overwritten before is on the media: all that no
+    /// record and no key takes is erased there. While that is done, writers wait. A drive may keep blocks that were
+    /// erased, out of reach of reads. Damaged leaves are left out, and [`Stats::damaged`](crate::Stats::damaged) names
+    /// them.
+    Scrub,
 }
 
 /// How a compaction, or the removal of a class, is getting on.
@@ -69,6 +75,8 @@ impl Drop for Turn<'_> {
 enum Sweep {
     /// Whatever could be better.
     All,
+    /// That, and every block with a record that nothing refers to.
+    Erasing,
     /// Whatever lies on this class.
     Leaving(MediaClass),
 }
@@ -144,6 +152,10 @@ impl Engine {
         let turn = self.begin()?;
         let done = match request {
             CompactRequest::Full => self.ingest_all().and_then(|_| self.sweep_with_room()),
+            CompactRequest::Scrub => self
+                .leave_log()
+                .and_then(|()| self.sweep(Sweep::Erasing))
+                .and_then(|()| self.erase_deleted()),
             CompactRequest::SpaceAmplification(goal) => {
                 let percent = crate::types::options::percent(goal)?;
                 self.manual.goal.store(percent, Ordering::Relaxed);
@@ -215,7 +227,7 @@ impl Engine {
             emptied?;
             self.sweep_leaves(kvs, sweep)?;
             // Leaves share blocks: what others have left since is garbage of those that came first.
-            if sweep == Sweep::All {
+            if !matches!(sweep, Sweep::Leaving(_)) {
                 self.sweep_leaves(kvs, sweep)?;
             }
         }
@@ -232,7 +244,7 @@ impl Engine {
             let root = &view.tree(kvs)?.root;
             let mut old = root.iter().filter(|kvset| kvset.edit.age <= through);
             let wanted = match sweep {
-                Sweep::All => old.next().is_some(),
+                Sweep::All | Sweep::Erasing => old.next().is_some(),
                 Sweep::Leaving(class) => old.any(|kvset| kvset.is_on(class)),
             };
             wanted.then_some(Job::Spill { kvs })
@@ -277,7 +289,7 @@ impl Engine {
         let known_as = self.manifest.state().classes.remove(&MediaClass::Staging);
         let naming = loop {
             self.check_wanted(true)?;
-            self.leave_segments()?;
+            self.leave_segments(|segment| self.classes.taking(segment.media().class).is_some())?;
             self.ingest_all()?;
             self.advance_replay()?;
             self.sweep(Sweep::Leaving(MediaClass::Staging))?;
@@ -313,17 +325,24 @@ impl Engine {
         Ok(())
     }
 
-    /// The log goes on in segments on a class that stays: the one that was opened ahead, too.
-    fn leave_segments(&self) -> Result<()> {
+    /// The writer's lock, while no segment is being opened.
+    pub(super) fn wait_for_segment(&self) -> Result<MutexGuard<'_, LogTail>> {
         let mut log = self.writer.lock();
-        let stays =
-            |segment: &Arc<ValueBlock>| self.classes.taking(segment.media().class).is_some();
-        while log.is_opening() || !log.segments().all(stays) {
+        while log.is_opening() {
             self.check_running()?;
-            if log.is_opening() {
-                self.room.wait_for(&mut log, OPENING);
-                continue;
+            self.room.wait_for(&mut log, OPENING);
+        }
+        Ok(log)
+    }
+
+    /// The log goes on in segments that may stay: the one that was opened ahead, too.
+    pub(super) fn leave_segments(&self, stays: impl Fn(&ValueBlock) -> bool) -> Result<()> {
+        loop {
+            let mut log = self.wait_for_segment()?;
+            if log.segments().all(|segment| stays(segment)) {
+                return Ok(());
             }
+            self.check_running()?;
             // It stays until the manifest lets go of it.
             self.view.load().active.refer_to(log.segment());
             if !log.pass_over() {
@@ -331,11 +350,10 @@ impl Engine {
                 log.set_spare(segment);
             }
         }
-        Ok(())
     }
 
     /// Replay begins in the log's segment when there is nothing to replay before it.
-    fn advance_replay(&self) -> Result<()> {
+    pub(super) fn advance_replay(&self) -> Result<()> {
         let _lane = self.ingesting.lock();
         let (seqno, first, active) = {
             let log = self.writer.lock();
@@ -387,7 +405,10 @@ fn sweep_leaf(picker: &Picker<'_>, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Op
     {
         return Some(Job::Sort { kvs: tree.kvs, leaf: leaf.id });
     }
-    let mut moves = picker.garbage_in(leaf);
+    let mut moves = match sweep {
+        Sweep::Erasing => picker.dead_in(leaf),
+        _ => picker.garbage_in(leaf),
+    };
     moves.extend(picker.misplaced(leaf, policy));
     if picker.keys_move(leaf, policy) || !moves.is_empty() { job(moves) } else { None }
 }

@@ -523,6 +523,14 @@ impl Picker<'_> {
         packed.min(alive + frames + ends) + allocation_bytes
     }
 
+    /// The blocks of a leaf that hold records to which nothing refers any more.
+    pub(crate) fn dead_in(&self, leaf: &Leaf) -> BTreeSet<BlockId> {
+        let blocks = self.blocks();
+        let mut all = leaf.blocks();
+        all.retain(|_, block| block.is_log() || block.bytes > blocks.alive(block));
+        all.into_keys().collect()
+    }
+
     /// The blocks of a leaf that rewriting makes smaller; none when all of them together would not.
     pub(crate) fn garbage_in(&self, leaf: &Leaf) -> BTreeSet<BlockId> {
         let blocks = self.blocks();

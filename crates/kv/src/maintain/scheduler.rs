@@ -104,7 +104,7 @@ impl Engine {
     }
 
     /// Lets go of the reader of a spill that does not come: it holds on to blocks.
-    fn forget_ahead(&self) {
+    pub(super) fn forget_ahead(&self) {
         let view = self.view.load();
         let ahead = &mut self.workspaces[Worker::First as usize].scratch.lock().ahead;
         let comes = |reader: &mut InputReader| {

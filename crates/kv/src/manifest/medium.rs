@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount};
-use esker_device::{Device, PlacementId, Port};
+use esker_device::{Device, Op, PlacementId, Port};
 
 use crate::manifest::state::State;
 use crate::media::lease::Lease;
@@ -221,6 +221,22 @@ impl Medium {
         }
         let needed = full.map_or(0, |count| count.bytes(self.lba_size));
         Err(KvError::ManifestFull { needed, at: place_of(self.device.name()) })
+    }
+
+    /// Erases what lies from `from` on and before `end`, to the end of a region.
+    pub(crate) fn erase(&mut self, from: Lba, end: Lba) -> Result<()> {
+        if from >= end {
+            return Ok(());
+        }
+        let count = LbaCount(end.0 - from.0);
+        if self.device.discards_zero() {
+            self.port.discard(from, count)?;
+            let of_region = usize::from(from.0 >= self.region_lbas);
+            self.has_room[of_region] = self.has_room[of_region].min(from);
+        } else {
+            self.port.run(Op::WriteZeroes { lba: from, count })?;
+        }
+        Ok(self.port.flush()?)
     }
 
     pub(crate) fn write(&mut self, lba: Lba, header: &RecordHeader, payload: &[u8]) -> Result<u64> {

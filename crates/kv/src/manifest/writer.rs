@@ -134,6 +134,18 @@ impl Manifest {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
+    /// Writes the whole state to both regions, and erases what is behind it: nothing of earlier records stays.
+    pub(crate) fn renew(&self) -> Result<()> {
+        let mut writer = self.0.lock();
+        if let Some(cause) = &writer.failed {
+            return Err(cause.clone());
+        }
+        let renewed = writer.renew();
+        let failed = |error: &&KvError| !matches!(error, KvError::ManifestFull { .. });
+        writer.failed = renewed.as_ref().err().filter(failed).cloned();
+        renewed
+    }
+
     /// Lets go of the device.
     pub(crate) fn end(&self) {
         let mut writer = self.0.lock();
@@ -242,6 +254,15 @@ impl Writer {
         self.written_bytes += self.medium.write(self.tail, &header, payload)?;
         (self.tail, self.index) = (next, self.index + 1);
         Ok(true)
+    }
+
+    fn renew(&mut self) -> Result<()> {
+        for _ in 0..2 {
+            self.snapshot()?;
+            let end = Lba((self.region + 1) * self.medium.region_lbas);
+            self.medium.erase(self.tail, end)?;
+        }
+        Ok(())
     }
 
     /// Begins the other region with the whole state.

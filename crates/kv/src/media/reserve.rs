@@ -15,6 +15,7 @@ use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount};
 use esker_device::{DeviceError, Op, Port};
 
 use crate::media::class::Media;
+use crate::media::runs::Runs;
 use crate::omf::class::ClassHeader;
 use crate::omf::reserve;
 use crate::sync::atomic::Ordering;
@@ -262,6 +263,36 @@ impl Media {
             }
         }
         if self.keeps_reserve() { self.list_reserve(&mut port) } else { Ok(()) }
+    }
+
+    /// Overwrites all but the header and the LBAs that are `held`, piece by piece as long as it is `wanted`: free space is
+    /// discarded where that leaves zeroes. Nothing is allocated or written meanwhile.
+    pub(crate) fn erase_rest(&self, held: &Runs, wanted: impl Fn() -> Result<()>) -> Result<()> {
+        let _one = self.reclaiming.lock();
+        let (rest, free) = {
+            let space = self.space.lock();
+            let (mut rest, mut free) = (space.all(), Runs::default());
+            held.iter().for_each(|(lba, count)| rest.remove(lba, count));
+            if self.device().discards_zero() {
+                space.free.iter().for_each(|(lba, count)| free.give(lba, count));
+                space.free.iter().for_each(|(lba, count)| rest.remove(lba, count));
+            }
+            (rest, free)
+        };
+        let mut port = self.ports.port()?;
+        for (lba, count) in free.iter() {
+            wanted()?;
+            port.discard(Lba(lba), LbaCount(count))?;
+        }
+        let most = (PIECE / u64::from(self.lba_size)).max(1);
+        for (start, count) in rest.iter() {
+            for lba in (start..start + count).step_by(usize::try_from(most).unwrap_or(1)) {
+                wanted()?;
+                let count = LbaCount(most.min(start + count - lba));
+                port.run(Op::WriteZeroes { lba: Lba(lba), count })?;
+            }
+        }
+        Ok(port.flush()?)
     }
 
     /// Leaves the reserve, as it is now, to the next process.

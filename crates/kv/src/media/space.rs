@@ -69,10 +69,16 @@ impl Space {
         self.kept_lbas = (8 * self.block_lbas).max(self.usable_lbas / 64).min(self.usable_lbas / 8);
     }
 
+    /// All LBAs behind the header.
+    pub(crate) fn all(&self) -> Runs {
+        let mut all = Runs::default();
+        all.give(self.first, self.capacity_lbas.saturating_sub(self.first));
+        all
+    }
+
     /// LBAs that are not free.
     pub(crate) fn taken(&self) -> Runs {
-        let mut taken = Runs::default();
-        taken.give(self.first, self.capacity_lbas.saturating_sub(self.first));
+        let mut taken = self.all();
         for (lba, count) in self.free.iter().chain(self.reserve.iter()) {
             taken.remove(lba, count);
         }

@@ -159,6 +159,9 @@ pub enum KvError {
         "the KVDB is being compacted, or a class removed: wait until that has ended, or cancel it"
     )]
     Busy,
+    /// Deleted data cannot be erased, because readers that were begun before still read it: how much, and which.
+    #[error("{0}, and cannot be erased: end them, and scrub again")]
+    Pinned(String),
     /// A device that was taken away is asked for again, and somebody still reads its data.
     #[error(
         "{0}: snapshots, transactions or cursors that were begun before it was removed still read from it: \
@@ -357,6 +360,7 @@ impl KvError {
             KvError::TransactionConflict { .. }
             | KvError::TransactionExpired(_)
             | KvError::Busy
+            | KvError::Pinned(_)
             | KvError::StillRead(_)
             | KvError::Cancelled => ErrorKind::Conflict,
             KvError::Closed
