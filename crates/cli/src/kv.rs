@@ -17,7 +17,8 @@ use data_encoding::HEXLOWER;
 use esker_base::ErrorKind;
 use esker_base::units::{human_bytes, to_u64};
 use esker_kv::{
-    Compression, KvError, Kvdb, Kvs, KvsOptions, MediaClass, Options, Policy, VALUE_MAX,
+    CompactRequest, Compression, KvError, Kvdb, Kvs, KvsOptions, MediaClass, Options, Policy,
+    VALUE_MAX,
 };
 use esker_stack::Spec;
 

@@ -3,7 +3,7 @@
 //!
 //! [`shared`] is the state, with its locks in order. Of jobs, manual compactions, the write controller and open
 //! transactions only the state lies here; the rooms above decide and act. [`reserve`] says how much a class that is a file
-//! keeps for the time when its file system is full.
+//! keeps for the time when its file system is full; [`readers`] counts cursors and snapshots, and what only they keep.
 //!
 //! Sees `compaction`, `tree`, `log`, `manifest` and the rooms below them.
 
