@@ -203,9 +203,12 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
             968..975 => walk_within(kvs, oracle, &mut rng),
             975..979 => drop(db.step().unwrap()),
             979..981 => {
-                let goal = CompactRequest::SpaceAmplification(1.1);
-                let request = if rng.chance(1, 2) { CompactRequest::Full } else { goal };
-                db.compact(request).unwrap();
+                let requests = [
+                    CompactRequest::Full,
+                    CompactRequest::Scrub,
+                    CompactRequest::SpaceAmplification(1.1),
+                ];
+                db.compact(requests[usize::try_from(rng.below(3)).unwrap()]).unwrap();
             }
             981..985 => kvs.set_policy(policy(&mut rng)).unwrap(),
             985..990 => db.sync().unwrap(),
