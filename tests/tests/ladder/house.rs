@@ -57,8 +57,8 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ("stack", "error time spec drive missing closings pool served traced stack"),
     (
         "trace",
-        "error format input keys request load names decode omf read capture compact recorder reuse \
-         mrc stats",
+        "format error input memory keys sample request load names decode omf read capture compact recorder \
+         reuse mrc stats",
     ),
     (
         "volume",
