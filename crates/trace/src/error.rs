@@ -96,7 +96,7 @@ pub enum TraceError {
     /// The state that exact figures need does not fit in memory.
     #[error(
         "exact figures of this trace need more than the memory that is left: {} for the {blocks} blocks so far; take a \
-         sample of the blocks, or a part of the trace",
+         sample of the blocks (--sample, --sampled), or a part of the trace",
         human_bytes(*bytes)
     )]
     Memory {
