@@ -25,7 +25,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ),
     (
         "cli",
-        "stderr failure figures host http metrics output progress signals token live traffic args docs run \
+        "stderr failure figures host http metrics output progress signals token live traffic args docs unmade run \
          ssd trace pool attach cache device media measure place demo kv ycsb target lab volume",
     ),
     (
