@@ -250,3 +250,20 @@ fn objects_are_read_and_their_sizes_told() {
     run(["trace", "info", &path]).fails(65, &["no known format", "csv", "'7;a;1;100;x'"]);
     run(["trace", "info", &path, "--columns", "time=1"]).fails(64, &["of which id is needed"]);
 }
+
+#[test]
+fn a_trace_without_the_wanted_events_has_no_curve() {
+    let scratch = Scratch::new();
+    let path = text(&scratch.path("t.blkparse"));
+    let lines = fs::read_to_string(sample("sample.blkparse")).unwrap();
+    let lines: Vec<&str> = lines.lines().filter(|line| !line.contains("  Q ")).collect();
+    fs::write(&path, lines.join("\n")).unwrap();
+    for command in ["mrc", "replay"] {
+        let ran = run(["trace", command, &path]);
+        assert_eq!(ran.code, Some(64), "{}", ran.stderr);
+        for word in ["no request that reads or writes", "12 of issue", "(--event)"] {
+            assert!(ran.stderr.contains(word), "no '{word}' in: {}", ran.stderr);
+        }
+    }
+    run(["trace", "mrc", &path, "--event", "issue"]).succeeds();
+}

@@ -66,7 +66,7 @@ impl Events {
             let (letter, name) = wanted.names();
             let others = others.join(" and ");
             remarks.push(format!(
-                "no event is of the kind that was asked for, {name} ({letter}); there are {others}: ask for one of these"
+                "no event is of the kind that was asked for, {name} ({letter}); there are {others}: ask for one of these (--event)"
             ));
         }
         if self.pass_through > 0 {

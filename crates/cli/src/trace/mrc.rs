@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::input::{memory, open, remark, title};
 use crate::args::MrcArgs;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::figures::{align, grouped};
 use crate::host;
 use crate::output::Outputs;
@@ -43,6 +43,9 @@ pub(super) fn show(args: &MrcArgs) -> Result {
         None => exact(args, &mut trace)?,
     };
     remark(&trace);
+    if curves.references == 0 {
+        return Err(Failure::usage("the trace has no request that reads or writes"));
+    }
     outputs.say(&curves.text())?;
     outputs.finish(&curves.json(), &curves.page().html())
 }

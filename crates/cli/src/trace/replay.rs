@@ -1,12 +1,13 @@
 //! `esker trace replay`: simulates caches of other sizes, policies and geometries on a trace.
 
+use esker_base::ErrorKind;
 use esker_base::policy::{Access, Kind};
 use esker_base::units::human_bytes;
 use esker_cache::Geometry;
 use esker_cache::replay::{Config, Outcome, Split, Trace, TraceBuilder, Traffic, run_all};
 use esker_trace::memory::Short;
 use esker_trace::request::device_and_block;
-use esker_trace::{BLOCK_BYTES, Op, Sample, TraceError};
+use esker_trace::{BLOCK_BYTES, Op, Sample};
 use serde_json::{Value, json};
 
 use super::input::{memory, open, remark, sample_of, sampled, title};
@@ -35,8 +36,11 @@ pub(super) fn load(input: &TraceInput, sample: Option<Sample>) -> Result<Trace> 
         }
         let bytes = builder.bytes_to_finish();
         if bytes >= enough {
-            let short = |Short(bytes)| TraceError::Memory { blocks: 0, bytes };
-            memory().check(bytes).map_err(short)?;
+            memory().check(bytes).map_err(|Short(bytes)| {
+                let need = human_bytes(bytes);
+                let why = "and less is left: take a sample of it (--sample), or a part";
+                Failure::new(ErrorKind::NoSpace, format!("the trace takes {need} of memory, {why}"))
+            })?;
             enough = bytes.saturating_mul(2);
         }
         if !more {

@@ -24,6 +24,15 @@ fn op_of(word: &[u8]) -> Option<Op> {
     })
 }
 
+/// READ and WRITE of SCSI by their codes, as libCacheSim's sample of CloudPhysics has them.
+fn scsi_op(word: &[u8]) -> Option<Op> {
+    Some(match word {
+        b"08" | b"28" | b"88" | b"a8" => Op::Read,
+        b"0a" | b"2a" | b"8a" | b"aa" => Op::Write,
+        _ => return None,
+    })
+}
+
 /// libCacheSim's csv: columns in any order, which a header names or [`Columns`] does. Without either a line is
 /// `seconds, object, bytes`, and may have the next request for the object behind it.
 pub(super) struct Csv {
@@ -68,7 +77,7 @@ impl Csv {
     }
 
     fn op(&mut self, word: &[u8]) -> Op {
-        op_of(word).unwrap_or_else(|| {
+        op_of(word).or_else(|| scsi_op(word)).unwrap_or_else(|| {
             let word = quoted(word);
             if self.unknown.len() < UNKNOWN || self.unknown.contains_key(&word) {
                 *self.unknown.entry(word).or_default() += 1;
