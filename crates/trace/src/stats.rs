@@ -248,7 +248,7 @@ impl StatsBuilder {
 }
 
 fn hot_sets(counts: &mut [(u32, bool)]) -> Vec<HotSet> {
-    counts.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+    counts.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
     let all: u64 = counts.iter().map(|&(count, _)| u64::from(count)).sum();
     let mut sets = Vec::new();
     let (mut blocks, mut sum) = (0, 0u64);

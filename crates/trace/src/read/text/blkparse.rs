@@ -117,11 +117,17 @@ impl Line for Blkparse {
                 match fields.optional() {
                     Some(b"+") => Some((sector, fields.scaled("sectors", SECTOR)?)),
                     // The number is one of bytes, and a SCSI command follows, in parentheses.
-                    Some([b'(', ..]) => return Ok(self.events.pass_through += 1),
+                    Some([b'(', ..]) => {
+                        self.events.pass_through += 1;
+                        return Ok(());
+                    }
                     _ => Some((sector, 0)),
                 }
             }
-            Some([b'(', ..]) => return Ok(self.events.pass_through += 1),
+            Some([b'(', ..]) => {
+                self.events.pass_through += 1;
+                return Ok(());
+            }
             _ => None,
         };
         for letter in kind.unknown {
