@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use esker_base::{Clock, thread};
 use esker_device::{Device, Port};
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::engine::{Engine, Volume};
@@ -70,6 +71,8 @@ pub struct Attachment {
     connection: Option<u32>,
     /// Whether it was not unmounted here yet.
     is_mounted: bool,
+    /// Bytes of the device that the kernel knows.
+    size: u64,
 }
 
 impl Attachment {
@@ -141,6 +144,7 @@ impl Attachment {
     /// A fresh mount, without threads that serve it.
     fn mounted(mount_point: PathBuf, device: Arc<dyn Device>, shared: Arc<Shared>) -> Attachment {
         let file = mount_point.join(FILE_NAME);
+        let size = shared.volume.size();
         let connection = ours_at(&mount_point).map(|mount| mount.connection);
         Attachment {
             mount_point,
@@ -151,6 +155,7 @@ impl Attachment {
             loop_device: None,
             connection,
             is_mounted: true,
+            size,
         }
     }
 
@@ -164,6 +169,28 @@ impl Attachment {
     #[must_use]
     pub fn loop_path(&self) -> Option<&Path> {
         self.loop_device.as_ref().map(LoopDevice::path)
+    }
+
+    /// Has the file, and the block device over it, follow a device that was given another size. Returns the size in
+    /// bytes if it has changed since the last call.
+    ///
+    /// # Errors
+    /// The kernel's; the next call says nothing of the same size again.
+    pub fn follow_size(&mut self) -> Result<Option<u64>, AttachError> {
+        let size = self.shared.volume.size();
+        if size == self.size {
+            return Ok(None);
+        }
+        self.size = size;
+        // The kernel keeps a file's size until it is made to ask for it.
+        rustix::fs::statx(rustix::fs::CWD, &self.file, AtFlags::STATX_FORCE_SYNC, StatxFlags::SIZE)
+            .map_err(|errno| {
+                AttachError::os("asking for the size of", &self.file, errno, "try again")
+            })?;
+        if let Some(device) = &self.loop_device {
+            device.follow_size()?;
+        }
+        Ok(Some(size))
     }
 
     /// The partitions that the block device has, as block devices.

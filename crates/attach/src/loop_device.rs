@@ -88,6 +88,14 @@ impl LoopDevice {
         &self.path
     }
 
+    /// Gives it the size that its file has.
+    pub(crate) fn follow_size(&self) -> Result<(), AttachError> {
+        sys::loop_set_capacity(&self.device).map_err(|errno| {
+            let advice = "detach and attach it again, to use the new size";
+            AttachError::os("giving it the size of its file", &self.path, errno, advice)
+        })
+    }
+
     /// The partitions that the kernel has found on it; a node that is missing is made.
     pub(crate) fn partitions(&self) -> Vec<PathBuf> {
         let block = PathBuf::from(format!("/sys/block/loop{}", self.number));

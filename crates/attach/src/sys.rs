@@ -12,9 +12,10 @@ use crate::wire::LOOP_CONFIG_SIZE;
 
 /// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`.
 const FUSE_CLONE: Opcode = ioctl::opcode::read::<u32>(229, 0);
-/// `LOOP_CONFIGURE`, `LOOP_CLR_FD`, `LOOP_CTL_GET_FREE` of `linux/loop.h`.
+/// `LOOP_CONFIGURE`, `LOOP_CLR_FD`, `LOOP_SET_CAPACITY`, `LOOP_CTL_GET_FREE` of `linux/loop.h`.
 const LOOP_CONFIGURE: Opcode = 0x4C0A;
 const LOOP_CLEAR: Opcode = 0x4C01;
+const LOOP_SET_CAPACITY: Opcode = 0x4C07;
 const LOOP_GET_FREE: Opcode = 0x4C82;
 
 /// Makes a newly opened `/dev/fuse` a further channel of the connection of `session`.
@@ -34,6 +35,12 @@ pub(crate) fn loop_configure(device: impl AsFd, config: [u8; LOOP_CONFIG_SIZE]) 
 pub(crate) fn loop_clear(device: impl AsFd) -> Result<()> {
     // SAFETY: the request has no argument.
     unsafe { ioctl::ioctl(device, NoArg::<LOOP_CLEAR>::new()) }
+}
+
+/// Gives a loop device the size that its file has.
+pub(crate) fn loop_set_capacity(device: impl AsFd) -> Result<()> {
+    // SAFETY: the request has no argument.
+    unsafe { ioctl::ioctl(device, NoArg::<LOOP_SET_CAPACITY>::new()) }
 }
 
 /// The number of a loop device that is free; `control` is `/dev/loop-control`.

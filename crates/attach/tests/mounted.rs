@@ -394,3 +394,48 @@ fn device_that_is_silent_is_looked_at_now_and_then() {
     open(path).read_exact_at(&mut back, 10).unwrap();
     assert_eq!(&back, b"yyyyyyyy\0\0");
 }
+
+/// A device whose size is what it was told last.
+struct Resized(Arc<MemoryDevice>, AtomicU64);
+
+impl Device for Resized {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        let capacity = esker_base::LbaCount(self.1.load(Ordering::Relaxed) / 4096);
+        Geometry { capacity, ..self.0.geometry() }
+    }
+
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        self.0.queue_pair(depth)
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.0.stats()
+    }
+}
+
+#[test]
+fn file_and_block_device_follow_a_device_that_is_resized() {
+    let memory = Arc::new(MemoryDevice::new("memory", SIZE, 4096));
+    let device = Arc::new(Resized(memory, AtomicU64::new(SIZE / 2)));
+    let options = Options { loop_device: true, ..Options::default() };
+    let Some((_dir, mut attachment)) = attach_device(device.clone(), &options) else { return };
+    let block_device = attachment.loop_path().unwrap().to_owned();
+    let seen = |attachment: &Attachment| {
+        let of_block = File::open(&block_device).unwrap();
+        let end = std::io::Seek::seek(&mut &of_block, std::io::SeekFrom::End(0)).unwrap();
+        (std::fs::metadata(attachment.file()).unwrap().len(), end)
+    };
+    assert_eq!(seen(&attachment), (SIZE / 2, SIZE / 2));
+    assert_eq!(attachment.follow_size().unwrap(), None);
+    for size in [SIZE, SIZE / 4] {
+        device.1.store(size, Ordering::Relaxed);
+        assert_eq!(attachment.follow_size().unwrap(), Some(size));
+        assert_eq!(seen(&attachment), (size, size));
+    }
+    assert_eq!(attachment.follow_size().unwrap(), None);
+    attachment.stop().unwrap();
+}

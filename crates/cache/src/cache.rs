@@ -114,7 +114,7 @@ impl Cache {
         let mut medium = Medium::open(flash)?;
         if !options.overwrite {
             match copies::find(&mut medium) {
-                Err(CacheError::NoCache { device }) => {
+                Err(CacheError::NoCache { device, .. }) => {
                     if let Some(found) = occupant(&**flash)? {
                         return Err(CacheError::Occupied { device, found });
                     }

@@ -30,7 +30,11 @@ pub(crate) struct Found {
 
 /// Finds the superblock of a flash device. Nothing is written.
 pub(crate) fn find(medium: &mut Medium) -> Result<Found, CacheError> {
-    let none = |medium: &Medium| CacheError::NoCache { device: medium.name().to_owned() };
+    let none = |medium: &mut Medium| {
+        // What cannot be read is not known: that there is no cache is the answer all the same.
+        let found = owner(medium).unwrap_or_default();
+        CacheError::NoCache { device: medium.name().to_owned(), found }
+    };
     // A device without room for a superblock has no cache; creating one there reports the reason.
     if medium.bytes() < 2 * BLOCK {
         return Err(none(medium));

@@ -30,10 +30,15 @@ pub enum CacheError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The flash device holds no cache.
-    #[error("{device}: there is no cache on it; make one with `esker cache create`")]
+    #[error(
+        "{device}: there is no cache on it{}; make one with `esker cache create`",
+        found.map_or_else(String::new, |found| format!(", but {}", found.what))
+    )]
     NoCache {
         /// The flash device.
         device: String,
+        /// The content found there, if it is known.
+        found: Option<Occupant>,
     },
     /// The flash device holds a cache already.
     #[error("{device}: there is a cache on it; detach it first, or say that it may be lost")]

@@ -67,10 +67,13 @@ pub enum FormatError {
     #[error("nothing was written there")]
     Empty,
     /// They do not begin as such a structure does.
-    #[error("the magic number of {0} is missing")]
+    #[error("they do not begin as {0} does")]
     Magic(&'static str),
     /// They are of another version.
-    #[error("format version {found}; this program reads versions 1 to {VERSION}")]
+    #[error(
+        "it is of version {found} of the format, and this program reads versions 1 to {VERSION}: it is damaged, or a newer \
+         program made it"
+    )]
     Version {
         /// The version that they state.
         found: u32,

@@ -6,7 +6,7 @@
 //! A partition table alone is no owner of the rest. The partitions are: one that begins with a file system is.
 
 use esker_base::units::to_u64;
-use esker_device::occupant::{self, MARKS, Mark};
+use esker_device::occupant::{self, MARKS, Mark, OURS};
 use esker_device::{DeviceError, Occupant};
 
 use crate::medium::Medium;
@@ -17,7 +17,7 @@ const LOOKED_AT: usize = 128 << 10;
 const MOST_PARTITIONS: usize = 128;
 
 /// Marks of owners, beside those that begin behind zeroes.
-const AT_THE_BEGINNING: [Mark; 25] = [
+const AT_THE_BEGINNING: [Mark; 19] = [
     ("an XFS file system", 0, b"XFSB"),
     ("an NTFS file system", 3, b"NTFS    "),
     ("an exFAT file system", 3, b"EXFAT   "),
@@ -37,12 +37,6 @@ const AT_THE_BEGINNING: [Mark; 25] = [
     ("swap space", 0xff6, b"SWAP-SPACE"),
     ("swap space", 0x3ff6, b"SWAPSPACE2"),
     ("swap space", 0xfff6, b"SWAPSPACE2"),
-    ("a drive of an Esker pool", 0, b"EKVP"),
-    ("a drive of an Esker pool", 0x1000, b"EKVP"),
-    ("a part of an Esker KVDB", 0, b"ESKMEDIA"),
-    ("an image of a drive of Esker's", 0, b"ESKRSSD1"),
-    ("an image of a drive of Esker's", 0x1000, b"ESKRSSD1"),
-    ("a trace of Esker's", 0, b"ESKTRACE"),
 ];
 
 /// The owner whose marks are on a device, if any are known.
@@ -80,6 +74,7 @@ fn read(medium: &mut Medium, start: u64) -> Result<Vec<u8>, DeviceError> {
 fn marked(bytes: &[u8]) -> Option<(&'static str, usize)> {
     let ext = || is_ext(bytes).then_some(("an ext2, ext3 or ext4 file system", 0x438));
     let mark = occupant::marked(bytes, &AT_THE_BEGINNING);
+    let mark = mark.or_else(|| occupant::marked(bytes, &OURS));
     mark.or_else(|| occupant::marked(bytes, &MARKS)).or_else(ext)
 }
 

@@ -45,7 +45,7 @@ pub(crate) use ssd::{
     LabCommand, NamespaceCommand, PlanArgs, SsdCommand,
 };
 pub(crate) use target::{ServeArgs, TargetCommand};
-pub(crate) use trace::{MrcArgs, TraceCommand, TraceInput};
+pub(crate) use trace::{MrcArgs, SampleArg, TraceCommand, TraceInput};
 pub(crate) use volume::VolumeCommand;
 
 /// The command line.

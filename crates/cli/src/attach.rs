@@ -140,6 +140,17 @@ fn serve(attachment: &mut Attachment, wishes: &mut Wishes) -> Result<Option<Fail
     let mut wish = None;
     while attachment.is_running() && wish.is_none() {
         wish = wishes.wait(Wish::Detach);
+        match attachment.follow_size() {
+            Ok(None) => {}
+            Ok(Some(size)) => {
+                tell!(
+                    "esker: {} has {} from now on",
+                    attachment.file().display(),
+                    human_bytes(size)
+                );
+            }
+            Err(error) => tell!("esker: {error}"),
+        }
     }
     let mut is_told = false;
     loop {

@@ -15,6 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::pool::caches::{self, CacheChange, InUse, View};
 use crate::pool::link::stack;
+use crate::unmade;
 
 /// Runs a command.
 pub(crate) fn run(command: &CacheCommand) -> Result {
@@ -182,7 +183,9 @@ fn abandon(devices: &CacheDevices) -> Result {
                 "its journal is damaged and does not tell how much is dropped. {LOST}; {flash_name} is detached"
             )
         }
-        Err(CacheError::NoCache { device }) => format!("{device}: there is no cache on it. {LOST}"),
+        Err(CacheError::NoCache { device, .. }) => {
+            format!("{device}: there is no cache on it. {LOST}")
+        }
         Err(error) => return Err(failed(error)),
     };
     output::print(&format!("{lost}\n{}", alone(origin_name)))
@@ -247,9 +250,7 @@ fn spec(
 }
 
 fn create(spec: CacheSpec, overwrite: bool) -> Result {
-    let CacheParts { origin, flash } = stack().cache_devices(&spec, Create::IfMissing)?;
-    let options = CreateOptions { overwrite, ..spec.create_options() };
-    Cache::create(&*origin, &flash, &options).map_err(failed)?;
+    let flash = unmade::or_nothing([&spec.origin, &spec.flash], || make(&spec, overwrite))?;
     let device = Spec::Cache(Box::new(CacheSpec {
         origin: spec.origin.for_reopening()?,
         flash: spec.flash.for_reopening()?,
@@ -262,6 +263,14 @@ fn create(spec: CacheSpec, overwrite: bool) -> Result {
     }));
     let info = Cache::inspect(&flash).map_err(failed)?;
     output::print(&format!("{}as a device: '{device}'\n", shown(&info)))
+}
+
+/// Makes the cache, and returns its flash device.
+fn make(spec: &CacheSpec, overwrite: bool) -> Result<Arc<dyn Device>> {
+    let CacheParts { origin, flash } = stack().cache_devices(spec, Create::IfMissing)?;
+    let options = CreateOptions { overwrite, ..spec.create_options() };
+    Cache::create(&*origin, &flash, &options).map_err(failed)?;
+    Ok(flash)
 }
 
 fn in_use(it: &InUse) -> String {

@@ -70,6 +70,27 @@ pub(crate) fn memory_bytes() -> Option<u64> {
     Some(kib << 10)
 }
 
+/// The same, and no more than the control group of this process may still take.
+pub(crate) fn memory_left() -> Option<u64> {
+    let machine = memory_bytes()?;
+    Some(group_memory_left().map_or(machine, |group| group.min(machine)))
+}
+
+/// What the control group (version 2) of this process may still take, in bytes; `None` without a limit.
+fn group_memory_left() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let number = |name: &str| -> Option<u64> {
+        let path = std::path::Path::new("/sys/fs/cgroup").join(own).join(name);
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    // Pages of files are given up first, and count as current.
+    let stat = fs::read_to_string(format!("/sys/fs/cgroup/{own}/memory.stat")).ok()?;
+    let files = stat.lines().find_map(|line| line.strip_prefix("file ")?.parse::<u64>().ok());
+    let used = number("memory.current")?.saturating_sub(files.unwrap_or(0));
+    Some(number("memory.max")?.saturating_sub(used))
+}
+
 /// How long this machine's processors had something to do since it started, and how long they could have had, in
 /// nanoseconds of all of them together. Programs that give way to others (`nice`) are left out; time that a hypervisor
 /// kept from this machine was no idleness.

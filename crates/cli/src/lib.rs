@@ -56,6 +56,7 @@ mod target;
 mod token;
 mod trace;
 mod traffic;
+mod unmade;
 mod volume;
 mod ycsb;
 

@@ -50,6 +50,7 @@ use serde_json::{Value, json};
 use crate::args::{Change, Explained, NewDevice, PoolCommand, PoolCreateArgs, Where};
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::unmade;
 use answer::{DriveView, OperationList, OperationView, ScrubStarted, Settings, WouldView};
 use link::{Link, stack};
 use routes::ROUTES;
@@ -222,34 +223,14 @@ fn create(args: &PoolCreateArgs) -> Result {
         let why = "what it holds is gone when the command ends, and a pool is to be kept";
         return Err(Failure::usage(format!("{spec}: {why}; name a file or a block device")));
     }
-    let create = if args.dry_run { Create::Never } else { Create::IfMissing };
-    let (drives, buffers) = (open(&args.drives, create)?, open(&args.buffers, create)?);
-    let bytes = drives.iter().map(|drive| {
-        let geometry = drive.geometry();
-        geometry.capacity.bytes(geometry.lba_size)
-    });
-    let smallest = bytes.min().unwrap_or(0);
-    let usual = CreateOptions::default();
-    let options = CreateOptions {
-        name: name.clone(),
-        parity: args.parity,
-        width: args.width,
-        chunk_bytes: args.chunk.unwrap_or(usual.chunk_bytes),
-        log_bytes: args.log.unwrap_or_else(|| CreateOptions::log_bytes_for(smallest)),
-        spare_percent: args.spare.unwrap_or(usual.spare_percent),
-        overwrite: args.overwrite,
-        ..usual
-    };
+    unmade::or_nothing(args.drives.iter().chain(&args.buffers), || make(args, &name))?;
     if args.dry_run {
-        Pool::check_create(&drives, &buffers, &options).map_err(failed)?;
-        let would = format!("make pool {name} of {} drives", drives.len());
+        let would = format!("make pool {name} of {} drives", args.drives.len());
         return tell(as_json(&WouldView { dry_run: true, would })?, args.json, |_: &Value| {
             String::new()
         });
     }
-    Pool::create(&drives, &buffers, &options).map_err(failed)?;
     if args.json {
-        drop((drives, buffers));
         let pool = stack().pool(&VolumeSpec::of_pool(&name, &args.drives, &args.buffers))?;
         return output::print(&format!(
             "{:#}\n",
@@ -259,7 +240,7 @@ fn create(args: &PoolCreateArgs) -> Result {
     let names: Vec<String> = args.drives.iter().map(|spec| format!("'{spec}'")).collect();
     let mut text = format!(
         "pool {name}: {} drives, {} parities\nserve it: esker pool serve {name} --drives {}",
-        drives.len(),
+        args.drives.len(),
         args.parity,
         names.join(" ")
     );
@@ -267,6 +248,32 @@ fn create(args: &PoolCreateArgs) -> Result {
         text.push_str(&format!(" --buffer '{buffer}'"));
     }
     output::print(&format!("{text}\n"))
+}
+
+/// Makes a pool, or finds out whether it could be made.
+fn make(args: &PoolCreateArgs, name: &str) -> Result {
+    let create = if args.dry_run { Create::Never } else { Create::IfMissing };
+    let (drives, buffers) = (open(&args.drives, create)?, open(&args.buffers, create)?);
+    let bytes = drives.iter().map(|drive| {
+        let geometry = drive.geometry();
+        geometry.capacity.bytes(geometry.lba_size)
+    });
+    let smallest = bytes.min().unwrap_or(0);
+    let usual = CreateOptions::default();
+    let options = CreateOptions {
+        name: name.to_owned(),
+        parity: args.parity,
+        width: args.width,
+        chunk_bytes: args.chunk.unwrap_or(usual.chunk_bytes),
+        log_bytes: args.log.unwrap_or_else(|| CreateOptions::log_bytes_for(smallest)),
+        spare_percent: args.spare.unwrap_or(usual.spare_percent),
+        overwrite: args.overwrite,
+        ..usual
+    };
+    if args.dry_run {
+        return Pool::check_create(&drives, &buffers, &options).map_err(failed);
+    }
+    Pool::create(&drives, &buffers, &options).map_err(failed)
 }
 
 fn examine(specs: &[Spec], json: bool) -> Result {

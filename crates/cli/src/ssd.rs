@@ -14,6 +14,7 @@ use crate::args::{Division, NamespaceCommand, SsdCommand};
 use crate::failure::{Failure, Result};
 use crate::figures::wrapped;
 use crate::output;
+use crate::unmade;
 
 /// Runs a command.
 pub(crate) fn run(command: &SsdCommand) -> Result {
@@ -87,9 +88,8 @@ fn create(drive: &str, image: &Path, division: &Division) -> Result {
         return Err(Failure::usage(format!("{drive}: {why}")));
     }
     let spec = SsdSpec { image: Some(image.to_owned()), time: Some(Time::None), ..spec };
-    let model = Stack::new().drive(&spec, Create::New)?;
-    let ssd = model.ssd.clone().expect("a drive was made");
-    close(image, &ssd)?;
+    let whole = Spec::Ssd(Box::new(spec.clone()));
+    let (model, ssd) = unmade::or_nothing([&whole], || make(&spec, image))?;
     let (parameters, namespaces) = (ssd.parameters(), ssd.namespaces());
     let mut text = format!(
         "created {}: {} of {}, {} of media\n",
@@ -107,6 +107,14 @@ fn create(drive: &str, image: &Path, division: &Division) -> Result {
     output::print(&text)
 }
 
+/// Makes the image of a drive.
+fn make(spec: &SsdSpec, image: &Path) -> Result<(Model, Ssd)> {
+    let model = Stack::new().drive(spec, Create::New)?;
+    let ssd = model.ssd.clone().expect("a drive was made");
+    close(image, &ssd)?;
+    Ok((model, ssd))
+}
+
 /// Makes the image of a disk, which holds content only: a hole of its size.
 fn create_disk(drive: &str, spec: DiskSpec, image: &Path) -> Result {
     if spec.image.is_some() || spec.time.is_some() {
@@ -115,7 +123,9 @@ fn create_disk(drive: &str, spec: DiskSpec, image: &Path) -> Result {
         return Err(Failure::usage(format!("{drive}: {why}")));
     }
     let spec = Spec::Disk(DiskSpec { image: Some(image.to_owned()), ..spec });
-    let opened = Stack::new().open(&spec.clone().with_time(Time::None), Create::New)?;
+    let opened = unmade::or_nothing([&spec], || {
+        Ok(Stack::new().open(&spec.clone().with_time(Time::None), Create::New)?)
+    })?;
     let geometry = opened.device.geometry();
     let title = opened.model.as_ref().and_then(|model| model.profile.as_ref());
     let mut text = format!(

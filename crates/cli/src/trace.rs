@@ -19,7 +19,9 @@ use input::{open, paths, remark, said_of};
 /// Runs a command.
 pub(crate) fn run(command: &TraceCommand) -> Result {
     match command {
-        TraceCommand::Info { input, no_reuse, json } => info::show(input, !no_reuse, *json),
+        TraceCommand::Info { input, sample, no_reuse, json } => {
+            info::show(input, sample, !no_reuse, *json)
+        }
         TraceCommand::Convert { input, output } => convert(input, output),
         TraceCommand::Mrc(args) => mrc::show(args),
         TraceCommand::Replay(args) => replay::show(args),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use esker_base::ErrorKind;
 use esker_stack::{Spec, VolumeSpec};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::args::{Change, VolumeCommand, VolumeName, Where};
@@ -14,7 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::pool::answer::{DeletedView, VolumeList};
 use crate::pool::hosts::HostView;
 use crate::pool::link::Link;
-use crate::pool::view::SnapshotView;
+use crate::pool::view::{PoolView, SnapshotView};
 use crate::pool::{rehearsed, show, tell};
 
 /// Runs a command.
@@ -32,8 +33,13 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
             shown(ask(&volume.pool, how, "POST", "/v1/volumes", body)?, &how.at)
         }
         VolumeCommand::List { pool, at } => {
-            let answer = Link::open(pool, at)?.look("/v1/volumes")?;
-            tell(answer, at.json, |list: &VolumeList| show::volumes(&list.volumes))
+            let link = Link::open(pool, at)?;
+            let found = list(&link).and_then(|list| {
+                let pool: PoolView = view(link.get("/v1/pool")?)?;
+                Ok((list, pool.space))
+            });
+            let (all, space) = link.close(found)?;
+            tell(json!(all), at.json, |list: &VolumeList| show::volumes(&list.volumes, &space))
         }
         VolumeCommand::Show { volume, at } => {
             let path = path(volume)?;
@@ -117,6 +123,29 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
             tell(answer, at.json, show::space)
         }
     }
+}
+
+/// All volumes, a page of them after the other.
+fn list(link: &Link) -> Result<VolumeList> {
+    let mut all = VolumeList { volumes: Vec::new(), next_token: None };
+    loop {
+        let path = match &all.next_token {
+            None => "/v1/volumes".to_owned(),
+            Some(token) => format!("/v1/volumes?token={token}"),
+        };
+        let page: VolumeList = view(link.get(&path)?)?;
+        all.volumes.extend(page.volumes);
+        all.next_token = page.next_token;
+        if all.next_token.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+fn view<T: DeserializeOwned>(answer: Value) -> Result<T> {
+    serde_json::from_value(answer).map_err(|error| {
+        Failure::usage(format!("the answer of the pool is not understood: {error}"))
+    })
 }
 
 fn ask(pool: &str, how: &Change, method: &str, path: &str, body: Value) -> Result<Value> {

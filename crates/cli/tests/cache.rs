@@ -325,3 +325,17 @@ fn origin_is_let_go_of_when_its_flash_device_is_damaged_wiped_or_gone() {
     says(&["it is not there; check the path", "writes of the last 30 s", "If it comes back"]);
     assert!(!std::path::Path::new(&flash).exists());
 }
+
+#[test]
+fn a_cache_that_cannot_be_made_leaves_no_files() {
+    let scratch = Scratch::new();
+    let [disk, flash] = ["disk", "flash"].map(|name| scratch.path(name));
+    let of = |path: &std::path::Path| format!("file:{}?capacity=16MiB", text(path));
+    run(["cache", "create", &of(&disk), &of(&flash), "--sets", "3KiB"]).fails(64, &[]);
+    run(["cache", "create", &of(&disk), &of(&flash), "--size", "1TiB"]).fails(64, &[]);
+    assert!(!disk.exists() && !flash.exists());
+    // What was there stays.
+    std::fs::write(&disk, vec![1; 16 << 20]).unwrap();
+    run(["cache", "create", &text(&disk), &of(&flash), "--size", "1TiB"]).fails(64, &[]);
+    assert!(disk.exists() && !flash.exists());
+}

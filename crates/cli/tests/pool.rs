@@ -233,3 +233,45 @@ fn half_of_a_pool_and_a_lost_buffer_need_their_flags() {
     // It was closed, and nothing is lost with the buffer.
     status(&[&whole[..], &["--lose-buffer"]].concat()).succeeds();
 }
+
+#[test]
+fn a_pool_that_cannot_be_made_leaves_no_files() {
+    let scratch = Scratch::new();
+    let theirs = scratch.path("theirs");
+    std::fs::write(&theirs, vec![7; usize::try_from(SIZE).unwrap()]).unwrap();
+    let new = |name: &str| format!("file:{}?capacity=16MiB", text(&scratch.path(name)));
+    let drives = [new("a"), new("b"), text(&theirs)];
+    create(&drives, &[]).fails(73, &["theirs"]);
+    let mut left: Vec<_> =
+        std::fs::read_dir(scratch.path("theirs").parent().unwrap()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(left.pop().unwrap().unwrap().file_name(), "theirs");
+}
+
+#[test]
+fn sizes_beyond_the_pool_are_told() {
+    let tank = Tank::new();
+    tank.run("volume create tank/db --size 4MiB").succeeds();
+    let list = tank.run("volume list tank").succeeds().out();
+    assert!(list.contains("volumes have 4.00 MiB together, of "), "{list}");
+    tank.run("volume create tank/log --size 1TiB").succeeds();
+    for command in ["volume list tank", "pool status tank"] {
+        let shown = tank.run(command).succeeds().out();
+        assert!(shown.contains("volumes have 1.00 TiB together, "), "{shown}");
+        assert!(shown.contains(" times the ") && shown.contains("overcommitted"), "{shown}");
+    }
+}
+
+#[test]
+fn another_kind_of_header_is_said_in_words() {
+    let tank = Tank::new();
+    let drive = Tank::drives(&tank.0, 1).remove(0);
+    run(["cache", "info", &drive]).fails(66, &["no cache on it, but a drive of an Esker pool"]);
+    run(["ssd", "info", &drive]).fails(65, &["no image of a drive, but a drive of an Esker pool"]);
+    let (disk, flash) = (text(&tank.0.path("disk")), text(&tank.0.path("flash")));
+    for path in [&disk, &flash] {
+        File::create(path).unwrap().set_len(SIZE).unwrap();
+    }
+    run(["cache", "create", &disk, &flash]).succeeds();
+    run(["pool", "examine", &flash]).fails(66, &["it holds a cache of Esker's"]);
+}

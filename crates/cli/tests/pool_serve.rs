@@ -305,3 +305,33 @@ fn pool_has_one_server_and_wrong_requests_change_nothing() {
     wrong.extend(drives);
     run(wrong).fails(73, &["it is no socket"]);
 }
+
+/// A page of the list has a thousand; each volume has some counters, and latencies where there are few volumes.
+#[test]
+fn many_volumes_are_listed_whole_and_their_metrics_stay_small() {
+    let tank = Tank::sized(512);
+    let running = tank.serve();
+    let make = |range: std::ops::Range<u32>| {
+        for number in range {
+            let body = format!("{{\"name\":\"v{number}\",\"bytes\":4096}}");
+            assert_eq!(tank.request("POST /v1/volumes", &body).0, "200", "{number}");
+        }
+    };
+    make(0..32);
+    let few = running.metrics_text();
+    assert!(
+        few.contains("esker_pool_volume_latency_seconds_count{volume=\"v31\",operation=\"read\"}")
+    );
+    make(32..1_010);
+    let many = running.metrics_text();
+    assert!(many.contains("esker_pool_volume_reads_total{volume=\"v1009\"}"));
+    assert!(
+        many.contains("esker_pool_volume_latency_seconds_count{volume=\"*\",operation=\"read\"}")
+    );
+    assert!(!many.contains("volume=\"v31\",operation=\"read\""));
+    assert!(many.len() < 1_010 * 1_024, "{} bytes", many.len());
+    let listed = tank.json("volume list tank");
+    assert_eq!(listed["volumes"].as_array().unwrap().len(), 1_010);
+    assert_eq!(listed["next_token"], Value::Null);
+    assert_eq!(running.end(), Some(0));
+}

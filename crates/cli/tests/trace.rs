@@ -174,3 +174,96 @@ fn a_cache_is_proposed_with_reasons() {
     assert!(value["cache_blocks"].as_u64().unwrap() > 0);
     assert_eq!(value["curve"].as_array().unwrap().len(), 12);
 }
+
+#[test]
+fn ratios_of_nothing_are_dashes() {
+    let scratch = Scratch::new();
+    let path = text(&scratch.path("reads.csv"));
+    let lines: String = (0..100).map(|n| format!("700,R,{},4096,{n}\n", n % 10 * 4096)).collect();
+    fs::write(&path, lines).unwrap();
+    let shown =
+        run(["trace", "replay", &path, "--policy", "lru", "--size", "1MiB"]).succeeds().out();
+    let row = shown.lines().find(|line| line.starts_with("lru")).unwrap();
+    let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(cells[1..5], ["90.0 %", "90.0 %", "90.0 %", "-"], "{shown}");
+}
+
+#[test]
+fn a_sample_estimates_the_whole() {
+    let scratch = Scratch::new();
+    let path = text(&scratch.path("t.csv"));
+    let lines: String = (0..60_000u64)
+        .map(|n| format!("700,W,{},4096,{n}\n", (n * 7919 % 20_011) * (64 << 10)))
+        .collect();
+    fs::write(&path, lines).unwrap();
+    let near = |found: &serde_json::Value, expected: u64| {
+        let found = found.as_f64().unwrap();
+        assert!((found / expected as f64 - 1.0).abs() < 0.2, "{found}, not about {expected}");
+    };
+    let stats = &json(&["trace", "info", &path, "--sample", "5%", "--json"])["stats"];
+    assert_eq!(stats["writes"]["requests"], 60_000);
+    near(&stats["unique_blocks"], 20_011);
+    near(&stats["first_references"], 20_011);
+    let replay = |more: &[&str]| {
+        let args = ["trace", "replay", &path, "--json", "--policy", "lru", "--size", "100MiB"];
+        let args: Vec<&str> = args.into_iter().chain(more.iter().copied()).collect();
+        json(&args)["caches"][0]["miss_ratio"].as_f64().unwrap()
+    };
+    let (whole, sample) = (replay(&[]), replay(&["--sample", "0.2"]));
+    assert!((whole - sample).abs() < 0.05, "{whole} and {sample}");
+    let shown = run(["trace", "replay", &path, "--sample", "0.2"]).succeeds().out();
+    assert!(shown.contains("a sample of 20.0000 %"), "{shown}");
+    let shown = run(["trace", "advise", &path, "--sample", "0.2"]).succeeds().out();
+    assert!(shown.contains("a sample of 20.0000 %"), "{shown}");
+    run(["trace", "info", &path, "--sample", "0"]).fails(64, &["1% or 0.01"]);
+}
+
+/// The process may have so little address space that the tables do not fit.
+#[test]
+fn state_that_does_not_fit_in_memory_is_an_error() {
+    let scratch = Scratch::new();
+    let path = text(&scratch.path("t.csv"));
+    let lines: String =
+        (0..2_000u64).map(|n| format!("700,R,{},{},{n}\n", n << 30, 1 << 30)).collect();
+    fs::write(&path, lines).unwrap();
+    for command in ["info", "mrc", "replay"] {
+        let limited = format!("ulimit -v 1500000; exec \"$0\" trace {command} \"$1\"");
+        let ran = std::process::Command::new("sh")
+            .args(["-c", &limited, env!("CARGO_BIN_EXE_esker"), &path])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.code().is_some(), "{command}: {:?}: {said}", ran.status);
+        assert!(!ran.status.success() && said.contains("--sample"), "{command}: {said}");
+    }
+    run(["trace", "info", &path, "--sample", "0.0001"]).succeeds();
+}
+
+#[test]
+fn objects_are_read_and_their_sizes_told() {
+    let scratch = Scratch::new();
+    let path = text(&scratch.path("t.csv"));
+    fs::write(&path, "7;a;1;100;x\n8;b;2;300;x\n").unwrap();
+    let args = ["trace", "info", &path, "--format", "csv", "--columns", "id=2,time=3,size=4"];
+    let ran = run(args).succeeds();
+    assert!(ran.stderr.contains("sizes of objects do not count"), "{}", ran.stderr);
+    run(["trace", "info", &path]).fails(65, &["no known format", "csv", "'7;a;1;100;x'"]);
+    run(["trace", "info", &path, "--columns", "time=1"]).fails(64, &["of which id is needed"]);
+}
+
+#[test]
+fn a_trace_without_the_wanted_events_has_no_curve() {
+    let scratch = Scratch::new();
+    let path = text(&scratch.path("t.blkparse"));
+    let lines = fs::read_to_string(sample("sample.blkparse")).unwrap();
+    let lines: Vec<&str> = lines.lines().filter(|line| !line.contains("  Q ")).collect();
+    fs::write(&path, lines.join("\n")).unwrap();
+    for command in ["mrc", "replay"] {
+        let ran = run(["trace", command, &path]);
+        assert_eq!(ran.code, Some(64), "{}", ran.stderr);
+        for word in ["no request that reads or writes", "12 of issue", "(--event)"] {
+            assert!(ran.stderr.contains(word), "no '{word}' in: {}", ran.stderr);
+        }
+    }
+    run(["trace", "mrc", &path, "--event", "issue"]).succeeds();
+}

@@ -28,6 +28,7 @@
 //! 6. A forked child of the process that opened the file has neither the file nor its rings: each command fails there.
 
 mod discard;
+mod holder;
 mod identity;
 mod nvme;
 mod open;

@@ -28,6 +28,25 @@ pub const MARKS: [Mark; 4] = [
     ("a device of ZFS", 0x1_ffd8, &0x0210_da7a_b10c_7a11_u64.to_le_bytes()),
 ];
 
+/// Marks of what Esker itself puts on devices and in files; a cache's is [`CACHE`].
+pub const OURS: [Mark; 6] = [
+    ("a drive of an Esker pool", 0, b"EKVP"),
+    ("a drive of an Esker pool", 0x1000, b"EKVP"),
+    ("a part of an Esker KVDB", 0, b"ESKMEDIA"),
+    ("an image of a drive of Esker's", 0, b"ESKRSSD1"),
+    ("an image of a drive of Esker's", 0x1000, b"ESKRSSD1"),
+    ("a trace of Esker's", 0, b"ESKTRACE"),
+];
+/// The mark of a cache's flash device.
+pub const CACHE: Mark = ("a cache of Esker's", 0, b"ESKCACHE");
+
+/// Says what bytes, the first of a device or a file, are of, where that is Esker's.
+#[must_use]
+pub fn ours(bytes: &[u8]) -> Option<&'static str> {
+    let found = marked(bytes, &OURS).or_else(|| marked(bytes, &[CACHE]));
+    found.map(|(what, _)| what)
+}
+
 /// Sign that a device is someone's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupant {
@@ -85,6 +104,17 @@ mod tests {
                 assert_eq!(found(&content, lba_size), Some((what, to_u64(at))));
             }
         }
+    }
+
+    #[test]
+    fn what_is_eskers_is_told() {
+        assert_eq!(ours(b"ESKCACHE and more"), Some("a cache of Esker's"));
+        assert_eq!(ours(b"EKVP"), Some("a drive of an Esker pool"));
+        assert_eq!(
+            ours(&[&[0; 0x1000][..], b"ESKRSSD1"].concat()),
+            Some("an image of a drive of Esker's")
+        );
+        assert_eq!((ours(b""), ours(b"something else")), (None, None));
     }
 
     #[test]

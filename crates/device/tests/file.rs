@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -204,6 +205,7 @@ fn a_file_is_open_once() {
     let (kind, why) = refusal(&path, &options());
     assert_eq!(kind, ErrorKind::Conflict);
     assert!(why.contains("open elsewhere"), "{why}");
+    assert!(why.contains(&format!("this process ({})", std::process::id())), "{why}");
     // A queue pair holds the lock as well.
     let queue = device.queue_pair(4).unwrap();
     drop(device);
@@ -618,4 +620,28 @@ fn device_whose_size_nobody_said_becomes_larger_with_its_file() {
             assert_eq!(device.geometry().capacity.0, expected, "it never becomes smaller");
         }
     }
+}
+
+#[test]
+fn the_process_that_has_a_file_is_named() {
+    let dir = TempDir::new();
+    let path = dir.path().join("theirs");
+    drop(open(&path, &options()));
+    let held = format!("flock {} -c 'echo held; sleep 30'", path.display());
+    let spawned = std::process::Command::new("sh")
+        .args(["-c", &format!("exec {held}")])
+        .stdout(std::process::Stdio::piped())
+        .spawn();
+    let mut child = spawned.unwrap();
+    let mut line = String::new();
+    let read = BufRead::read_line(&mut BufReader::new(child.stdout.take().unwrap()), &mut line);
+    if read.is_err() || line != "held\n" {
+        let _ = child.wait();
+        return skipped("there is no program `flock`");
+    }
+    let (kind, why) = refusal(&path, &options());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(kind, ErrorKind::Conflict);
+    assert!(why.contains(&format!("process {} (flock ", child.id())), "{why}");
 }

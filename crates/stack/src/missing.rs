@@ -41,14 +41,15 @@ pub(crate) fn check(spec: &CacheSpec) -> Result<(), StackError> {
 
 /// There is no cache on a flash device that is there.
 pub(crate) fn no_cache(spec: &CacheSpec, error: &CacheError) -> StackError {
-    let CacheError::NoCache { device } = error else {
+    let CacheError::NoCache { device, found } = error else {
         return StackError::cache(Spec::Cache(Box::new(spec.clone())), error);
     };
     let why = format!(
-        "{device}: there is no cache on it; check the path. If it held one in write-back mode and was wiped or replaced, \
+        "{device}: there is no cache on it{}; check the path. If it held one in write-back mode and was wiped or replaced, \
          what was not written back is lost: writes of the last 30 s, or of a longer dirty-age, and of longer if the \
          origin was slow. The origin has the rest: check the file system on it, and use it alone with `esker attach {} \
          DIRECTORY`, or make a new cache with {}",
+        found.map_or_else(String::new, |found| format!(", but {}", found.what)),
         quoted(&spec.origin),
         create(spec)
     );

@@ -1,7 +1,7 @@
 //! Common parts of the decoders of all formats: how a trace is to be read, and requests a batch at a time.
 
 use crate::error::Result;
-use crate::format::Format;
+use crate::format::{Columns, Format};
 use crate::input::Input;
 use crate::names::Names;
 use crate::request::Request;
@@ -18,6 +18,67 @@ pub enum Event {
     Complete,
 }
 
+impl Event {
+    /// All of them.
+    pub const ALL: [Event; 3] = [Event::Queue, Event::Issue, Event::Complete];
+
+    /// Its letter in blkparse's output, and its name.
+    #[must_use]
+    pub fn names(self) -> (char, &'static str) {
+        match self {
+            Event::Queue => ('Q', "queue"),
+            Event::Issue => ('D', "issue"),
+            Event::Complete => ('C', "complete"),
+        }
+    }
+}
+
+/// Counts of the events of a block trace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Events {
+    counts: [u64; 3],
+    /// Events of the wanted kind that pass a SCSI command through: they read and write no blocks.
+    pub(crate) pass_through: u64,
+}
+
+impl Events {
+    pub(crate) fn count(&mut self, event: Option<Event>) {
+        if let Some(event) = event {
+            self.counts[event as usize] += 1;
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Events) {
+        for (sum, count) in self.counts.iter_mut().zip(other.counts) {
+            *sum += count;
+        }
+        self.pass_through += other.pass_through;
+    }
+
+    /// Remarks on events of a kind that there is none of, and on those that pass commands through.
+    pub(crate) fn remarks(&self, wanted: Event) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let others = Event::ALL.into_iter().filter(|event| self.counts[*event as usize] > 0);
+        let others: Vec<String> = others
+            .map(|event| format!("{} of {}", self.counts[event as usize], event.names().1))
+            .collect();
+        if self.counts[wanted as usize] == 0 && !others.is_empty() {
+            let (letter, name) = wanted.names();
+            let others = others.join(" and ");
+            remarks.push(format!(
+                "no event is of the kind that was asked for, {name} ({letter}); there are {others}: ask for one of these (--event)"
+            ));
+        }
+        if self.pass_through > 0 {
+            remarks.push(format!(
+                "{} events pass SCSI commands through and name no blocks: they were skipped",
+                self.pass_through
+            ));
+        }
+        remarks
+    }
+}
+
 /// How a trace is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -28,6 +89,8 @@ pub struct Options {
     pub unit_bytes: Option<u64>,
     /// Which events of blktrace and blkparse are requests.
     pub event: Event,
+    /// The columns of csv; `None` for those that its header names.
+    pub columns: Option<Columns>,
 }
 
 impl Options {
@@ -53,5 +116,10 @@ pub(crate) trait Decode: Send {
     /// Remarks for the reader of the trace, once it was read.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// How many events there were of each kind, if the format has events.
+    fn events(&self) -> Events {
+        Events::default()
     }
 }

@@ -5,7 +5,10 @@ use std::io;
 use std::path::Path;
 
 use esker_base::ErrorKind;
+use esker_base::units::human_bytes;
 use thiserror::Error;
+
+use crate::format::Format;
 
 /// A place in a file that is read from its beginning, decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +55,10 @@ pub enum TraceError {
         format: &'static str,
     },
     /// The content looks like no format, or like more than one.
-    #[error("{path}: no known format of a trace: {what}; name the format if you know it")]
+    #[error(
+        "{path}: no known format of a trace ({}): {what}; name the format if you know it",
+        Format::list()
+    )]
     Undetected {
         /// The file.
         path: String,
@@ -87,6 +93,18 @@ pub enum TraceError {
     /// Someone else uses it.
     #[error("{0}")]
     Conflict(String),
+    /// The state that exact figures need does not fit in memory.
+    #[error(
+        "exact figures of this trace need more than the memory that is left: {} for the {blocks} blocks so far; take a \
+         sample of the blocks (--sample, --sampled), or a part of the trace",
+        human_bytes(*bytes)
+    )]
+    Memory {
+        /// The different blocks so far.
+        blocks: u64,
+        /// What they would take with those to come next, in bytes.
+        bytes: u64,
+    },
 }
 
 impl TraceError {
@@ -106,6 +124,7 @@ impl TraceError {
             TraceError::NotFound(_) => ErrorKind::NotFound,
             TraceError::Unsupported(_) => ErrorKind::Unsupported,
             TraceError::Conflict(_) => ErrorKind::Conflict,
+            TraceError::Memory { .. } => ErrorKind::NoSpace,
         }
     }
 

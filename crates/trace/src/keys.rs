@@ -7,6 +7,8 @@ use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::HashMap;
 
+use crate::memory::{Memory, Short};
+
 /// Mixes all bits of a number into all bits of the result, one to one.
 #[must_use]
 pub fn mix(key: u64) -> u64 {
@@ -65,6 +67,14 @@ impl Numbering {
         let next = u32::try_from(self.numbers.len()).expect("fewer than 2^32 different blocks");
         let number = *self.numbers.entry(key).or_insert(next);
         (number, number == next)
+    }
+
+    /// Makes room for `more` keys.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub fn reserve(&mut self, more: usize, memory: Memory) -> Result<(), Short> {
+        memory.reserve_keys(&mut self.numbers, more)
     }
 
     /// How many different keys there were.

@@ -13,6 +13,8 @@
 //! | [`mrc`] | miss-ratio curves: exact, sampled, and the optimum |
 //! | [`load`] | [`MysqlLoad`]: requests like a database's, from a seed |
 //! | [`capture`] | [`Capture`]: the requests to a real block device, through the kernel's tracing |
+//! | [`sample`] | [`Sample`]: of the blocks of a trace, by a hash of their places |
+//! | [`memory`] | [`Memory`]: for state that grows with a trace |
 //! | [`keys`] | block keys: hashing, dense numbers |
 //! | [`error`] | [`TraceError`]: which file, where, why |
 //!
@@ -38,6 +40,7 @@ pub mod format;
 mod input;
 pub mod keys;
 pub mod load;
+pub mod memory;
 pub mod mrc;
 mod names;
 mod omf;
@@ -45,14 +48,17 @@ pub mod read;
 pub mod recorder;
 pub mod request;
 pub mod reuse;
+pub mod sample;
 pub mod stats;
 
 pub use capture::Capture;
 pub use compact::{Writer, Written, convert, convert_to};
 pub use error::{Place, TraceError};
-pub use format::Format;
+pub use format::{Columns, Format};
 pub use load::{MysqlLoad, MysqlOptions};
+pub use memory::Memory;
 pub use read::{Event, Options, Trace};
 pub use recorder::{Recorder, Recording};
 pub use request::{BLOCK_BYTES, BlockRef, Op, Request, block_key, block_refs};
+pub use sample::Sample;
 pub use stats::{Stats, StatsBuilder};

@@ -14,6 +14,7 @@ mod sampled;
 use esker_base::units::{to_u64, to_usize};
 use serde::Serialize;
 
+use crate::memory::{Memory, Short};
 use crate::reuse::ReuseDistances;
 
 pub use sampled::{REPLICAS, SampledLru};
@@ -50,6 +51,17 @@ impl ExactLru {
             }
             self.histogram[at] += 1;
         }
+    }
+
+    /// Makes room for `more` references.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub fn reserve(&mut self, more: usize, memory: Memory) -> Result<(), Short> {
+        self.distances.reserve(more, memory)?;
+        let distances = self.distances.blocks().saturating_add(more);
+        let more = distances.saturating_sub(self.histogram.len());
+        memory.reserve(&mut self.histogram, more)
     }
 
     /// How many different blocks were referred to.

@@ -15,19 +15,24 @@ pub(crate) mod blktrace;
 mod compact;
 mod detect;
 pub(crate) mod fields;
+mod lcs;
+mod objects;
+mod processors;
 pub(crate) mod text;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::decode::{BATCH, Decode};
+use crate::decode::{BATCH, Decode, Events};
 pub use crate::decode::{Event, Options};
 use crate::error::{Result, TraceError};
 use crate::format::Format;
 use crate::input::Input;
 use crate::names::Names;
 use crate::request::Request;
+use blktrace::BlktraceDecoder;
 use compact::CompactDecoder;
 use detect::{SAMPLE_BYTES, detect};
+pub use processors::files_of;
 
 /// One file, and the requests that were decoded of it and not yet taken.
 struct Stream {
@@ -72,6 +77,12 @@ impl Stream {
             Some(Format::Compact) => Box::new(CompactDecoder::new(input)),
             Some(format) => match text::parser(format, options) {
                 Some(parser) => Box::new(text::TextDecoder::new(input, parser, format)),
+                None if format == Format::Blktrace => {
+                    Box::new(BlktraceDecoder::new(input, options.event))
+                }
+                None if format == Format::Lcs => {
+                    Box::new(lcs::Lcs::new(input, name, options.unit(format)))
+                }
                 None => binary::decoder(format, input, options),
             },
         };
@@ -115,6 +126,9 @@ pub struct Trace {
     /// With several streams: the next request of each, by time.
     heads: Vec<Option<Request>>,
     primed: bool,
+    event: Event,
+    /// Remarks on the files, before anything of them was read.
+    remarks: Vec<String>,
 }
 
 impl Trace {
@@ -145,7 +159,16 @@ impl Trace {
             });
         }
         let heads = vec![None; streams.len()];
-        Ok(Trace { streams, names: Names::default(), format, heads, primed: false })
+        let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
+        let mut remarks = processors::remarks(&paths);
+        for (path, _) in paths.iter().zip(&streams).filter(|(_, stream)| stream.format.is_none()) {
+            remarks.push(format!(
+                "{} is empty: nothing happened there, or its recording did not end well",
+                path.display()
+            ));
+        }
+        let (names, event) = (Names::default(), options.event);
+        Ok(Trace { streams, names, format, heads, primed: false, event, remarks })
     }
 
     /// Opens one file, recognising its format.
@@ -175,7 +198,11 @@ impl Trace {
             let cut = stream.decoder.input().and_then(Input::cut_remark);
             cut.into_iter().chain(stream.decoder.remarks()).collect::<Vec<String>>()
         };
-        self.streams.iter().flat_map(of).collect()
+        let mut events = Events::default();
+        self.streams.iter().for_each(|stream| events.add(stream.decoder.events()));
+        let streams = self.streams.iter().flat_map(of);
+        let remarks = self.remarks.iter().cloned().chain(streams);
+        remarks.chain(events.remarks(self.event)).collect()
     }
 
     /// Appends the next requests to `batch`, a thousand or so, and says whether there may be more.
@@ -275,42 +302,4 @@ impl Iterator for Trace {
             None => stream.error.take().map(Err),
         }
     }
-}
-
-/// Files that a path names: a file, or the files of a trace by processor (`NAME.blktrace.0`, `NAME.blktrace.1`,
-/// compressed or not) when `NAME` itself is not there.
-///
-/// # Errors
-/// When there is neither.
-pub fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
-    if path.exists() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let missing = || {
-        let why = "no such file, and no files of a trace by processor (NAME.blktrace.0, ...)";
-        TraceError::NotFound(format!("{}: {why}", path.display()))
-    };
-    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(missing)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let entries = std::fs::read_dir(folder).map_err(|_| missing())?;
-    let mut found = Vec::new();
-    for entry in entries.flatten() {
-        let file = entry.file_name();
-        let Some(rest) = file.to_str().and_then(|file| file.strip_prefix(name)) else { continue };
-        let rest = rest.strip_prefix(".blktrace.").or_else(|| {
-            // The name may have been said with its suffix.
-            rest.strip_prefix('.').filter(|_| name.ends_with(".blktrace"))
-        });
-        let Some(rest) = rest else { continue };
-        let digits = rest.split('.').next().unwrap_or_default();
-        if let Ok(processor) = digits.parse::<u32>() {
-            found.push((processor, entry.path()));
-        }
-    }
-    found.sort();
-    if found.is_empty() {
-        return Err(missing());
-    }
-    Ok(found.into_iter().map(|(_, path)| path).collect())
 }

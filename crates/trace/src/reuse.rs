@@ -11,6 +11,7 @@
 use hashbrown::HashMap;
 
 use crate::keys::KeyHasher;
+use crate::memory::{Memory, Short};
 use esker_base::units::to_usize;
 
 /// The shortest line.
@@ -57,6 +58,20 @@ impl ReuseDistances {
         self.owners.push(key);
         self.add(here, true);
         distance
+    }
+
+    /// Makes room for `more` references.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub fn reserve(&mut self, more: usize, memory: Memory) -> Result<(), Short> {
+        memory.reserve_keys(&mut self.places, more)?;
+        // The line is drawn anew when it is full, for twice the blocks that there are then.
+        let line = (2 * self.places.len().saturating_add(more)).max(SHORTEST) + 1;
+        let more = line.saturating_sub(self.tree.len());
+        memory.reserve(&mut self.tree, more)?;
+        let more = line.max(self.tree.len()).saturating_sub(self.owners.len());
+        memory.reserve(&mut self.owners, more)
     }
 
     /// Forgets a block, as if it had never been referred to.

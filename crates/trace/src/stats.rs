@@ -5,9 +5,12 @@
 use esker_base::units::{to_u64, to_usize};
 use serde::Serialize;
 
+use crate::error::{Result, TraceError};
 use crate::keys::Numbering;
+use crate::memory::{Memory, Short};
 use crate::request::{BLOCK_BYTES, Op, Request, block_refs};
 use crate::reuse::ReuseDistances;
+use crate::sample::Sample;
 
 /// How many places at which a request may go on are remembered.
 const FLOWS: usize = 32;
@@ -105,6 +108,8 @@ pub struct StatsBuilder {
     /// How often each block was referred to, and whether it was written.
     counts: Vec<(u32, bool)>,
     reuse: Option<(ReuseDistances, Vec<u64>)>,
+    /// The blocks whose state is kept; `None` for all.
+    sample: Option<Sample>,
     first_ns: Option<u64>,
     latest_ns: u64,
     last_ns: u64,
@@ -119,6 +124,40 @@ impl StatsBuilder {
         StatsBuilder {
             reuse: with_reuse.then(|| (ReuseDistances::default(), vec![0; 65])),
             ..StatsBuilder::default()
+        }
+    }
+
+    /// Keeps state of a sample of the blocks alone: figures of different blocks, and of reuse, are estimates then.
+    #[must_use]
+    pub fn sampled(self, sample: Sample) -> StatsBuilder {
+        StatsBuilder { sample: Some(sample), ..self }
+    }
+
+    /// Makes room for requests to be added: some 80 bytes a block with reuse distances, 30 without, and up to three times
+    /// that while a table grows.
+    ///
+    /// # Errors
+    /// `Memory` when there is none for them.
+    pub fn reserve(&mut self, requests: &[Request], memory: Memory) -> Result<()> {
+        let of = |request: &Request| {
+            let keys = if request.op.is_data() { request.block_keys() } else { 0..0 };
+            match self.sample {
+                None => keys.end - keys.start,
+                Some(sample) => to_u64(keys.filter(|key| sample.has(*key)).count()),
+            }
+        };
+        let more: u64 = requests.iter().map(of).sum();
+        let more = usize::try_from(more).unwrap_or(usize::MAX / 64);
+        self.reserve_blocks(more, memory)
+            .map_err(|Short(bytes)| TraceError::Memory { blocks: to_u64(self.counts.len()), bytes })
+    }
+
+    fn reserve_blocks(&mut self, more: usize, memory: Memory) -> Result<(), Short> {
+        self.numbering.reserve(more, memory)?;
+        memory.reserve(&mut self.counts, more)?;
+        match &mut self.reuse {
+            Some((distances, _)) => distances.reserve(more, memory),
+            None => Ok(()),
         }
     }
 
@@ -160,6 +199,9 @@ impl StatsBuilder {
             if !block.write {
                 stats.read_references += 1;
             }
+            if self.sample.is_some_and(|sample| !sample.has(block.key)) {
+                continue;
+            }
             let (number, is_new) = self.numbering.number(block.key);
             if is_new {
                 self.counts.push((0, false));
@@ -182,18 +224,22 @@ impl StatsBuilder {
 
     /// The figures of the requests taken in.
     #[must_use]
-    pub fn finish(self) -> Stats {
+    pub fn finish(mut self) -> Stats {
         let mut stats = self.stats;
-        stats.unique_blocks = to_u64(self.counts.len());
+        let whole = |count: u64| self.sample.map_or(count, |sample| sample.whole(count));
+        stats.unique_blocks = whole(to_u64(self.counts.len()));
+        stats.written_blocks = whole(stats.written_blocks);
+        stats.first_references = whole(stats.first_references);
         stats.duration_ns = self.latest_ns - self.first_ns.unwrap_or(self.latest_ns);
-        stats.hot_sets = hot_sets(self.counts.iter().map(|(count, _)| *count).collect());
+        stats.hot_sets = hot_sets(&mut self.counts);
+        stats.hot_sets.iter_mut().for_each(|set| set.blocks = whole(set.blocks));
         if let Some((_, buckets)) = self.reuse {
             let last = buckets.iter().rposition(|&count| count > 0).map_or(0, |at| at + 1);
             stats.reuse = (0u32..)
                 .zip(&buckets[..last])
                 .map(|(power, &references)| ReuseBucket {
-                    below_blocks: 1u64.checked_shl(power).unwrap_or(u64::MAX),
-                    references,
+                    below_blocks: whole(1u64.checked_shl(power).unwrap_or(u64::MAX)),
+                    references: whole(references),
                 })
                 .collect();
         }
@@ -201,15 +247,15 @@ impl StatsBuilder {
     }
 }
 
-fn hot_sets(mut counts: Vec<u32>) -> Vec<HotSet> {
-    counts.sort_unstable_by(|a, b| b.cmp(a));
-    let all: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+fn hot_sets(counts: &mut [(u32, bool)]) -> Vec<HotSet> {
+    counts.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let all: u64 = counts.iter().map(|&(count, _)| u64::from(count)).sum();
     let mut sets = Vec::new();
     let (mut blocks, mut sum) = (0, 0u64);
     for percent in HOT_SHARES {
         let wanted = (u128::from(all) * u128::from(percent)).div_ceil(100);
         while u128::from(sum) < wanted {
-            sum += u64::from(counts[to_usize(blocks)]);
+            sum += u64::from(counts[to_usize(blocks)].0);
             blocks += 1;
         }
         sets.push(HotSet { percent, blocks });

@@ -344,7 +344,12 @@ fn errors_name_the_file_and_the_place() {
     let cut = [&msr[..], b"128166372003000001,host,1,Read,512\n"].concat();
     fails("cut.csv", &cut, None, &["line 13", "'Size'", "msr"]);
     let wrong = [&msr[..], b"1,host,1,Erase,0,512,1\n"].concat();
-    fails("wrong.csv", &wrong, None, &["line 13", "Type is 'Erase'", "Read or Write"]);
+    fails(
+        "wrong.csv",
+        &wrong,
+        None,
+        &["line 13", "Type is 'Erase'", "Read or Write", "in '1,host,1,Erase,0,512,1'"],
+    );
     let far = [&msr[..], b"1,host,1,Read,72057594037927936,512,1\n"].concat();
     fails("far.csv", &far, None, &["line 13", "64 PiB"]);
     let blktrace = fs::read(sample("sample.blktrace.0")).unwrap();
@@ -362,7 +367,10 @@ fn errors_name_the_file_and_the_place() {
     let mut other = vscsi.clone();
     other[32 + 12] = 0x12;
     fails("v.vscsi", &other, Some(Format::Vscsi), &["byte 32", "operation code is 0x12"]);
-    fails("letter", b"dear reader,\nhow are you?\n", None, &["no known format", "dear reader"]);
+    let known = &["no known format", "oracle-general", "lcs", "line 1 ", "dear reader"];
+    fails("letter", b"dear reader,\nhow are you?\n", None, known);
+    let long = [&b"a\tb"[..], &[b'x'; 500], b"\nmore\n"].concat();
+    fails("long", &long, None, &["'a\\tbxxx", "xxx...'"]);
     fails("binary", &[7; 100], None, &["no known format", "07 07"]);
     fails("empty", b"", None, &["it is empty"]);
     fails("x.csv", b"nothing\n", Some(Format::Spc), &["line 1", "ASU", "'nothing'"]);

@@ -9,7 +9,7 @@
 //! 2. A lineage without head and points is empty once it was swept, and is removed then.
 //! 3. A lineage that is empty, and that only others go on from, is removed: they go on from its parent then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use esker_base::units::to_u64;
@@ -54,6 +54,8 @@ pub(crate) struct Catalog {
     points: BTreeMap<LineageId, Arc<Points>>,
     /// The snapshots of each volume by their names.
     names: BTreeMap<VolumeId, BTreeMap<String, SnapshotId>>,
+    /// Volumes by their names, those in the trash included: of these, several may have one name.
+    by_name: BTreeMap<String, BTreeSet<VolumeId>>,
     /// Bytes of all rows in a checkpoint.
     bytes: u64,
     /// Counts the changes.
@@ -74,9 +76,13 @@ impl Catalog {
             next_id,
             points: BTreeMap::new(),
             names: BTreeMap::new(),
+            by_name: BTreeMap::new(),
             bytes: 0,
             version: 1,
         };
+        for row in catalog.volumes.values() {
+            catalog.by_name.entry(row.name.clone()).or_default().insert(row.id);
+        }
         for row in catalog.snapshots.values() {
             let names = catalog.names.entry(row.volume).or_default();
             names.insert(row.name.clone(), row.id);
@@ -140,11 +146,19 @@ impl Catalog {
         let mut touched = Vec::new();
         match change {
             Change::PutLineage(row) => {
+                let last = self.lineages.last_key_value();
+                let is_newest = last.is_none_or(|(last, _)| *last < row.id);
                 self.next_id = self.next_id.max(row.id.0);
                 let old = self.lineages.insert(row.id, row.clone());
                 match (old, self.points.get_mut(&row.id)) {
                     (Some(old), Some(points)) if old.parent == row.parent => {
                         Arc::make_mut(points).has_head = row.head.is_some();
+                    }
+                    // Nothing goes on from the newest, and nothing shows it: no other row has to be looked at.
+                    (None, None) if row.parent.is_none() && is_newest => {
+                        let has_head = row.head.is_some();
+                        let points = Points { seqnos: Vec::new(), has_head, has_clones: false };
+                        self.points.insert(row.id, Arc::new(points));
                     }
                     (old, _) => {
                         touched.push(row.id);
@@ -155,7 +169,12 @@ impl Catalog {
             }
             Change::PutVolume(row) => {
                 self.next_id = self.next_id.max(row.id.0);
-                self.volumes.insert(row.id, row.clone());
+                if let Some(old) = self.volumes.insert(row.id, row.clone())
+                    && old.name != row.name
+                {
+                    self.unname(&old);
+                }
+                self.by_name.entry(row.name.clone()).or_default().insert(row.id);
             }
             Change::PutSnapshot(row) => {
                 self.next_id = self.next_id.max(row.id.0);
@@ -170,7 +189,9 @@ impl Catalog {
                 touched.extend(old.and_then(|old| old.parent).map(|(parent, _)| parent));
             }
             Change::RemoveVolume(id) => {
-                self.volumes.remove(id);
+                if let Some(old) = self.volumes.remove(id) {
+                    self.unname(&old);
+                }
             }
             Change::RemoveSnapshot(id) => {
                 if let Some(row) = self.snapshots.remove(id) {
@@ -188,6 +209,30 @@ impl Catalog {
         for lineage in touched {
             self.count_points(lineage);
         }
+    }
+
+    /// A volume does not have its name any more.
+    fn unname(&mut self, row: &VolumeRow) {
+        if let Some(ids) = self.by_name.get_mut(&row.name) {
+            ids.remove(&row.id);
+            if ids.is_empty() {
+                self.by_name.remove(&row.name);
+            }
+        }
+    }
+
+    /// The volumes of this name, the oldest first.
+    fn named(&self, name: &str) -> impl DoubleEndedIterator<Item = &VolumeRow> {
+        let ids = self.by_name.get(name).into_iter().flatten();
+        ids.filter_map(|id| self.volumes.get(id))
+    }
+
+    /// The snapshots of a volume, the oldest first.
+    pub(crate) fn snapshots_of(&self, volume: VolumeId) -> Vec<&SnapshotRow> {
+        let ids = self.names.get(&volume).into_iter().flat_map(BTreeMap::values);
+        let mut rows: Vec<_> = ids.filter_map(|id| self.snapshots.get(id)).collect();
+        rows.sort_unstable_by_key(|row| row.id);
+        rows
     }
 
     /// Adds the point of a snapshot that is the newest of its lineage; false where it is not.
@@ -275,13 +320,12 @@ impl Catalog {
 
     /// The volume of this name that is not in the trash.
     pub(crate) fn volume(&self, name: &str) -> Option<&VolumeRow> {
-        self.volumes.values().find(|row| row.name == name && row.trashed.is_none())
+        self.named(name).find(|row| row.trashed.is_none())
     }
 
     /// The volume of this name in the trash: the one that came last.
     pub(crate) fn trashed(&self, name: &str) -> Option<&VolumeRow> {
-        let trashed = self.volumes.values().filter(|row| row.name == name);
-        trashed.filter(|row| row.trashed.is_some()).max_by_key(|row| row.id)
+        self.named(name).rev().find(|row| row.trashed.is_some())
     }
 
     /// The snapshot of this name of a volume.
@@ -356,6 +400,57 @@ mod tests {
         catalog.apply(&Change::RemoveLineage(LineageId(3)));
         assert_eq!(points(&catalog), (vec![], false));
         assert_eq!(catalog.next_id, 3);
+    }
+
+    fn volume(id: u64, name: &str, trashed: Option<u64>) -> Change {
+        Change::PutVolume(VolumeRow {
+            id: VolumeId(id),
+            name: name.to_owned(),
+            lineage: LineageId(id),
+            blocks: 1,
+            options: Default::default(),
+            made: 0,
+            trashed,
+            hosts: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn volumes_are_found_by_name_in_and_out_of_the_trash() {
+        let mut catalog = Catalog::default();
+        let ids = |catalog: &Catalog, name: &str| {
+            (catalog.volume(name).map(|row| row.id.0), catalog.trashed(name).map(|row| row.id.0))
+        };
+        catalog.apply(&volume(1, "a", None));
+        catalog.apply(&volume(2, "b", None));
+        assert_eq!(ids(&catalog, "a"), (Some(1), None));
+        catalog.apply(&volume(1, "a", Some(9)));
+        catalog.apply(&volume(3, "a", Some(9)));
+        catalog.apply(&volume(4, "a", None));
+        assert_eq!(ids(&catalog, "a"), (Some(4), Some(3)));
+        catalog.apply(&volume(4, "c", None));
+        assert_eq!((ids(&catalog, "a"), ids(&catalog, "c")), ((None, Some(3)), (Some(4), None)));
+        catalog.apply(&Change::RemoveVolume(VolumeId(3)));
+        assert_eq!(ids(&catalog, "a"), (None, Some(1)));
+        let rows = |catalog: &Catalog| catalog.volumes.values().cloned().collect();
+        let again = Catalog::new(Vec::new(), rows(&catalog), Vec::new(), 4);
+        for name in ["a", "b", "c", "d"] {
+            assert_eq!(ids(&catalog, name), ids(&again, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn snapshots_of_a_volume_are_in_the_order_they_were_made() {
+        let mut catalog = Catalog::default();
+        for id in [9, 10, 11] {
+            catalog.apply(&Change::PutSnapshot(snapshot(id, 1, id)));
+        }
+        let of_other = SnapshotRow { volume: VolumeId(2), ..snapshot(12, 2, 12) };
+        catalog.apply(&Change::PutSnapshot(of_other));
+        let ids = |volume| -> Vec<u64> {
+            catalog.snapshots_of(VolumeId(volume)).iter().map(|row| row.id.0).collect()
+        };
+        assert_eq!((ids(1), ids(2), ids(3)), (vec![9, 10, 11], vec![12], vec![]));
     }
 
     #[test]

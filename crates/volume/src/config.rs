@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use esker_base::AlignedBuf;
 use esker_base::units::to_usize;
+use esker_device::occupant::ours;
 use esker_device::{Device, DeviceError, Port};
 
 use crate::drive::{Io, Layout, Write};
@@ -40,7 +41,10 @@ pub(crate) fn read_label(device: &dyn Device) -> Result<Result<Label, FormatErro
         let lba = Layout::label_offset(bytes, copy) / u64::from(geometry.lba_size);
         let buf = AlignedBuf::zeroed(to_usize(LABEL_BYTES));
         let label = match port.read(esker_base::Lba(lba), buf) {
-            Ok(buf) => Label::decode(&buf, copy),
+            Ok(buf) => Label::decode(&buf, copy).map_err(|why| match (why, ours(&buf)) {
+                (FormatError::Magic(_), Some(other)) if copy == 0 => FormatError::Foreign(other),
+                (why, _) => why,
+            }),
             Err(error) => {
                 failure = Some(error);
                 continue;

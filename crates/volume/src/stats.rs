@@ -69,6 +69,13 @@ impl Latency {
         Duration::from_nanos(start + start / 4 * to_u64(quarter))
     }
 
+    fn add(&mut self, other: &Latency) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.sum += other.sum;
+    }
+
     /// How many there were.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -146,6 +153,23 @@ pub struct VolumeStats {
     pub write_latency: Latency,
     /// How long commands, or batches of them, were in each stage, in the order of [`Stage::ALL`].
     pub stages: Vec<(Stage, Latency)>,
+}
+
+impl VolumeStats {
+    /// Adds the commands of another volume.
+    pub fn add(&mut self, other: &VolumeStats) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.written_bytes += other.written_bytes;
+        self.discards += other.discards;
+        self.errors += other.errors;
+        self.read_latency.add(&other.read_latency);
+        self.write_latency.add(&other.write_latency);
+        for ((_, stage), (_, more)) in self.stages.iter_mut().zip(&other.stages) {
+            stage.add(more);
+        }
+    }
 }
 
 /// The counters of a volume.

@@ -25,7 +25,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ),
     (
         "cli",
-        "stderr failure figures host http metrics output progress signals token live traffic args docs run \
+        "stderr failure figures host http metrics output progress signals token live traffic args docs unmade run \
          ssd trace pool attach cache device media measure place demo kv ycsb target lab volume",
     ),
     (
@@ -57,8 +57,8 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ("stack", "error time spec drive missing closings pool served traced stack"),
     (
         "trace",
-        "error format input keys request load names decode omf read capture compact recorder reuse \
-         mrc stats",
+        "format error input memory keys sample request load names decode omf read capture compact recorder \
+         reuse mrc stats",
     ),
     (
         "volume",

@@ -73,11 +73,13 @@ impl Outcome {
         ratio(self.hits.total(), self.references.total())
     }
 
-    /// Disk operations saved, of those that there would be without a cache. May be negative.
+    /// Reads and writes of the disk saved, of those that there would be without a cache. May be negative; `None` where
+    /// there would be none.
     #[must_use]
-    pub fn operations_saved(&self) -> (f64, f64) {
+    pub fn operations_saved(&self) -> (Option<f64>, Option<f64>) {
         let (disk, all) = (self.disk.operations, self.requests);
-        (1.0 - ratio(disk.reads, all.reads), 1.0 - ratio(disk.writes, all.writes))
+        let saved = |disk, all| (all > 0).then(|| 1.0 - ratio(disk, all));
+        (saved(disk.reads, all.reads), saved(disk.writes, all.writes))
     }
 
     /// How often a flash of `slots` blocks was written in full.

@@ -74,6 +74,14 @@ struct Request {
     second: u32,
 }
 
+/// Makes room for `more` elements.
+fn room_for<T>(list: &mut Vec<T>, more: usize) -> Result<(), CacheError> {
+    list.try_reserve(more).map_err(|_| {
+        let why = "the trace does not fit in memory: take a sample of it (--sample), or a part";
+        CacheError::Invalid(why.into())
+    })
+}
+
 /// The longest time of a trace, in seconds; what is later counts as then.
 const MOST_SECONDS: u64 = 1 << 26;
 
@@ -85,6 +93,22 @@ impl TraceBuilder {
     #[must_use]
     pub fn new() -> TraceBuilder {
         TraceBuilder::default()
+    }
+
+    /// Makes room for `more` requests.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub fn reserve(&mut self, more: usize) -> Result<(), CacheError> {
+        room_for(&mut self.requests, more)
+    }
+
+    /// The memory that [`TraceBuilder::finish`] takes at most, in bytes, with that of the requests so far.
+    #[must_use]
+    pub fn bytes_to_finish(&self) -> u64 {
+        // Ranges and their first numbers; a number a reference, and an address a block.
+        let requests = to_u64(self.requests.len()) * (to_u64(size_of::<Request>()) + 24);
+        requests.saturating_add(self.references.saturating_mul(12))
     }
 
     /// Says when the requests to come are, in nanoseconds. They are never before those that were pushed.
@@ -137,7 +161,8 @@ impl TraceBuilder {
             request.block += begins[request.device as usize];
         }
         // Ranges of blocks that occur, merged: from, end.
-        let mut ranges: Vec<(u64, u64)> = Vec::with_capacity(self.requests.len());
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        room_for(&mut ranges, self.requests.len())?;
         for &Request { block, count, .. } in &self.requests {
             ranges.push((block, block + u64::from(count)));
         }
@@ -151,13 +176,15 @@ impl TraceBuilder {
         if unique >= 1 << (32 - BITS) {
             return invalid("the trace has more than 2^30 different blocks: replay a part of it");
         }
-        let mut blocks = Vec::with_capacity(usize::try_from(unique).unwrap_or(0));
-        let mut first_ids = Vec::with_capacity(ranges.len());
+        let (mut blocks, mut first_ids) = (Vec::new(), Vec::new());
+        room_for(&mut blocks, usize::try_from(unique).unwrap_or(usize::MAX))?;
+        room_for(&mut first_ids, ranges.len())?;
         for range in &ranges {
             first_ids.push(to_u64(blocks.len()));
             blocks.extend(range.0..range.1);
         }
-        let mut references = Vec::with_capacity(usize::try_from(self.references).unwrap_or(0));
+        let mut references = Vec::new();
+        room_for(&mut references, usize::try_from(self.references).unwrap_or(usize::MAX))?;
         let mut seconds = Vec::new();
         for &Request { block, count, access, second, .. } in &self.requests {
             if self.times_ns.is_some() {
@@ -298,6 +325,22 @@ mod tests {
         assert_eq!(trace.seconds(), [0, 6, 8, 8, 8]);
         assert_eq!(trace.part(3, 9).unwrap().seconds(), [0, 3, 5, 5, 5]);
         assert_eq!(trace.part(6, 9).unwrap().seconds(), [0, 2, 2, 2]);
+    }
+
+    #[test]
+    fn a_trace_that_does_not_fit_in_memory_is_refused() {
+        let mut builder = TraceBuilder::new();
+        assert!(builder.reserve(usize::MAX / 64).unwrap_err().to_string().contains("--sample"));
+        for at in 0..1 << 15 {
+            builder.push(at % 7, u32::MAX / 4, Access::Read);
+        }
+        assert!(builder.bytes_to_finish() > 1 << 45);
+        assert!(builder.finish().unwrap_err().to_string().contains("more than 2^30"));
+        // Few blocks, each of which is referred to without end.
+        let mut builder = TraceBuilder::new();
+        builder.push(0, 1 << 16, Access::Read);
+        builder.references = 1 << 60;
+        assert!(builder.finish().unwrap_err().to_string().contains("--sample"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use esker_trace::{Event, Format};
+use esker_trace::{Columns, Event, Format};
 
 use super::parse;
 use super::replay::{AdviseArgs, ReplayArgs};
@@ -17,10 +17,15 @@ pub(crate) enum TraceCommand {
     #[command(after_help = "Examples:\n  \
             esker trace info mysql.csv.gz\n  \
             esker trace info pgbench.blktrace.0 pgbench.blktrace.1 --json\n  \
-            esker trace info oltp.lis --unit 4KiB")]
+            esker trace info oltp.lis --unit 4KiB\n  \
+            esker trace info cluster.csv --format csv --columns time=2,id=5,size=4\n\n\
+            State is kept of each different block: some 80 bytes with reuse distances, 30 without, and up to \
+            three times that while it grows. --sample keeps it of a share of the blocks.")]
     Info {
         #[command(flatten)]
         input: TraceInput,
+        #[command(flatten)]
+        sample: SampleArg,
         /// Leave out reuse distances, which take most of the time
         #[arg(long)]
         no_reuse: bool,
@@ -68,6 +73,26 @@ pub(crate) enum TraceCommand {
     },
 }
 
+/// A sample of a trace.
+#[derive(Args)]
+pub(crate) struct SampleArg {
+    /// Keep state of this share of the blocks alone, chosen by a hash, such as 1% or 0.01: figures of
+    /// different blocks and of caches are estimates then
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) sample: Option<f64>,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let found = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
+        None => text.parse::<f64>(),
+    };
+    match found {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err(format!("'{text}' is no share: write for example 1% or 0.01, and at most 1")),
+    }
+}
+
 /// A trace in one or several files, and how it is read.
 #[derive(Args)]
 pub(crate) struct TraceInput {
@@ -76,13 +101,18 @@ pub(crate) struct TraceInput {
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// The format: esker, blktrace, blkparse, msr, spc, vscsi, oracle-general, alibaba, tencent, lis,
-    /// disksim, systor, fiu, cachelib or u32le [default: what the content looks like]
+    /// disksim, systor, fiu, cachelib, twitter, object-store, lcs, csv, txt or u32le [default: what the
+    /// content looks like]
     #[arg(long, value_name = "NAME")]
     pub(crate) format: Option<Format>,
     /// The bytes of a unit of address, where the format leaves it open [default: 512 for lis, 4KiB for
-    /// u32le and oracle-general]
+    /// u32le and for objects, each of which is one unit, whatever its size]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     pub(crate) unit: Option<u64>,
+    /// The columns of csv, counted from 1: time=1,id=2,size=3,op=4, of which id is needed [default: those that
+    /// its header names]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) columns: Option<Columns>,
     /// Which events of blktrace and blkparse are requests
     #[arg(long, value_enum, default_value = "queue")]
     pub(crate) event: EventArg,
@@ -114,7 +144,9 @@ impl From<EventArg> for Event {
 #[command(after_help = "Examples:\n  \
         esker trace mrc mysql.trace\n  \
         esker trace mrc mysql.trace --sampled --html mrc.html\n  \
-        esker trace mrc mysql.trace --sizes 256MiB,1GiB,4GiB --optimum")]
+        esker trace mrc mysql.trace --sizes 256MiB,1GiB,4GiB --optimum\n\n\
+        Exact curves keep some 60 bytes of each different block, and up to three times that while a table grows; \
+        the optimum another 24 of each reference. --sampled takes the same few MiB for any trace.")]
 pub(crate) struct MrcArgs {
     #[command(flatten)]
     pub(crate) input: TraceInput,

@@ -16,6 +16,7 @@ use super::{as_json, failed, open, tell};
 use crate::args::PoolCreateArgs;
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::unmade;
 
 /// A configuration as TOML.
 pub(super) fn as_toml(answer: Value) -> Result<String> {
@@ -59,15 +60,19 @@ pub(super) fn create(path: &Path, args: &PoolCreateArgs) -> Result {
     };
     let what =
         format!("pool {} of {} drives and {} volumes", view.pool, drives.len(), view.volumes.len());
-    {
+    let make_drives = || {
         let create = if args.dry_run { Create::Never } else { Create::IfMissing };
         let (drives, buffers) = (open(&drives, create)?, open(&buffers, create)?);
-        if args.dry_run {
-            Pool::check_create(&drives, &buffers, &options).map_err(failed)?;
-            let would = WouldView { dry_run: true, would: format!("make {what}") };
-            return tell(as_json(&would)?, args.json, |_: &Value| String::new());
-        }
-        Pool::create(&drives, &buffers, &options).map_err(failed)?;
+        let made = match args.dry_run {
+            true => Pool::check_create(&drives, &buffers, &options),
+            false => Pool::create(&drives, &buffers, &options),
+        };
+        made.map_err(failed)
+    };
+    unmade::or_nothing(drives.iter().chain(&buffers), make_drives)?;
+    if args.dry_run {
+        let would = WouldView { dry_run: true, would: format!("make {what}") };
+        return tell(as_json(&would)?, args.json, |_: &Value| String::new());
     }
     let stack = Arc::new(stack());
     let pool = stack.pool(&VolumeSpec::of_pool(&view.pool, &drives, &buffers))?;

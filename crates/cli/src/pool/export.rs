@@ -161,7 +161,7 @@ impl Exports {
         let mut unseen = self.unseen.lock();
         let mut all = Vec::new();
         let mut there = Vec::new();
-        for volume in self.pool.volumes() {
+        for volume in self.pool.exported_volumes() {
             let mut hosts = Hosts::of(&volume);
             let count = hosts.0.len();
             hosts.0.retain(|host| {
@@ -252,7 +252,7 @@ pub(crate) fn export_of(
 /// Volumes and snapshots with the hosts that may use them.
 fn exported(pool: &OpenPool) -> Vec<(VolumeInfo, Option<String>, Vec<HostView>)> {
     let mut all = Vec::new();
-    for volume in pool.volumes().into_iter().filter(|one| one.trashed_until.is_none()) {
+    for volume in pool.exported_volumes() {
         let mut by_snapshot: BTreeMap<Option<String>, Vec<HostView>> = BTreeMap::new();
         for host in Hosts::of(&volume).0 {
             by_snapshot.entry(host.snapshot.clone()).or_default().push(host);

@@ -85,7 +85,7 @@ impl Served {
             Ran::Did(answer, goal) => {
                 let entered = (request, body);
                 let answer = self.operations.enter(&self.status(), key, entered, answer, goal);
-                if let Some(exports) = &self.exports {
+                if let Some(exports) = self.exports.as_ref().filter(|_| route.exports) {
                     exports.refresh().map_err(|refusal| Refusal {
                         message: format!("it was done, and is not exported: {}", refusal.message),
                         ..refusal

@@ -65,7 +65,8 @@ impl Served {
 
     /// Returns the state of the pool, with alarms about hosts included.
     pub(crate) fn view(&self) -> PoolView {
-        let mut view = PoolView::new(&self.status(), self.pool.remarks());
+        let mut view =
+            PoolView::new(&self.status(), self.pool.provisioned_bytes(), self.pool.remarks());
         view.alarms.extend(self.exports.iter().flat_map(Exports::alarms));
         view
     }

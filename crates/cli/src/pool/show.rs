@@ -8,7 +8,7 @@ use super::answer::{
     DriveLossView, ExplainView, FreedView, OperationState, OperationView, StatsList, StatsView,
 };
 use super::hosts::HostView;
-use super::view::{DuView, LabelView, PoolView, VolumeView};
+use super::view::{DuView, LabelView, PoolView, SpaceView, VolumeView};
 use crate::figures::{align, micros, short, wrapped};
 
 /// How wide the bar of used space is.
@@ -28,6 +28,19 @@ fn bar(part: u64, whole: u64) -> String {
     (0..BAR).map(|at| if at < full { '#' } else { '-' }).collect()
 }
 
+/// The sizes of all volumes beside what the pool can hold.
+fn overcommit(space: &SpaceView) -> String {
+    let (sizes, usable) = (human_bytes(space.provisioned), human_bytes(space.usable));
+    if space.provisioned <= space.usable {
+        return format!("volumes have {sizes} together, of {usable} usable\n");
+    }
+    let times = space.provisioned as f64 / space.usable.max(1) as f64;
+    format!(
+        "volumes have {sizes} together, {times:.1} times the {usable} usable: overcommitted, and writes fail when that is \
+         full\n"
+    )
+}
+
 /// How a pool is.
 pub(crate) fn pool(view: &PoolView) -> String {
     let space = &view.space;
@@ -35,7 +48,7 @@ pub(crate) fn pool(view: &PoolView) -> String {
         "{}: {}; {} parities, so that as many drives may be lost; {} chunks a segment\n\
          space   [{}] {} % of {} used, {} available\n\
          buffer  [{}] {} % of {} used, {} not in segments yet\n\
-         raw {} = free {} + waiting {} + parity {} + garbage {} + live {} + metadata {}\n\n",
+         raw {} = free {} + waiting {} + parity {} + garbage {} + live {} + metadata {}\n{}\n",
         view.name,
         view.state.name(),
         view.parity,
@@ -55,6 +68,7 @@ pub(crate) fn pool(view: &PoolView) -> String {
         human_bytes(space.garbage),
         human_bytes(space.live),
         human_bytes(space.metadata),
+        overcommit(space),
     );
     let mut rows = vec![row([
         "drive",
@@ -114,7 +128,7 @@ pub(crate) fn pool(view: &PoolView) -> String {
 }
 
 /// Volumes, a line each.
-pub(crate) fn volumes(views: &[VolumeView]) -> String {
+pub(crate) fn volumes(views: &[VolumeView], space: &SpaceView) -> String {
     let mut rows = vec![row(["volume", "state", "size", "snapshots", "hosts", "IOPS", "bytes/s"])];
     let limit = |count: u64, text: String| if count == 0 { "-".to_owned() } else { text };
     for view in views {
@@ -128,7 +142,7 @@ pub(crate) fn volumes(views: &[VolumeView]) -> String {
             limit(view.bytes_limit, human_bytes(view.bytes_limit)),
         ]);
     }
-    align(&rows, 2)
+    format!("{}\n{}", align(&rows, 2), overcommit(space))
 }
 
 fn host(view: &HostView) -> String {

@@ -91,6 +91,9 @@ pub(crate) struct SpaceView {
     pub(crate) usable: u64,
     /// Of that, what nothing has yet.
     pub(crate) available: u64,
+    /// Sizes of all volumes together, without those in the trash. More than usable is overcommitted: writes fail
+    /// when the space is full, and before volumes are.
+    pub(crate) provisioned: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -250,7 +253,7 @@ pub(super) fn state(state: MemberState) -> String {
 }
 
 impl PoolView {
-    pub(crate) fn new(status: &Status, remarks: &[String]) -> PoolView {
+    pub(crate) fn new(status: &Status, provisioned: u64, remarks: &[String]) -> PoolView {
         let has = |code: &str| status.alarms.iter().any(|alarm| alarm.code == code);
         let is_out = |state| matches!(state, MemberState::Faulted | MemberState::Missing);
         let is_faulted = status.members.iter().any(|one| is_out(one.state));
@@ -296,6 +299,7 @@ impl PoolView {
                 reserve,
                 usable,
                 available: usable.saturating_sub(live),
+                provisioned,
             },
             log: LogView {
                 members: log.members.iter().map(|index| index.0).collect(),

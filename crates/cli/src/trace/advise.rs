@@ -5,10 +5,10 @@ use esker_base::units::human_bytes;
 use esker_cache::replay::Config;
 use esker_cache::replay::Outcome;
 use esker_cache::replay::advise::{Advice, advise};
-use esker_trace::BLOCK_BYTES;
+use esker_trace::{BLOCK_BYTES, Sample};
 use serde_json::{Value, json};
 
-use super::input::title;
+use super::input::{sample_of, sampled, title};
 use super::replay::{load, of, percent, table};
 use crate::args::AdviseArgs;
 use crate::failure::Result;
@@ -16,12 +16,20 @@ use crate::figures::align;
 use crate::{host, output};
 
 pub(super) fn show(args: &AdviseArgs) -> Result {
-    let trace = load(&args.input)?;
+    // The usual run is the extent: it stays together in a set.
+    let run_blocks = Config::new(Kind::default(), 1).geometry.run_blocks;
+    let sample = sample_of(&args.sample, u64::from(run_blocks));
+    let trace = load(&args.input, sample)?;
     let advice = advise(&trace, args.mode.into(), host::cores())?;
     if args.json {
-        return output::print(&format!("{:#}\n", as_json(&title(&args.input), &advice)));
+        return output::print(&format!("{:#}\n", as_json(&title(&args.input), &advice, sample)));
     }
-    output::print(&text(&title(&args.input), trace.footprint(), &advice))
+    output::print(&text(&title(&args.input), trace.footprint(), &advice, sample))
+}
+
+/// A count of the trace, from one of the sample.
+fn whole(sample: Option<Sample>, count: u64) -> u64 {
+    sample.map_or(count, |sample| sample.whole(count))
 }
 
 fn of_policy(advice: &Advice, policy: Kind) -> Option<&Outcome> {
@@ -30,20 +38,22 @@ fn of_policy(advice: &Advice, policy: Kind) -> Option<&Outcome> {
 }
 
 #[allow(clippy::cast_precision_loss)] // shares
-fn text(title: &str, footprint: u64, advice: &Advice) -> String {
-    let size = human_bytes(advice.slots * BLOCK_BYTES);
+fn text(title: &str, footprint: u64, advice: &Advice, sample: Option<Sample>) -> String {
+    let bytes = |blocks: u64| human_bytes(whole(sample, blocks) * BLOCK_BYTES);
+    let size = bytes(advice.slots);
     let share = percent(advice.slots as f64 / footprint as f64);
     let mut rows = vec![["cache", "of the footprint", "misses", ""].map(str::to_owned).to_vec()];
     for point in &advice.curve {
         let here = if point.slots == advice.slots { "<- the knee" } else { "" };
         rows.push(vec![
-            human_bytes(point.slots * BLOCK_BYTES),
+            bytes(point.slots),
             percent(point.slots as f64 / footprint as f64),
             percent(point.miss_ratio),
             here.to_owned(),
         ]);
     }
-    let mut text = format!("{title}: a cache of {size}, policy {}\n\n", advice.policy);
+    let mut text =
+        format!("{title}: a cache of {size}, policy {}{}\n\n", advice.policy, sampled(sample));
     text.push_str(&format!(
         "Size: {size}, {share} of the footprint. From there on more cache saves fewer misses for its \
          size.\n{}\n",
@@ -65,7 +75,7 @@ fn text(title: &str, footprint: u64, advice: &Advice) -> String {
         percent(optimum)
     ));
     let (configs, outcomes): (Vec<Config>, Vec<Outcome>) = advice.policies.iter().cloned().unzip();
-    text.push_str(&table(&configs, &outcomes));
+    text.push_str(&table(&configs, &outcomes, sample));
     let point = advice.insertion_percent;
     text.push_str(&format!(
         "\nInsertion point: {point} (for LRU with one): it misses {}.\n",
@@ -90,24 +100,26 @@ fn text(title: &str, footprint: u64, advice: &Advice) -> String {
         };
         text.push_str(&format!(
             "Wear: the trace writes {} to the flash, {times:.1} times its size.{warning}\n",
-            human_bytes(outcome.flash_blocks_written * BLOCK_BYTES)
+            bytes(outcome.flash_blocks_written)
         ));
     }
     text
 }
 
-fn as_json(title: &str, advice: &Advice) -> Value {
+fn as_json(title: &str, advice: &Advice, sample: Option<Sample>) -> Value {
+    let blocks = |blocks| whole(sample, blocks);
     let curve = advice.curve.iter();
     let curve: Vec<Value> = curve
-        .map(|point| json!({ "cache_blocks": point.slots, "miss_ratio": point.miss_ratio }))
+        .map(|point| json!({ "cache_blocks": blocks(point.slots), "miss_ratio": point.miss_ratio }))
         .collect();
     let all = |these: &[(Config, Outcome)]| -> Vec<Value> {
         these.iter().map(|(config, outcome)| of(config, outcome)).collect()
     };
     json!({
         "trace": title,
-        "cache_blocks": advice.slots,
-        "cache_bytes": advice.slots * BLOCK_BYTES,
+        "sample": sample.map(|sample| sample.rate()),
+        "cache_blocks": blocks(advice.slots),
+        "cache_bytes": blocks(advice.slots) * BLOCK_BYTES,
         "policy": advice.policy.to_string(),
         "insertion_percent": advice.insertion_percent,
         "curve": curve,

@@ -4,19 +4,28 @@ use esker_base::units::human_bytes;
 use esker_trace::{BLOCK_BYTES, Stats, StatsBuilder, Trace};
 use serde_json::json;
 
-use super::input::{open, remark, title};
-use crate::args::TraceInput;
+use super::input::{memory, open, remark, sample_of, sampled, title};
+use crate::args::{SampleArg, TraceInput};
 use crate::failure::Result;
 use crate::figures::{align, grouped};
 use crate::output;
 
-pub(super) fn show(input: &TraceInput, with_reuse: bool, as_json: bool) -> Result {
-    let mut trace = open(input)?;
+pub(super) fn show(
+    input: &TraceInput,
+    sample: &SampleArg,
+    with_reuse: bool,
+    as_json: bool,
+) -> Result {
+    let (mut trace, sample) = (open(input)?, sample_of(sample, 1));
     let mut builder = StatsBuilder::new(with_reuse);
+    if let Some(sample) = sample {
+        builder = builder.sampled(sample);
+    }
     let mut batch = Vec::new();
     loop {
         batch.clear();
         let more = trace.next_batch(&mut batch)?;
+        builder.reserve(&batch, memory())?;
         batch.iter().for_each(|request| builder.add(request));
         if !more {
             break;
@@ -29,12 +38,14 @@ pub(super) fn show(input: &TraceInput, with_reuse: bool, as_json: bool) -> Resul
             "trace": title(input),
             "format": trace.format().name(),
             "device_names": trace.devices(),
+            "sample": sample.map(|sample| sample.rate()),
             "footprint_bytes": stats.footprint_bytes(),
             "stats": stats,
         });
         return output::print(&format!("{value:#}\n"));
     }
-    output::print(&text(&title(input), &trace, &stats))
+    let title = format!("{}{}", title(input), sampled(sample));
+    output::print(&text(&title, &trace, &stats))
 }
 
 fn percent(part: u64, whole: u64) -> String {

@@ -4,17 +4,22 @@ use std::path::{Path, PathBuf};
 
 use esker_base::units::human_bytes;
 use esker_trace::read::files_of;
-use esker_trace::{Options, Trace, Written};
+use esker_trace::{Memory, Options, Sample, Trace, Written};
 
-use crate::args::TraceInput;
+use crate::args::{SampleArg, TraceInput};
 use crate::failure::Result;
 use crate::figures::grouped;
+use crate::host;
 use crate::stderr::tell;
 
 /// Opens the trace that was said.
 pub(super) fn open(input: &TraceInput) -> Result<Trace> {
-    let options =
-        Options { format: input.format, unit_bytes: input.unit, event: input.event.into() };
+    let options = Options {
+        format: input.format,
+        unit_bytes: input.unit,
+        event: input.event.into(),
+        columns: input.columns,
+    };
     Ok(Trace::open(&paths(input)?, &options)?)
 }
 
@@ -34,6 +39,23 @@ pub(super) fn title(input: &TraceInput) -> String {
         .map(|file| file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned())
         .collect();
     names.join(", ")
+}
+
+/// Memory for the state of a trace: what this machine and this process's control group have left.
+pub(super) fn memory() -> Memory {
+    Memory::new(host::memory_left)
+}
+
+/// The sample that was said, in extents of so many blocks.
+pub(super) fn sample_of(arg: &SampleArg, extent_blocks: u64) -> Option<Sample> {
+    arg.sample.map(|rate| Sample::new(rate, extent_blocks))
+}
+
+/// A clause that says that figures are those of a sample.
+pub(super) fn sampled(sample: Option<Sample>) -> String {
+    sample.map_or_else(String::new, |sample| {
+        format!(", estimated from a sample of {:.4} % of its blocks", 100.0 * sample.rate())
+    })
 }
 
 /// Writes the remarks on a trace to standard error.

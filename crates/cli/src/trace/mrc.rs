@@ -1,15 +1,16 @@
 //! `esker trace mrc`: miss-ratio curves as a table, as JSON, as a chart.
 
-use esker_base::units::human_bytes;
+use esker_base::units::{human_bytes, to_u64};
 use esker_report::{Curve, Curves, Draw, Mark, Page, Section, Table, Unit};
 use esker_trace::keys::Numbering;
+use esker_trace::memory::Short;
 use esker_trace::mrc::{ExactLru, Point, SampledLru, belady, sizes};
-use esker_trace::{BLOCK_BYTES, Trace, block_refs};
+use esker_trace::{BLOCK_BYTES, Trace, TraceError, block_refs};
 use serde_json::{Value, json};
 
-use super::input::{open, remark, title};
+use super::input::{memory, open, remark, title};
 use crate::args::MrcArgs;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::figures::{align, grouped};
 use crate::host;
 use crate::output::Outputs;
@@ -19,6 +20,9 @@ const SEED: u64 = 1;
 
 /// How many sizes the optimum is computed for, unless they were given.
 const OPTIMA: usize = 8;
+
+/// Memory that the optimum takes for a reference, in bytes, beside its number.
+const OPTIMUM_BYTES: u64 = 20;
 
 /// The curves found, and how.
 struct Found {
@@ -39,19 +43,34 @@ pub(super) fn show(args: &MrcArgs) -> Result {
         None => exact(args, &mut trace)?,
     };
     remark(&trace);
+    if curves.references == 0 {
+        return Err(Failure::usage("the trace has no request that reads or writes"));
+    }
     outputs.say(&curves.text())?;
     outputs.finish(&curves.json(), &curves.page().html())
 }
 
-/// Calls `take` with every reference.
-fn each(trace: &mut Trace, mut take: impl FnMut(u64)) -> Result<u64> {
-    let (mut batch, mut references) = (Vec::new(), 0);
+/// How many references are taken at a time, at most.
+const PART: usize = 4096;
+
+/// Calls `take` with every reference, some at a time.
+fn each(trace: &mut Trace, mut take: impl FnMut(&[u64]) -> Result) -> Result<u64> {
+    let (mut batch, mut keys, mut references) = (Vec::new(), Vec::new(), 0);
     loop {
         batch.clear();
         let more = trace.next_batch(&mut batch)?;
-        for block in batch.iter().flat_map(block_refs) {
-            take(block.key);
-            references += 1;
+        for request in &batch {
+            // A request may be for all of a device: its keys are taken in parts.
+            let mut blocks = block_refs(request);
+            loop {
+                keys.clear();
+                keys.extend(blocks.by_ref().take(PART).map(|block| block.key));
+                if keys.is_empty() {
+                    break;
+                }
+                take(&keys)?;
+                references += to_u64(keys.len());
+            }
         }
         if !more {
             return Ok(references);
@@ -72,7 +91,10 @@ fn wanted(args: &MrcArgs, blocks: u64) -> Vec<u64> {
 
 fn sampled(args: &MrcArgs, trace: &mut Trace, sample: u32) -> Result<Found> {
     let mut lru = SampledLru::new(sample as usize, SEED);
-    let references = each(trace, |key| lru.reference(key))?;
+    let references = each(trace, |keys| {
+        keys.iter().for_each(|key| lru.reference(*key));
+        Ok(())
+    })?;
     let blocks = lru.blocks();
     Ok(Found {
         title: title(&args.input),
@@ -87,12 +109,25 @@ fn sampled(args: &MrcArgs, trace: &mut Trace, sample: u32) -> Result<Found> {
 fn exact(args: &MrcArgs, trace: &mut Trace) -> Result<Found> {
     let mut lru = ExactLru::default();
     let (mut numbering, mut numbers) = (Numbering::default(), Vec::new());
-    let references = each(trace, |key| {
-        lru.reference(key);
+    let references = each(trace, |keys| {
+        let blocks = lru.blocks();
+        let short = |Short(bytes)| TraceError::Memory { blocks, bytes };
+        lru.reserve(keys.len(), memory()).map_err(short)?;
+        keys.iter().for_each(|key| lru.reference(*key));
         if args.optimum {
-            numbers.push(numbering.number(key).0);
+            numbering.reserve(keys.len(), memory()).map_err(short)?;
+            memory().reserve(&mut numbers, keys.len()).map_err(short)?;
+            numbers.extend(keys.iter().map(|key| numbering.number(*key).0));
         }
+        Ok(())
     })?;
+    if args.optimum {
+        // When each reference is needed next, and a heap of as many.
+        let bytes = to_u64(numbers.len()).saturating_mul(OPTIMUM_BYTES);
+        memory()
+            .check(bytes)
+            .map_err(|Short(bytes)| TraceError::Memory { blocks: lru.blocks(), bytes })?;
+    }
     let blocks = lru.blocks();
     let sizes = wanted(args, blocks);
     let every = if args.sizes.is_empty() { sizes.len().div_ceil(OPTIMA) } else { 1 };

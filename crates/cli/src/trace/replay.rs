@@ -1,31 +1,47 @@
 //! `esker trace replay`: simulates caches of other sizes, policies and geometries on a trace.
 
+use esker_base::ErrorKind;
 use esker_base::policy::{Access, Kind};
 use esker_base::units::human_bytes;
 use esker_cache::Geometry;
 use esker_cache::replay::{Config, Outcome, Split, Trace, TraceBuilder, Traffic, run_all};
-use esker_trace::{BLOCK_BYTES, Op};
+use esker_trace::memory::Short;
+use esker_trace::request::device_and_block;
+use esker_trace::{BLOCK_BYTES, Op, Sample};
 use serde_json::{Value, json};
 
-use super::input::{open, remark, title};
+use super::input::{memory, open, remark, sample_of, sampled, title};
 use crate::args::{CacheSize, PolicyArg, ReplayArgs, SetSize, TraceInput};
 use crate::failure::{Failure, Result};
 use crate::figures::{align, grouped};
 use crate::{host, output};
 
-/// Reads the whole trace. Devices follow each other in one address space.
-pub(super) fn load(input: &TraceInput) -> Result<Trace> {
+/// Reads the whole trace, or a sample of it. Devices follow each other in one address space.
+pub(super) fn load(input: &TraceInput, sample: Option<Sample>) -> Result<Trace> {
     let mut trace = open(input)?;
-    let (mut batch, mut builder) = (Vec::new(), TraceBuilder::new());
+    let (mut batch, mut builder, mut enough) = (Vec::new(), TraceBuilder::new(), 64 << 20);
+    let all = Sample::new(1.0, u64::MAX);
     loop {
         batch.clear();
         let more = trace.next_batch(&mut batch)?;
         for request in batch.iter().filter(|request| request.op.is_data()) {
-            let blocks = request.blocks();
             let access = if request.op == Op::Write { Access::Write } else { Access::Read };
-            let count = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
             builder.at(request.time_ns);
-            builder.push_to(request.device, blocks.start, count, access);
+            for part in sample.unwrap_or(all).parts(request.block_keys()) {
+                let (device, block) = device_and_block(part.start);
+                let count = u32::try_from(part.end - part.start).unwrap_or(u32::MAX);
+                builder.reserve(1)?;
+                builder.push_to(device, block, count, access);
+            }
+        }
+        let bytes = builder.bytes_to_finish();
+        if bytes >= enough {
+            memory().check(bytes).map_err(|Short(bytes)| {
+                let need = human_bytes(bytes);
+                let why = "and less is left: take a sample of it (--sample), or a part";
+                Failure::new(ErrorKind::NoSpace, format!("the trace takes {need} of memory, {why}"))
+            })?;
+            enough = bytes.saturating_mul(2);
         }
         if !more {
             break;
@@ -35,11 +51,11 @@ pub(super) fn load(input: &TraceInput) -> Result<Trace> {
     Ok(builder.finish()?)
 }
 
-/// A size in blocks.
+/// A size in blocks of the sample at this rate.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a positive share of a count
-fn slots(size: CacheSize, trace: &Trace) -> u64 {
+fn slots(size: CacheSize, trace: &Trace, rate: f64) -> u64 {
     let slots = match size {
-        CacheSize::Bytes(bytes) => bytes / BLOCK_BYTES,
+        CacheSize::Bytes(bytes) => ((bytes / BLOCK_BYTES) as f64 * rate) as u64,
         CacheSize::Percent(percent) => (trace.footprint() as f64 * percent / 100.0) as u64,
     };
     slots.max(1)
@@ -62,11 +78,14 @@ pub(super) fn show(args: &ReplayArgs) -> Result {
             PolicyArg::One(kind) => policies.push(*kind),
         }
     }
-    let trace = load(&args.input)?;
+    let sample = sample_of(&args.sample, u64::from(run_blocks));
+    let whole = |count: u64| sample.map_or(count, |sample| sample.whole(count));
+    let rate = sample.map_or(1.0, |sample| sample.rate());
+    let trace = load(&args.input, sample)?;
     let mut configs = Vec::new();
     for &size in &args.size {
         for &policy in &policies {
-            let mut config = Config::new(policy, slots(size, &trace));
+            let mut config = Config::new(policy, slots(size, &trace, rate));
             let geometry = Geometry { set_slots, run_blocks, ..config.geometry };
             config.geometry = Geometry { placement: args.mapping, ..geometry };
             config.mode = args.mode.into();
@@ -82,6 +101,7 @@ pub(super) fn show(args: &ReplayArgs) -> Result {
         let caches: Vec<Value> = caches.map(|(config, outcome)| of(config, outcome)).collect();
         let value = json!({
             "trace": title(&args.input),
+            "sample": sample.map(|sample| sample.rate()),
             "references": trace.references().len(),
             "footprint_blocks": trace.footprint(),
             "block_bytes": BLOCK_BYTES,
@@ -90,18 +110,20 @@ pub(super) fn show(args: &ReplayArgs) -> Result {
         });
         return output::print(&format!("{value:#}\n"));
     }
-    let footprint = human_bytes(trace.footprint() * BLOCK_BYTES);
-    let references = grouped(esker_base::units::to_u64(trace.references().len()));
+    let footprint = human_bytes(whole(trace.footprint()) * BLOCK_BYTES);
+    let references = grouped(whole(esker_base::units::to_u64(trace.references().len())));
     let mut text =
-        format!("{}: {references} blocks referenced, {footprint} different\n", title(&args.input));
+        format!("{}: {references} blocks referenced, {footprint} different", title(&args.input));
+    text.push_str(&sampled(sample));
+    text.push('\n');
     let per_size = policies.len().max(1);
     for (index, &size) in args.size.iter().enumerate() {
-        let blocks = slots(size, &trace);
-        let name = human_bytes(blocks * BLOCK_BYTES);
+        let blocks = slots(size, &trace, rate);
+        let name = human_bytes(whole(blocks) * BLOCK_BYTES);
         text.push_str(&format!("\n{name} ({size})\n"));
         let from = index * per_size;
         let end = from + per_size;
-        text.push_str(&table(&configs[from..end], &outcomes[from..end]));
+        text.push_str(&table(&configs[from..end], &outcomes[from..end], sample));
     }
     text.push_str(
         "\nhits: of blocks, of requests whole; saved: of the disk's read and write operations\n\
@@ -126,7 +148,14 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-pub(super) fn table(configs: &[Config], outcomes: &[Outcome]) -> String {
+/// The share that `ratio` gives of `whole`; a dash where there is nothing to have a share of.
+fn percent_of(ratio: f64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { percent(ratio) }
+}
+
+pub(super) fn table(configs: &[Config], outcomes: &[Outcome], sample: Option<Sample>) -> String {
+    let whole = |count: u64| sample.map_or(count, |sample| sample.whole(count));
+    let saved = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), percent);
     let head = [
         "policy",
         "hits",
@@ -142,13 +171,13 @@ pub(super) fn table(configs: &[Config], outcomes: &[Outcome]) -> String {
         let (reads, writes) = outcome.operations_saved();
         rows.push(vec![
             config.policy.to_string(),
-            percent(outcome.hit_ratio_by_block()),
-            percent(outcome.hit_ratio_by_request()),
-            percent(reads),
-            percent(writes),
-            human_bytes(outcome.flash_blocks_written * BLOCK_BYTES),
+            percent_of(outcome.hit_ratio_by_block(), outcome.references.total()),
+            percent_of(outcome.hit_ratio_by_request(), outcome.requests.total()),
+            saved(reads),
+            saved(writes),
+            human_bytes(whole(outcome.flash_blocks_written) * BLOCK_BYTES),
             format!("{:.1} x", outcome.drive_writes(config.geometry.slots)),
-            percent(outcome.busier_half_of_operations),
+            percent_of(outcome.busier_half_of_operations, outcome.disk.operations.total()),
         ]);
     }
     align(&rows, 1)

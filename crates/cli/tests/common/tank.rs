@@ -19,9 +19,14 @@ pub(crate) struct Tank(pub(crate) Scratch);
 
 impl Tank {
     pub(crate) fn new() -> Tank {
+        Tank::sized(24)
+    }
+
+    /// The same of drives of so many MiB: the catalogue of a larger pool has room for more volumes.
+    pub(crate) fn sized(mib: u64) -> Tank {
         let tank = Tank(Scratch::new());
         for drive in tank.drives() {
-            File::create(drive).unwrap().set_len(24 << 20).unwrap();
+            File::create(drive).unwrap().set_len(mib << 20).unwrap();
         }
         let mut args = vec!["pool", "create", "tank", "--chunk", "256KiB", "--log", "2MiB"];
         let drives = tank.drives();

@@ -15,6 +15,7 @@ use esker_base::{Clock, ErrorKind, Lba, LbaCount, files};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::holder::holder;
 use super::opened::OpenFile;
 use super::options::{Create, FileOptions, Preference};
 use super::refusal::{Refusal, os_refusal};
@@ -134,7 +135,7 @@ fn open_file(path: &Path, options: &FileOptions) -> Result<(File, bool), Refusal
             Errno::EXIST => "; name a file that does not exist yet, or remove this one",
             Errno::ACCESS | Errno::PERM if options.read_only => "; it must be readable",
             Errno::ACCESS | Errno::PERM | Errno::ROFS => "; it must be readable and writable",
-            Errno::BUSY => return (ErrorKind::Conflict, format!("{message}; {UNMOUNT}")),
+            Errno::BUSY => return (ErrorKind::Conflict, format!("{message}; {}", in_use(path))),
             _ => "",
         };
         (kind, format!("{message}{advice}"))
@@ -170,7 +171,18 @@ fn patiently<T, E>(
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
-const UNMOUNT: &str = "it is mounted, or another block device stands on it: release it first";
+/// Who has a block device that cannot be had alone.
+fn in_use(path: &Path) -> String {
+    let read_only = OFlags::RDONLY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, read_only, Mode::empty()).map(File::from);
+    let is_locked = |file: &File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    match opened {
+        Ok(file) if is_locked(&file) => {
+            format!("it is open elsewhere: {}; close it there first", holder(&file))
+        }
+        _ => "it is mounted, or another block device stands on it: release it first".to_owned(),
+    }
+}
 
 fn is_block_device(found: &Metadata) -> Result<bool, Refusal> {
     let invalid = |why: &str| Err((ErrorKind::Invalid, why.to_owned()));
@@ -253,8 +265,8 @@ fn lock(file: &File, shared: bool) -> Result<(), Refusal> {
     match patiently(attempt, |error| matches!(error, TryLockError::WouldBlock)) {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
-            let why = "it is open elsewhere, in this process or another; close it there first";
-            Err((ErrorKind::Conflict, why.to_owned()))
+            let why = format!("it is open elsewhere: {}; close it there first", holder(file));
+            Err((ErrorKind::Conflict, why))
         }
         Err(TryLockError::Error(error)) => Err(os_refusal(&error)),
     }

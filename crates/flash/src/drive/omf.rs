@@ -7,6 +7,7 @@ use esker_base::checksum::crc32c;
 use esker_base::codec::{Decoder, Encoder, Truncated};
 use esker_base::units::to_u64;
 use esker_device::fdp::Isolation;
+use esker_device::occupant::ours;
 
 use super::counts::{HostCounts, Totals};
 use super::{Configuration, Extent, Media, NamespaceRecord, Parameters};
@@ -129,8 +130,9 @@ impl Superblock {
     pub(super) fn decode(bytes: &[u8]) -> Result<Superblock, FlashError> {
         let mut d = Decoder::new(bytes);
         if d.u64("magic")? != SUPERBLOCK {
-            let why = "this is no image of a drive; `esker ssd create` makes one";
-            return Err(FlashError::Corrupt(why.into()));
+            let found = ours(bytes).map_or_else(String::new, |found| format!(", but {found}"));
+            let why = format!("this is no image of a drive{found}; `esker ssd create` makes one");
+            return Err(FlashError::Corrupt(why));
         }
         let version = d.u32("version")?;
         if !(FIRST_VERSION..=VERSION).contains(&version) {

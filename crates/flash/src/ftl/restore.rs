@@ -2,6 +2,8 @@
 //!
 //! Input from a medium is checked here: a wrong event is an error, never a panic.
 
+use std::fmt;
+
 use super::moving::Cleaner;
 use super::points::Point;
 use super::units::Phase;
@@ -60,6 +62,28 @@ pub enum Event {
         /// How many.
         count: u32,
     },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Open { unit, .. } => write!(f, "that unit {unit} was opened"),
+            Event::Program { page, at, count } => {
+                write!(f, "that {count} pages from {page} on were written to media page {at}")
+            }
+            Event::Copy { page, at, count } => {
+                write!(f, "that {count} pages from {page} on were copied to media page {at}")
+            }
+            Event::Close { unit } => write!(f, "that unit {unit} was closed"),
+            Event::Erase { unit } => write!(f, "that unit {unit} was erased"),
+            Event::Place { stripe, die } => {
+                write!(f, "that stripe {stripe} was put on die {die}")
+            }
+            Event::Trim { page, count } => {
+                write!(f, "that {count} pages from {page} on were trimmed")
+            }
+        }
+    }
 }
 
 /// The state of a unit, to be kept.
@@ -187,7 +211,8 @@ impl Ftl {
     /// # Errors
     /// When it cannot have happened in this state.
     pub fn replay(&mut self, event: Event) -> Result<(), FlashError> {
-        let impossible = || FlashError::Corrupt(format!("{event:?} cannot have happened"));
+        let impossible =
+            || FlashError::Corrupt(format!("its journal is wrong: {event} cannot have happened"));
         match event {
             Event::Open { unit, writer } => {
                 self.phase_is(unit, Phase::Free).ok_or_else(impossible)?;

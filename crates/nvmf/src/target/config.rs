@@ -1,5 +1,6 @@
 //! Configuration of a target: the devices it serves, their hosts, and its limits on the machine.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -281,13 +282,12 @@ impl TargetConfig {
                 "controller ids {first} to {last}: a range has a first and a last one, from 1 to {CONTROLLER_ID_MAX}"
             ));
         }
-        let mut nqns = Vec::new();
+        let mut nqns = BTreeSet::new();
         for subsystem in &self.subsystems {
             subsystem.check()?;
-            if subsystem.nqn == DISCOVERY_NQN || nqns.contains(&&subsystem.nqn) {
+            if subsystem.nqn == DISCOVERY_NQN || !nqns.insert(&subsystem.nqn) {
                 return wrong(format!("the NQN {} is taken", subsystem.nqn));
             }
-            nqns.push(&subsystem.nqn);
         }
         Ok(())
     }

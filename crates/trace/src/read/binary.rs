@@ -1,31 +1,24 @@
-//! Formats of fixed records: blktrace, vscsi, oracleGeneral, block numbers.
+//! Formats of fixed records: vscsi, oracleGeneral, block numbers.
 //!
 //! Each has a table of its fields here, with the source. All are little-endian.
-
-use esker_base::units::to_u64;
-use hashbrown::HashMap;
 
 use crate::decode::{BATCH, Decode, Options};
 use crate::error::{Result, TraceError};
 use crate::format::Format;
 use crate::input::Input;
-use crate::keys::KeyHasher;
 use crate::names::Names;
-use crate::read::blktrace::BlktraceDecoder;
-use crate::request::{MAX_OFFSET, Op, Request};
-
-pub(crate) use crate::read::blktrace::is_blktrace;
+use crate::read::objects::{Object, Objects};
+use crate::request::{Op, Request};
 
 /// The decoder of a binary format.
 pub(crate) fn decoder(format: Format, input: Input, options: &Options) -> Box<dyn Decode> {
     let unit = options.unit(format);
     let name = input.name();
     match format {
-        Format::Blktrace => Box::new(BlktraceDecoder::new(input, options.event)),
         Format::Vscsi => Box::new(Vscsi { input, name, version: None }),
         Format::OracleGeneral => {
-            let ids = HashMap::with_hasher(KeyHasher);
-            Box::new(Records { input, name, format, record: OracleGeneral { unit, ids } })
+            let record = OracleGeneral { objects: Objects::new(unit) };
+            Box::new(Records { input, name, format, record })
         }
         _ => Box::new(Records { input, name, format, record: BlockNumbers { unit, seen: 0 } }),
     }
@@ -48,6 +41,11 @@ trait Record: Send {
     const SIZE: usize;
 
     fn request(&mut self, bytes: &[u8], device: u32) -> Result<Request, String>;
+
+    /// Says how its objects and their sizes count.
+    fn remark(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Requests from records of constant size.
@@ -65,6 +63,11 @@ impl<R: Record> Decode for Records<R> {
 
     fn input(&self) -> Option<&Input> {
         Some(&self.input)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let path = self.input.path().display();
+        self.record.remark().map(|remark| format!("{path}: {remark}")).into_iter().collect()
     }
 }
 
@@ -214,12 +217,9 @@ impl Decode for Vscsi {
 }
 
 /// libCacheSim's oracleGeneral: u32 seconds, u64 object, u32 size, i64 index of the next request for
-/// the object (-1 for none), packed to 24 bytes. An object is one unit of address, of any size;
-/// all requests are reads. Objects whose number is a place in the lower half of a device keep it;
-/// others are numbered above.
+/// the object (-1 for none), packed to 24 bytes. All requests are reads.
 struct OracleGeneral {
-    unit: u64,
-    ids: HashMap<u64, u64, KeyHasher>,
+    objects: Objects,
 }
 
 impl Record for OracleGeneral {
@@ -227,17 +227,12 @@ impl Record for OracleGeneral {
 
     fn request(&mut self, bytes: &[u8], device: u32) -> Result<Request, String> {
         let time = u64::from(u32_at(bytes, 0)) * 1_000_000_000;
-        let object = u64_at(bytes, 4);
-        let half = MAX_OFFSET / 2 / self.unit;
-        let place = if object < half {
-            object
-        } else {
-            let next = half + to_u64(self.ids.len());
-            *self.ids.entry(object).or_insert(next)
-        };
-        let offset = place.checked_mul(self.unit);
-        let offset = offset.ok_or_else(|| format!("object {object} is too large"))?;
-        Request::checked(time, Op::Read, offset, self.unit, device)
+        let (object, size) = (Object::Number(u64_at(bytes, 4)), u64::from(u32_at(bytes, 12)));
+        self.objects.request(time, Op::Read, object, Some(size), device)
+    }
+
+    fn remark(&self) -> Option<String> {
+        self.objects.remark()
     }
 }
 

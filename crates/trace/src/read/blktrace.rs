@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::decode::{BATCH, Decode, Event};
+use crate::decode::{BATCH, Decode, Event, Events};
 use crate::error::Result;
 use crate::format::Format;
 use crate::input::Input;
@@ -38,6 +38,8 @@ const ACTION: u32 = 0xffff & !(1 << 8);
 const CATEGORY_SHIFT: u32 = 16;
 const WRITE: u32 = 1 << 1;
 const FLUSH: u32 = 1 << 2;
+/// The request passes a SCSI command through (`BLK_TC_PC`): its place and its size are no blocks.
+const PASS_THROUGH: u32 = 1 << 9;
 const NOTIFY: u32 = 1 << 10;
 const DISCARD: u32 = 1 << 13;
 
@@ -53,6 +55,7 @@ pub(crate) fn is_blktrace(sample: &[u8]) -> bool {
 pub(crate) struct BlktraceDecoder {
     input: Input,
     action: u32,
+    events: Events,
     devices: BTreeMap<u32, u32>,
     last_device: Option<(u32, u32)>,
 }
@@ -64,7 +67,8 @@ impl BlktraceDecoder {
             Event::Issue => ISSUE,
             Event::Complete => COMPLETE,
         };
-        BlktraceDecoder { input, action, devices: BTreeMap::new(), last_device: None }
+        let (events, devices) = (Events::default(), BTreeMap::new());
+        BlktraceDecoder { input, action, events, devices, last_device: None }
     }
 
     fn device(&mut self, device: u32, names: &mut Names) -> Result<u32, String> {
@@ -94,7 +98,21 @@ impl BlktraceDecoder {
         batch: &mut Vec<Request>,
     ) -> Result<(), String> {
         let category = record.action >> CATEGORY_SHIFT;
-        if record.action & ACTION != self.action || category & NOTIFY != 0 {
+        if category & NOTIFY != 0 {
+            return Ok(());
+        }
+        let action = record.action & ACTION;
+        self.events.count(match action {
+            QUEUE => Some(Event::Queue),
+            ISSUE => Some(Event::Issue),
+            COMPLETE => Some(Event::Complete),
+            _ => None,
+        });
+        if action != self.action {
+            return Ok(());
+        }
+        if category & PASS_THROUGH != 0 {
+            self.events.pass_through += 1;
             return Ok(());
         }
         let device = self.device(record.device, names)?;
@@ -176,6 +194,10 @@ impl Decode for BlktraceDecoder {
 
     fn input(&self) -> Option<&Input> {
         Some(&self.input)
+    }
+
+    fn events(&self) -> Events {
+        self.events
     }
 }
 

@@ -4,7 +4,8 @@
 //! read, then records whose fields are plausible throughout a sample. Block numbers alone look
 //! like anything, so that they are recognised by name only.
 
-use super::{binary, text};
+use super::fields::quoted_line;
+use super::{binary, blktrace, lcs, text};
 use crate::decode::Options;
 use crate::format::Format;
 use crate::names::Names;
@@ -22,8 +23,11 @@ pub(super) fn detect(name: &str, sample: &[u8], whole: bool) -> Result<Format, S
     if sample.starts_with(&crate::omf::MAGIC) {
         return Ok(Format::Compact);
     }
-    if binary::is_blktrace(sample) {
+    if blktrace::is_blktrace(sample) {
         return Ok(Format::Blktrace);
+    }
+    if lcs::is_lcs(sample) {
+        return Ok(Format::Lcs);
     }
     if is_text(sample) {
         return detect_text(sample, whole);
@@ -62,6 +66,8 @@ fn detect_text(sample: &[u8], whole: bool) -> Result<Format, String> {
     }
     lines.truncate(LINES);
     let mut furthest: Option<(usize, Format)> = None;
+    // The lines that a parser read, at most: the next one is the one to look at.
+    let mut passed = 0;
     for format in Format::ALL {
         let Some(mut parser) = text::parser(format, &Options::default()) else {
             continue;
@@ -72,6 +78,7 @@ fn detect_text(sample: &[u8], whole: bool) -> Result<Format, String> {
             line.is_empty() || parser.line(line, &mut names, &mut requests).is_ok()
         });
         let read = read.count();
+        passed = passed.max(read);
         if requests.is_empty() && !parser.has_begun() {
             continue;
         }
@@ -85,7 +92,6 @@ fn detect_text(sample: &[u8], whole: bool) -> Result<Format, String> {
     if let Some((_, format)) = furthest {
         return Ok(format);
     }
-    let first = lines.first().copied().unwrap_or_default();
-    let first = String::from_utf8_lossy(&first[..first.len().min(60)]).into_owned();
-    Err(format!("no parser of text reads lines such as '{first}'"))
+    let at = passed.min(lines.len() - 1);
+    Err(format!("line {} is in none of them: {}", at + 1, quoted_line(lines[at])))
 }

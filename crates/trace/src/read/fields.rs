@@ -43,6 +43,11 @@ impl<'a> Fields<'a> {
         Some(field.trim_ascii())
     }
 
+    /// All that is left of the line.
+    pub(crate) fn rest(&self) -> Option<&'a [u8]> {
+        self.rest
+    }
+
     /// The next field.
     pub(crate) fn field(&mut self, name: &str) -> Result<&'a [u8], String> {
         self.optional().ok_or_else(|| format!("the line ends before its field '{name}'"))
@@ -130,8 +135,19 @@ fn no_number(field: &[u8], name: &str) -> String {
 
 /// A field in an error, cut where it is long.
 pub(crate) fn quoted(field: &[u8]) -> String {
-    let shown = String::from_utf8_lossy(&field[..field.len().min(40)]).into_owned();
-    format!("'{}'", shown.escape_debug())
+    cut(field, 40)
+}
+
+/// A line in an error, cut where it is long.
+pub(crate) fn quoted_line(line: &[u8]) -> String {
+    cut(line, 80)
+}
+
+/// Text between quotes and escaped, of at most `most` bytes.
+fn cut(text: &[u8], most: usize) -> String {
+    let shown = String::from_utf8_lossy(&text[..text.len().min(most)]).into_owned();
+    let more = if text.len() > most { "..." } else { "" };
+    format!("'{}{more}'", shown.escape_debug())
 }
 
 #[cfg(test)]

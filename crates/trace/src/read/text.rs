@@ -3,15 +3,16 @@
 //! Each parser names its source. Sizes and places are turned into bytes, times into nanoseconds.
 
 mod blkparse;
+mod objects;
 
 pub(crate) use blkparse::rwbs;
 
-use crate::decode::{BATCH, Decode, Options};
+use crate::decode::{BATCH, Decode, Events, Options};
 use crate::error::Result;
 use crate::format::Format;
 use crate::input::Input;
 use crate::names::Names;
-use crate::read::fields::{Between, Fields, number, quoted};
+use crate::read::fields::{Between, Fields, number, quoted, quoted_line};
 use crate::request::{Op, Request};
 
 /// Reads the lines of one format.
@@ -33,6 +34,11 @@ pub(crate) trait Line: Send {
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// How many events there were of each kind, if the format has events.
+    fn events(&self) -> Events {
+        Events::default()
+    }
 }
 
 /// The parser of a format of text.
@@ -48,6 +54,13 @@ pub(crate) fn parser(format: Format, options: &Options) -> Option<Box<dyn Line>>
         Format::Systor => Box::new(Systor::default()),
         Format::Fiu => Box::new(Fiu::default()),
         Format::Cachelib => Box::new(Cachelib::default()),
+        Format::Twitter => Box::new(objects::Twitter::new(options.unit(format))),
+        Format::ObjectStore => Box::new(objects::ObjectStore::new(options.unit(format))),
+        Format::Csv => Box::new(objects::Csv::new(options.unit(format), options.columns)),
+        // Any line may be a word: words are ids where the format was named.
+        Format::Text => {
+            Box::new(objects::Ids::new(options.unit(format), options.format == Some(Format::Text)))
+        }
         _ => return None,
     })
 }
@@ -74,6 +87,7 @@ impl Decode for TextDecoder {
                 continue;
             }
             if let Err(what) = self.parser.line(line, names, batch) {
+                let what = format!("{what}, in {}", quoted_line(line));
                 return Err(self.input.malformed_line(what, self.format.name()));
             }
         }
@@ -87,6 +101,10 @@ impl Decode for TextDecoder {
     fn remarks(&self) -> Vec<String> {
         let path = self.input.path().display();
         self.parser.remarks().iter().map(|remark| format!("{path}: {remark}")).collect()
+    }
+
+    fn events(&self) -> Events {
+        self.parser.events()
     }
 }
 

@@ -89,8 +89,9 @@ pub(crate) fn waiting(core: &Core) -> u64 {
     to_u64(lineages.len())
 }
 
+/// A lineage with a head is seen: of the many that have one, nothing else is looked up.
 fn is_due(core: &Core, row: &LineageRow) -> bool {
-    row.sweep.is_some() || core.catalog.is_unseen(row.id)
+    row.sweep.is_some() || row.head.is_none() && core.catalog.is_unseen(row.id)
 }
 
 /// Whether blocks wait in the write buffer that may hide the last ones of an ancestor.

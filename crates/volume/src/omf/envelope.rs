@@ -71,9 +71,13 @@ pub(crate) struct Address(pub(crate) u64, pub(crate) u64, pub(crate) u64);
 pub(crate) enum FormatError {
     #[error("nothing was written there")]
     Empty,
-    #[error("the magic number of {0} is missing")]
+    #[error("it does not begin as {0} does")]
     Magic(&'static str),
-    #[error("format version {0}; this program reads version {VERSION}")]
+    #[error("it holds {0}")]
+    Foreign(&'static str),
+    #[error(
+        "it is of version {0} of the format, and this program reads version {VERSION}: it is damaged, or a newer program made it"
+    )]
     Version(u16),
     #[error("the checksum of {what} is {found:#010x}, and {expected:#010x} was expected")]
     Checksum { what: &'static str, found: u32, expected: u32 },

@@ -58,7 +58,6 @@ fn snapshot_info(row: &SnapshotRow) -> SnapshotInfo {
 }
 
 fn volume_info(catalog: &Catalog, row: &VolumeRow) -> VolumeInfo {
-    let snapshots = catalog.snapshots.values().filter(|snapshot| snapshot.volume == row.id);
     VolumeInfo {
         id: row.id,
         name: row.name.clone(),
@@ -68,7 +67,7 @@ fn volume_info(catalog: &Catalog, row: &VolumeRow) -> VolumeInfo {
         made: row.made,
         trashed_until: row.trashed,
         ancestors: catalog.ancestors(row.lineage).count(),
-        snapshots: snapshots.map(snapshot_info).collect(),
+        snapshots: catalog.snapshots_of(row.id).into_iter().map(snapshot_info).collect(),
         hosts: row.hosts.clone(),
     }
 }
@@ -96,7 +95,24 @@ impl Pool {
         core.catalog.volumes.values().map(|row| volume_info(&core.catalog, row)).collect()
     }
 
-    /// The same, as it was seen last where somebody holds the pool's state, who may wait for a drive.
+    /// Volumes that hosts may attach, without those in the trash.
+    #[must_use]
+    pub fn exported_volumes(&self) -> Vec<VolumeInfo> {
+        let core = self.shared.core.lock();
+        let rows = core.catalog.volumes.values();
+        let rows = rows.filter(|row| row.trashed.is_none() && !row.hosts.is_empty());
+        rows.map(|row| volume_info(&core.catalog, row)).collect()
+    }
+
+    /// The sizes of all volumes together, in bytes, without those in the trash: what hosts may come to write.
+    #[must_use]
+    pub fn provisioned_bytes(&self) -> u64 {
+        let core = self.shared.core.lock();
+        let rows = core.catalog.volumes.values().filter(|row| row.trashed.is_none());
+        rows.map(|row| row.blocks * BLOCK).fold(0, u64::saturating_add)
+    }
+
+    /// All volumes, as they were seen last where somebody holds the pool's state, who may wait for a drive.
     pub fn volumes_seen(&self) -> Vec<VolumeInfo> {
         let mut seen = self.seen_volumes.lock();
         if let Some(core) = self.shared.core.try_lock_for(LOOK) {

@@ -75,6 +75,8 @@ pub(crate) struct Route {
     pub(crate) answer: Describe,
     /// Names and meanings of queries behind a question mark.
     pub(crate) queries: &'static [(&'static str, &'static str)],
+    /// Whether hosts may find something else after it.
+    pub(super) exports: bool,
     /// Of a change with a device.
     pub(super) open: Option<Open>,
     pub(super) run: Run,
@@ -109,6 +111,7 @@ impl Route {
             request: None,
             answer,
             queries: &[],
+            exports: false,
             open: None,
             run,
         }
@@ -138,7 +141,8 @@ impl Route {
         });
         let request: Option<Describe> = Some(|generator| generator.subschema_for::<B>());
         let answer: Describe = |generator| generator.subschema_for::<T>();
-        Route { method, path, id, about, request, answer, queries: &[], open: None, run }
+        let (queries, exports, open): (&[_], _, _) = (&[], true, None);
+        Route { method, path, id, about, request, answer, queries, exports, open, run }
     }
 
     /// The same change, for which a device is opened before its turn.
@@ -149,6 +153,11 @@ impl Route {
         let open: Open =
             Box::new(move |served, call, body| open(served, call, &parsed(body.clone())?));
         Route { open: Some(open), ..self }
+    }
+
+    /// The same change, which no host sees: with many volumes, looking through what is exported takes longer.
+    pub(super) fn unseen(self) -> Route {
+        Route { exports: false, ..self }
     }
 
     pub(super) fn with(self, queries: &'static [(&'static str, &'static str)]) -> Route {

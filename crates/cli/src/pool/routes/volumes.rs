@@ -30,7 +30,8 @@ pub(super) fn routes() -> Vec<Route> {
     let at = "/v1/volumes/{volume}/snapshots/{snapshot}";
     let host = "/v1/volumes/{volume}/hosts/{host}";
     vec![
-        Route::change(of("POST", "/v1/volumes"), "createVolume", "Make a thin volume", create),
+        Route::change(of("POST", "/v1/volumes"), "createVolume", "Make a thin volume", create)
+            .unseen(),
         Route::change(of("PATCH", one), "changeVolume", "Change size, limits or hosts", change),
         Route::change(of("DELETE", one), "deleteVolume", "Put a volume into the trash", delete),
         Route::change(

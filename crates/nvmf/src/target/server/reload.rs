@@ -6,6 +6,7 @@
 //!    when [`Target::reconfigure`] returns. Keys are asked for when a host connects: a host that is
 //!    connected keeps its connections when its key changes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,8 +59,10 @@ impl Target {
         let mut remarks = self.started.differences(config);
         let mut list = shared.subsystems.write();
         let (mut next, mut kept) = (Vec::new(), Vec::new());
+        let by_nqn: BTreeMap<String, Arc<Subsystem>> =
+            list.iter().map(|one| (one.nqn.clone(), one.clone())).collect();
         for wanted in &config.subsystems {
-            match list.iter().find(|one| one.nqn == wanted.nqn) {
+            match by_nqn.get(&wanted.nqn) {
                 Some(known) => {
                     known.check(wanted)?;
                     if wanted.serial.as_ref().is_some_and(|serial| *serial != known.serial)
@@ -83,7 +86,8 @@ impl Target {
         };
         let mut is_other = ids(&list) != ids(&next);
         let before = std::mem::replace(&mut *list, next);
-        let is_gone = |one: &&Arc<Subsystem>| !list.iter().any(|now| Arc::ptr_eq(now, one));
+        let stay: BTreeSet<*const Subsystem> = list.iter().map(Arc::as_ptr).collect();
+        let is_gone = |one: &&Arc<Subsystem>| !stay.contains(&Arc::as_ptr(one));
         let gone: Vec<_> = before.iter().filter(is_gone).cloned().collect();
         drop(list);
         let mut changed = Vec::new();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::decode::Event;
+use crate::decode::{Event, Events};
 use crate::names::Names;
 use crate::read::fields::{Between, Fields, number, quoted};
 use crate::read::text::{Line, SECOND_NS, SECTOR};
@@ -17,6 +17,7 @@ pub(super) struct Blkparse {
     ended: bool,
     /// Letters that this reader does not know, and how many requests had each.
     unknown: BTreeMap<u8, u64>,
+    events: Events,
 }
 
 impl Blkparse {
@@ -26,7 +27,8 @@ impl Blkparse {
             Event::Issue => b"D",
             Event::Complete => b"C",
         };
-        Blkparse { action, begun: false, ended: false, unknown: BTreeMap::new() }
+        let (unknown, events) = (BTreeMap::new(), Events::default());
+        Blkparse { action, begun: false, ended: false, unknown, events }
     }
 }
 
@@ -98,6 +100,12 @@ impl Line for Blkparse {
             return Err(format!("the action is {}", quoted(action)));
         }
         self.begun = true;
+        self.events.count(match action {
+            b"Q" => Some(Event::Queue),
+            b"D" => Some(Event::Issue),
+            b"C" => Some(Event::Complete),
+            _ => None,
+        });
         if action != self.action {
             return Ok(());
         }
@@ -108,8 +116,17 @@ impl Line for Blkparse {
                 let sector = number(sector, "sector")?;
                 match fields.optional() {
                     Some(b"+") => Some((sector, fields.scaled("sectors", SECTOR)?)),
+                    // The number is one of bytes, and a SCSI command follows, in parentheses.
+                    Some([b'(', ..]) => {
+                        self.events.pass_through += 1;
+                        return Ok(());
+                    }
                     _ => Some((sector, 0)),
                 }
+            }
+            Some([b'(', ..]) => {
+                self.events.pass_through += 1;
+                return Ok(());
             }
             _ => None,
         };
@@ -142,6 +159,10 @@ impl Line for Blkparse {
             )
         };
         self.unknown.iter().map(remark).collect()
+    }
+
+    fn events(&self) -> Events {
+        self.events
     }
 }
 
