@@ -2,14 +2,14 @@
 //!
 //! Called by [`super::adaptive`]. The first rule is S3-FIFO's. The cache begins with it, and returns to it. Three
 //! more are the same with another window. These four share the content of the cache, so a change among
-//! them costs little, and a small lead decides. The [`WIDE`] window filters least, and needs a larger one.
-//! The [`FREQUENT`] rule keeps other blocks, which a full cache lacks when the rule changes. So its miniature
+//! them costs little, and a small lead decides. The widest filters least, and needs a larger one.
+//! The rule of frequency keeps other blocks, which a full cache lacks when the rule changes. So its miniature
 //! has to win far more references than it loses.
 //!
 //! A cache that leaves the first rule is on *trial*. A *follower*, one more miniature, goes by the rules of the cache
 //! at the same time as the cache, so it shows what the change brings. The trial ends when the follower
 //! falls behind the first rule's miniature, and evidence is gathered anew. A change from one rule to another
-//! carries losses over, and no gains. After a trial of [`FREQUENT`] that failed,
+//! carries losses over, and no gains. After a trial of frequency that failed,
 //! the next one needs four times as much.
 //!
 //! Invariants:
