@@ -312,6 +312,21 @@ def savings(printed, _):
     return [[trace, *[saved(trace, size) for size in [5, 10, 20, 40]]] for trace in traces]
 
 
+def closed(printed, _):
+    """Which share of the gap between LRU and the optimum the default and S3-FIFO close, in sets of 16 MiB."""
+    found, trace, sets = {}, None, None
+    for line in printed.splitlines():
+        if head := re.fullmatch(r"(\S+): \d+ references, \d+ blocks", line):
+            trace = head[1]
+        elif case := re.match(r"  (one set|sets of 16 MiB), \d+ %: \S+ 0\.", line):
+            sets = case[1]
+        elif shares := re.fullmatch(r"    of a gap of ([\d.]+), adaptive (\S+) %, s3-fifo (\S+) %", line):
+            if sets == "sets of 16 MiB":
+                cell = f"{shares[2]}, {shares[3]}" if float(shares[1]) >= 0.01 else "-"
+                found.setdefault(trace, []).append(cell)
+    return [[trace, *cells] for trace, cells in sorted(found.items()) if set(cells) != {"-"}]
+
+
 # docs/device.md, docs/nvmf.md, docs/attach.md, docs/trace.md
 
 

@@ -2,17 +2,19 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`adaptive`] | [`Adaptive`](adaptive::Adaptive): the default, chooses among the rules of [`blend`] |
+//! | [`adaptive`] | [`Adaptive`](adaptive::Adaptive): the default, goes by one of the rules of [`blend`] |
 //! | [`arc`] | [`Arc`](arc::Arc) |
 //! | [`belady`] | [`Belady`](belady::Belady): the optimum, for simulations |
 //! | [`blend`] | [`Blend`](blend::Blend): families of rules over the same lists |
+//! | [`chooser`] | [`Chooser`](chooser::Chooser): the rule that does best on a sample of the blocks |
 //! | [`clock`] | [`SecondChance`](clock::SecondChance), [`Sieve`](clock::Sieve) |
 //! | [`ghosts`] | [`Ghosts`](ghosts::Ghosts): keys of evicted blocks |
 //! | `kind` | [`Kind`]: the policies by name, and made |
 //! | [`lirs`] | [`Lirs`](lirs::Lirs) |
 //! | [`list`] | [`Lists`](list::Lists): doubly linked lists over slots, four or eight bytes a slot |
 //! | [`lru`] | [`Lru`](lru::Lru), [`Fifo`](lru::Fifo), [`MidPoint`](lru::MidPoint) |
-//! | [`recall`] | [`Recall`](recall::Recall): the past of evicted blocks, in two bytes each |
+//! | `miniature` | a small cache that sees a sample |
+//! | [`recall`] | [`Recall`](recall::Recall): the uses of evicted blocks, in two bytes each |
 //! | [`s3_fifo`] | [`S3Fifo`](s3_fifo::S3Fifo) |
 //! | [`sketch`] | [`Sketch`](sketch::Sketch): how often keys were seen lately |
 //! | [`tiny_lfu`] | [`WTinyLfu`](tiny_lfu::WTinyLfu) |
@@ -33,12 +35,14 @@ pub mod adaptive;
 pub mod arc;
 pub mod belady;
 pub mod blend;
+pub mod chooser;
 pub mod clock;
 pub mod ghosts;
 mod kind;
 pub mod lirs;
 pub mod list;
 pub mod lru;
+mod miniature;
 pub mod recall;
 pub mod s3_fifo;
 pub mod sketch;

@@ -7,37 +7,31 @@
 //!
 //! | rule | window | passes to the main part | main part |
 //! | --- | --- | --- | --- |
-//! | [`Rule::Recent`] | none | everything | hit blocks are protected; the oldest of either go on |
 //! | [`Rule::Queues`] | `window` percent, a queue | blocks hit twice, or coming back | queue with reinsertion |
 //! | [`Rule::Frequent`] | `window` percent, LRU | blocks seen more often than the victim | segmented LRU |
-//! | [`Rule::Near`] | `window` percent, LRU | blocks back sooner than the oldest of the main part was used | LRU; its oldest go back |
 //!
 //! Under every rule the main part is in order: blocks on probation go before protected ones. So a
 //! rule takes over from another the blocks that that one would have kept longest.
 //!
-//! They are after LRU with mid-point, S3-FIFO, W-TinyLFU and LIRS; see their modules for sources.
+//! They are after S3-FIFO and W-TinyLFU; see their modules for sources.
 //!
-//! Each slot has six bits: three count uses, three say in which epoch the last one was. A block
-//! that leaves through the window is remembered with them ([`Recall`]), and has them again when it
-//! comes back: so frequency needs no counters for blocks that are seen once. Counts are halved
-//! after every four epochs.
+//! Each slot has three bits that count uses. A block that leaves through the window is remembered with
+//! them ([`Recall`]). Under [`Rule::Frequent`] it has them again when it comes back, so frequency needs no
+//! counters for blocks that are seen once. Counts age under that rule only: queues take from a count when
+//! they let its block go round.
 
 use super::list::{Lists, Node};
-use super::recall::{EPOCHS, Past, Recall, USES};
+use super::recall::{Recall, USES};
 use super::{Access, Policy, Slots, share};
 
 const WINDOW: usize = 0;
 const PROBATION: usize = 1;
 const PROTECTED: usize = 2;
 
-/// Where the epoch of a slot begins in its bits.
-const EPOCH_SHIFT: u32 = 3;
 /// Times that [`Rule::Queues`] lets a slot go round, at most.
 const ROUNDS: u8 = 3;
-/// Epochs in which a cache takes in as many blocks as it has slots.
-const EPOCHS_A_TURN: u32 = 2;
-/// Counts of uses are halved in one of so many epochs.
-const HALVING: u8 = 4;
+/// A count of uses is halved while a cache takes in so many times as many blocks as it has slots.
+const HALVING: u32 = 2;
 /// For every hundred slots, so many blocks are remembered that are gone.
 const RECALLED: u32 = 90;
 /// How many slots change lists for one eviction, at most, after the rule has changed.
@@ -46,11 +40,6 @@ const STEPS: u32 = 4;
 /// How blocks pass from list to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// By recency; `protected` percent are for blocks that were hit.
-    Recent {
-        /// Of the slots, in percent.
-        protected: u8,
-    },
     /// By hits while in a queue.
     Queues {
         /// Of the slots, in percent.
@@ -58,11 +47,6 @@ pub enum Rule {
     },
     /// By frequency.
     Frequent {
-        /// Of the slots, in percent.
-        window: u8,
-    },
-    /// By the distance between two uses.
-    Near {
         /// Of the slots, in percent.
         window: u8,
     },
@@ -74,7 +58,6 @@ pub struct Blend<N> {
     lists: Lists<N, 3>,
     rule: Rule,
     gone: Recall,
-    epoch: u8,
     ticks: u32,
 }
 
@@ -89,7 +72,6 @@ impl<N: Node> Blend<N> {
             lists: Lists::new(capacity),
             rule,
             gone: Recall::new(share(capacity, RECALLED)),
-            epoch: 0,
             ticks: 0,
         }
     }
@@ -110,37 +92,15 @@ impl<N: Node> Blend<N> {
 
     /// How often the block of `slot` was used again.
     fn uses(&self, slot: u32) -> u8 {
-        self.lists.bits(slot) % USES
+        self.lists.bits(slot)
     }
 
-    fn epoch_of(&self, slot: u32) -> u8 {
-        self.lists.bits(slot) >> EPOCH_SHIFT
-    }
-
-    fn note(&mut self, slot: u32, past: Past) {
-        self.lists.set_bits(slot, past.uses | past.epoch << EPOCH_SHIFT);
-    }
-
-    /// How many epochs ago `epoch` was.
-    fn age(&self, epoch: u8) -> u8 {
-        self.epoch.wrapping_sub(epoch) % EPOCHS
-    }
-
-    /// A block was taken in: time goes on, and in an epoch all slots are looked at once.
+    /// A block was taken in: counts age with the turns of the cache, slot by slot. Queues have none that age.
     fn tick(&mut self) {
-        let first = self.ticks * EPOCHS_A_TURN;
-        let halve = self.epoch.is_multiple_of(HALVING);
-        for slot in first..(first + EPOCHS_A_TURN).min(self.capacity()) {
-            let (epoch, uses) = (self.epoch_of(slot), self.uses(slot));
-            // An entry of the greatest age that can be told gets no older.
-            let as_old = self.age(epoch) == EPOCHS - 1;
-            let epoch = if as_old { (epoch + 1) % EPOCHS } else { epoch };
-            self.note(slot, Past { epoch, uses: if halve { uses / 2 } else { uses } });
-        }
-        self.ticks += 1;
-        if self.ticks * EPOCHS_A_TURN >= self.capacity() {
-            self.ticks = 0;
-            self.epoch = (self.epoch + 1) % EPOCHS;
+        self.ticks = (self.ticks + 1) % (self.capacity() * HALVING);
+        if self.ticks.is_multiple_of(HALVING) && !matches!(self.rule, Rule::Queues { .. }) {
+            let slot = self.ticks / HALVING;
+            self.lists.set_bits(slot, self.uses(slot) / 2);
         }
     }
 
@@ -156,34 +116,13 @@ impl<N: Node> Blend<N> {
         }
     }
 
-    /// Puts the oldest slots of the main part beyond `limit` into the window.
-    fn shrink_main(&mut self, limit: u32) {
-        for _ in 0..STEPS {
-            match self.oldest() {
-                Some(oldest) if self.main() > limit => self.lists.move_front(WINDOW, oldest),
-                _ => return,
-            }
-        }
-    }
-
-    /// How many slots are in the main part.
-    fn main(&self) -> u32 {
-        self.lists.len(PROBATION) + self.lists.len(PROTECTED)
-    }
-
-    /// The oldest slot of the main part.
-    fn oldest(&self) -> Option<u32> {
-        self.lists.tail(PROBATION).or_else(|| self.lists.tail(PROTECTED))
-    }
-
     /// The coldest slot of the main part by hits: those that were hit go round.
     fn turn(&mut self, list: usize, slots: &dyn Slots) -> Option<u32> {
         for _ in 0..self.lists.len(list) * u32::from(ROUNDS + 1) {
             let slot = self.lists.tail(list)?;
             let uses = self.uses(slot).min(ROUNDS);
             if uses > 0 {
-                let epoch = self.epoch_of(slot);
-                self.note(slot, Past { epoch, uses: uses - 1 });
+                self.lists.set_bits(slot, uses - 1);
                 self.lists.move_front(PROTECTED, slot);
             } else if slots.may_go(slot) {
                 return Some(slot);
@@ -200,18 +139,12 @@ impl<N: Node> Blend<N> {
 
     fn victim(&mut self, slots: &dyn Slots) -> Option<u32> {
         match self.rule {
-            Rule::Recent { protected } => {
-                self.shrink(PROTECTED, self.percent(protected));
-                self.shrink(WINDOW, 0);
-                self.either([PROBATION, WINDOW, PROTECTED], slots)
-            }
             Rule::Queues { window } => {
                 if self.lists.len(WINDOW) >= self.percent(window) {
                     for _ in 0..self.lists.len(WINDOW) {
                         let Some(slot) = self.lists.tail(WINDOW) else { break };
                         if self.uses(slot) >= 2 {
-                            let epoch = self.epoch_of(slot);
-                            self.note(slot, Past { epoch, uses: 0 });
+                            self.lists.set_bits(slot, 0);
                             self.lists.move_front(PROTECTED, slot);
                         } else if slots.may_go(slot) {
                             return Some(slot);
@@ -241,18 +174,7 @@ impl<N: Node> Blend<N> {
                     (candidate, main) => main.or(candidate),
                 }
             }
-            Rule::Near { window } => {
-                let window = self.percent(window);
-                self.shrink_main(self.capacity() - window);
-                self.shrink(WINDOW, window);
-                self.either([WINDOW, PROBATION, PROTECTED], slots)
-            }
         }
-    }
-
-    /// The age of the oldest slot of the main part, in epochs.
-    fn oldest_age(&self) -> u8 {
-        self.oldest().map_or(0, |slot| self.age(self.epoch_of(slot)))
     }
 }
 
@@ -266,14 +188,8 @@ impl<N: Node> Policy for Blend<N> {
     #[inline]
     fn hit(&mut self, slot: u32, _: u64, _: Access) {
         let list = self.lists.list_of(slot);
-        let before = self.epoch_of(slot);
-        let uses = (self.uses(slot) + 1).min(USES - 1);
-        self.note(slot, Past { epoch: self.epoch, uses });
+        self.lists.set_bits(slot, (self.uses(slot) + 1).min(USES - 1));
         match self.rule {
-            Rule::Recent { protected } => {
-                self.lists.move_front(PROTECTED, slot);
-                self.shrink(PROTECTED, self.percent(protected));
-            }
             Rule::Queues { .. } => {}
             Rule::Frequent { window } => {
                 if list == WINDOW {
@@ -284,24 +200,18 @@ impl<N: Node> Policy for Blend<N> {
                     self.shrink(PROTECTED, share(main, 80));
                 }
             }
-            Rule::Near { window } => {
-                if list != WINDOW || self.age(before) <= self.oldest_age() {
-                    self.lists.move_front(PROTECTED, slot);
-                    self.shrink_main(self.capacity() - self.percent(window));
-                } else {
-                    self.lists.move_front(WINDOW, slot);
-                }
-            }
         }
     }
     #[inline]
     fn insert(&mut self, slot: u32, key: u64, _: Access) {
         self.tick();
         let past = self.gone.take(key);
-        let uses = past.map_or(0, |past| (past.uses + 1).min(USES - 1));
-        self.note(slot, Past { epoch: self.epoch, uses });
+        let uses = match self.rule {
+            Rule::Queues { .. } => 0,
+            Rule::Frequent { .. } => past.map_or(0, |uses| (uses + 1).min(USES - 1)),
+        };
+        self.lists.set_bits(slot, uses);
         let list = match self.rule {
-            Rule::Recent { .. } => PROBATION,
             Rule::Frequent { window } => {
                 if self.len() + 1 < self.capacity() {
                     while self.lists.len(WINDOW) >= self.percent(window)
@@ -319,27 +229,13 @@ impl<N: Node> Policy for Blend<N> {
                     WINDOW
                 }
             }
-            Rule::Near { window } => {
-                let limit = self.capacity() - self.percent(window);
-                let near = past.is_some_and(|past| self.age(past.epoch) < self.oldest_age());
-                if near || self.main() < limit && self.len() + 1 < self.capacity() {
-                    PROTECTED
-                } else {
-                    WINDOW
-                }
-            }
         };
         self.lists.push_front(list, slot);
     }
     fn evict(&mut self, _: u64, slots: &dyn Slots) -> Option<u32> {
         let slot = self.victim(slots)?;
-        let is_new = match self.rule {
-            Rule::Recent { .. } => true,
-            _ => self.lists.list_of(slot) == WINDOW,
-        };
-        if is_new {
-            let past = Past { epoch: self.epoch_of(slot), uses: self.uses(slot) };
-            self.gone.remember(slots.key(slot), past, self.epoch);
+        if self.lists.list_of(slot) == WINDOW {
+            self.gone.remember(slots.key(slot), self.uses(slot));
         }
         self.lists.unlink(slot);
         Some(slot)
@@ -348,7 +244,7 @@ impl<N: Node> Policy for Blend<N> {
         let is_known = self.gone.knows(key);
         if !is_known {
             self.tick();
-            self.gone.remember(key, Past { epoch: self.epoch, uses: 0 }, self.epoch);
+            self.gone.remember(key, 0);
         }
         is_known
     }
@@ -356,10 +252,7 @@ impl<N: Node> Policy for Blend<N> {
         self.lists.unlink(slot);
     }
     fn coldest(&self, visit: &mut dyn FnMut(u32) -> bool) {
-        let order = match self.rule {
-            Rule::Recent { .. } => [PROBATION, WINDOW, PROTECTED],
-            _ => [WINDOW, PROBATION, PROTECTED],
-        };
+        let order = [WINDOW, PROBATION, PROTECTED];
         order.into_iter().flat_map(|list| self.lists.from_tail(list)).all(visit);
     }
     fn memory_bytes(&self) -> usize {

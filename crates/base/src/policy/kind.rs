@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Policy, adaptive, arc, belady, clock, lirs, list, lru, s3_fifo, tiny_lfu, two_q};
+use super::{
+    Policy, adaptive, arc, belady, chooser, clock, lirs, list, lru, s3_fifo, tiny_lfu, two_q,
+};
 
 /// The policies by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -138,7 +140,7 @@ impl Kind {
                 Kind::S3Fifo => visitor.visit(s3_fifo::S3Fifo::<N>::new),
                 Kind::Belady => visitor.visit(belady::Belady::new),
                 Kind::Adaptive => {
-                    let chooser = std::sync::Arc::new(adaptive::Chooser::new(total));
+                    let chooser = std::sync::Arc::new(chooser::Chooser::new(total));
                     visitor.visit(move |c| adaptive::Adaptive::<N>::new(c, chooser.clone()))
                 }
             }

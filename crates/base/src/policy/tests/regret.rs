@@ -22,7 +22,10 @@ impl Slots for Keys<'_> {
 }
 
 fn misses(kind: Kind, references: &[u64]) -> u64 {
-    let mut policy = kind.build(SLOTS);
+    misses_of(&mut *kind.build(SLOTS), references)
+}
+
+fn misses_of(policy: &mut dyn Policy, references: &[u64]) -> u64 {
     let (mut keys, mut slots) = (Vec::new(), BTreeMap::new());
     let mut misses = 0;
     for &key in references {
@@ -91,12 +94,25 @@ fn mixed(rng: &mut Rng, count: usize, first: u64) -> Vec<u64> {
     references
 }
 
+type Make = fn(&mut Rng, usize, u64) -> Vec<u64>;
+const TRACES: [(&str, Make); 4] =
+    [("skewed", skewed), ("looping", looping), ("shifting", shifting), ("mixed", mixed)];
+
+#[test]
+fn queues_miss_no_more_often_than_s3_fifo() {
+    for (name, make) in TRACES {
+        let references = make(&mut Rng::new(5), REFERENCES, 1 << 20);
+        let mut queues =
+            blend::Blend::<list::Small>::new(SLOTS, blend::Rule::Queues { window: 10 });
+        let (own, exact) = (misses_of(&mut queues, &references), misses(Kind::S3Fifo, &references));
+        let bound = exact + to_u64(references.len()) / 200;
+        assert!(own <= bound, "{name}: {own} misses, S3-FIFO has {exact}");
+    }
+}
+
 #[test]
 fn the_default_is_never_far_from_the_best() {
-    type Make = fn(&mut Rng, usize, u64) -> Vec<u64>;
-    let traces: [(&str, Make); 4] =
-        [("skewed", skewed), ("looping", looping), ("shifting", shifting), ("mixed", mixed)];
-    for (name, make) in traces {
+    for (name, make) in TRACES {
         let references = make(&mut Rng::new(5), REFERENCES, 1 << 20);
         let others = OTHERS.map(|kind| misses(kind, &references));
         let best = others.into_iter().min().unwrap_or(0);
