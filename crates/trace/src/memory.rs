@@ -68,8 +68,9 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasherDefault, DefaultHasher};
+
     use super::*;
-    use crate::keys::KeyHasher;
 
     #[test]
     fn a_table_that_does_not_fit_is_an_error() {
@@ -81,7 +82,7 @@ mod tests {
         list.resize(list.capacity(), 0);
         assert!(little.reserve(&mut list, 1).unwrap_err().0 > 100);
         assert!(Memory::new(|| None).reserve(&mut list, usize::MAX / 16).is_err());
-        let mut map: HashMap<u64, u32, _> = HashMap::with_hasher(KeyHasher);
+        let mut map: HashMap<u64, u32, BuildHasherDefault<DefaultHasher>> = HashMap::default();
         assert!(little.reserve_keys(&mut map, 100).is_err());
         assert_eq!(enough.reserve_keys(&mut map, 100), Ok(()));
         assert_eq!(little.reserve_keys(&mut map, 100), Ok(()));

@@ -80,7 +80,7 @@ mod tests {
         }
         let whole = sample.whole(blocks).abs_diff(640_000);
         assert!(whole < 64_000, "{whole}");
-        assert_eq!(Sample::new(1.0, 1).parts(3..9).collect::<Vec<_>>(), [3..9]);
+        assert!(Sample::new(1.0, 1).parts(3..9).eq(std::iter::once(3..9)));
         assert_eq!(Sample::new(1.0, 1).whole(7), 7);
     }
 }

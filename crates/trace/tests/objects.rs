@@ -135,7 +135,8 @@ fn record(version: u64, seconds: u32, object: u64, size: u32, op: u32) -> Vec<u8
         bytes.extend(600u32.to_le_bytes());
     }
     bytes.extend((-1i64).to_le_bytes());
-    bytes.extend(vec![0; [0, 0, 0, 0, 4, 8, 16, 32, 64][version as usize]]);
+    let features = [0, 0, 0, 0, 4, 8, 16, 32, 64][usize::try_from(version).unwrap()];
+    bytes.extend(vec![0; features]);
     bytes
 }
 
@@ -225,7 +226,7 @@ fn files_of_processors_that_are_missing_unread_or_empty_are_told() {
         ["sample.blktrace.0", "sample.blktrace.1"].map(|name| fs::read(sample(name)).unwrap());
     let remarks = |paths: &[&PathBuf]| {
         let mut trace = Trace::open(paths, &Options::default()).unwrap();
-        assert!((&mut trace).all(|request| request.is_ok()));
+        assert!(trace.all(|request| request.is_ok()));
         trace.remarks().join("\n")
     };
     let first = folder.file("t.blktrace.0", &zero);
