@@ -14,6 +14,7 @@
 //! | [`prefetch()`] | asks for memory ahead of need |
 //! | [`policy`] | replacement policies over the slots of a cache |
 //! | [`process`] | [`Owner`](process::Owner): the process that opened something, and not a fork of it; calls at exit |
+//! | [`progress`] | [`Progress`], [`OnProgress`](progress::OnProgress): how far long work is, and an observer that may call it off |
 //! | [`rng`] | [`Rng`]: seeded random numbers |
 //! | [`silence`] | [`Silence`](silence::Silence): waiting by progress, not by age |
 //! | [`thread`] | named threads |
@@ -33,6 +34,7 @@ pub mod policy;
 pub mod pool;
 mod prefetch;
 pub mod process;
+pub mod progress;
 pub mod rng;
 pub mod silence;
 pub mod thread;
@@ -45,5 +47,6 @@ pub use clock::{Clock, Nanos};
 pub use error::ErrorKind;
 pub use pool::BufPool;
 pub use prefetch::prefetch;
+pub use progress::Progress;
 pub use rng::Rng;
 pub use units::{Lba, LbaCount};

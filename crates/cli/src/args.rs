@@ -72,6 +72,9 @@ pub(crate) struct Cli {
     /// How many seconds an answer of a process that serves a pool may take [default: 600]
     #[arg(long, value_name = "SECONDS", global = true, hide_short_help = true, value_parser = parse::seconds)]
     pub(crate) timeout: Option<Duration>,
+    /// Write neither notes nor progress on standard error, only errors; `run`: no figures at the end
+    #[arg(long, global = true)]
+    pub(crate) quiet: bool,
     /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,

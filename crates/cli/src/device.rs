@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use esker_base::Clock;
+use esker_base::units::human_bytes;
 use esker_bench::zipf;
 use esker_device::Create;
 use esker_lab::device_load::{self, Job, LoadReport, Pattern, Size, Source, Target, Timing};
@@ -20,6 +22,7 @@ use crate::live::{Course, Live};
 use crate::metrics::{self, Exporter};
 use crate::output::Outputs;
 use crate::pool::link::stack;
+use crate::progress::Bar;
 use crate::signals::Interrupt;
 use crate::stderr::tell;
 
@@ -65,7 +68,11 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
         (_, None) => Source::Trace(requests, Timing::Order),
         (_, Some(faster)) => Source::Trace(requests, Timing::Recorded(faster)),
     };
-    let report = device_load::run(&job, source, &target, &interrupt.flag());
+    let report = thread::scope(|scope| {
+        let work = scope.spawn(|| device_load::run(&job, source, &target, &interrupt.flag()));
+        show(&job, &target, || work.is_finished());
+        work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
     let report = report.map_err(|error| Failure::new(error.kind(), &error))?;
     drop(exporter);
     let html = finish(args, &outputs, report, count, remarks)?;
@@ -73,6 +80,33 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
         live.end(html);
     }
     interrupt.outcome("the figures are of what was measured until then")
+}
+
+/// How often is looked for the end of a load.
+const STEP: Duration = Duration::from_millis(20);
+
+/// Shows how far a load is until it `has_ended`: by time, where that is all that limits it.
+fn show(job: &Job, target: &Target, has_ended: impl Fn() -> bool) {
+    let (bar, clock) = (Bar::new(), Clock::real());
+    let (began, stats) = (clock.now(), || target.device.stats());
+    let before = stats();
+    let limit = job.time_limit.filter(|_| !job.fill && job.bytes_limit.is_none());
+    while !has_ended() {
+        let text = || {
+            let now = stats();
+            let read = now.read_bytes.saturating_sub(before.read_bytes);
+            let written = now.written_bytes.saturating_sub(before.written_bytes);
+            format!("running, {} read, {} written", human_bytes(read), human_bytes(written))
+        };
+        match limit {
+            Some(limit) => {
+                let passed = clock.now().since(began);
+                bar.share("", passed.as_secs_f64() / limit.as_secs_f64(), text);
+            }
+            None => bar.say("running", text),
+        }
+        clock.sleep(STEP);
+    }
 }
 
 /// The time in which a device lives that `stack` has opened.

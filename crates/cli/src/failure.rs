@@ -15,7 +15,7 @@ use esker_pager::PagerError;
 use esker_stack::StackError;
 use esker_trace::TraceError;
 
-use crate::stderr::tell;
+use crate::stderr::complain;
 
 /// The result of a command.
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
@@ -88,7 +88,7 @@ impl Failure {
     /// Prints the message on standard error, and gives the exit code.
     pub(crate) fn exit(self) -> ExitCode {
         if let Some(message) = self.message {
-            tell!("esker: {message}");
+            complain!("esker: {message}");
         }
         ExitCode::from(self.code)
     }

@@ -26,6 +26,7 @@ use crate::args::{CopyArgs, Escaped, KvCommand, Medium, Opening, engine_options}
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::media::{Devices, Media};
+use crate::progress::Watch;
 use crate::{output, place};
 
 /// The exit code when a key is absent.
@@ -93,14 +94,14 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             })
         }
         KvCommand::Load { opening, kvs, file } => {
-            let mut input = transfer::input(file)?;
+            let (mut input, bytes) = transfer::input(file)?;
             with_db(opening, |db| {
                 let named = |name: &String| match Path::new(name).is_file() {
                     true => find_or(db, opening, name, &file_alone("load", opening, '<', name)),
                     false => find(db, opening, name),
                 };
                 let kvs = kvs.as_ref().map(named).transpose()?;
-                transfer::load(db, kvs.as_ref(), &mut input, file)
+                transfer::load(db, kvs.as_ref(), &mut input, (file, bytes))
             })
         }
         KvCommand::Dump { opening, damage, kvs, file } => reading(opening, |db| {
@@ -331,10 +332,14 @@ fn add_staging(db: &Kvdb, spec: &Spec) -> Result {
 fn check(dir: &Path, json: bool) -> Result {
     place::find_in(dir)?;
     let devices = Devices::untimed_of_database(dir)?;
-    let report = Kvdb::check_with(dir, &devices.given())?;
+    let watch = Watch::start()?;
+    let report = Kvdb::check_with(dir, &devices.given(), watch.observer())?;
+    watch.bar.end();
     let damages = report.findings.len();
     // That nobody reads the text changes nothing about the damage.
-    let verdict = if damages == 0 {
+    let verdict = if report.interrupted {
+        watch.outcome(&format!("{damages} damages found in what was checked until then"))
+    } else if damages == 0 {
         Ok(())
     } else {
         Err(Failure::new(
@@ -347,7 +352,8 @@ fn check(dir: &Path, json: bool) -> Result {
     };
     if json {
         let whole = serde_json::to_value(&report).map_err(io::Error::from)?;
-        return verdict.and(output::print(&format!("{whole:#}\n")));
+        let printed = output::print(&format!("{whole:#}\n"));
+        return verdict.and(printed);
     }
     let mut text = String::new();
     for finding in &report.findings {
@@ -364,6 +370,11 @@ fn check(dir: &Path, json: bool) -> Result {
         human_bytes(report.value_bytes),
         grouped(report.log_records)
     );
-    text.push_str(if damages == 0 { "sound\n" } else { "" });
-    verdict.and(output::print(&text))
+    text.push_str(match (report.interrupted, damages) {
+        (true, _) => "interrupted: the rest is unchecked\n",
+        (false, 0) => "sound\n",
+        (false, _) => "",
+    });
+    let printed = output::print(&text);
+    verdict.and(printed)
 }

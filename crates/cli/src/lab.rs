@@ -15,9 +15,9 @@ mod pooled;
 mod programs;
 mod side;
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use esker_lab::LabError;
 use esker_lab::compare::Comparison;
 use esker_lab::fdp::{self, network};
 use esker_lab::host_ssd::installed::InstalledOptions;
@@ -51,12 +51,12 @@ fn placement(args: &FdpArgs) -> Result {
     let experiment = Experiment::start("fdp", &args.every)?;
     let options = args.options()?;
     let mut follow = |progress: &fdp::Progress<'_>| {
-        experiment.share(progress.share, (progress.done, progress.runs), progress.run);
-        ControlFlow::Continue(())
+        experiment.share(progress.share, (progress.done, progress.runs), progress.run)
     };
     if args.over_network {
-        let mut report = network::run(&options, &mut follow).map_err(failed)?;
-        report.environment = host::environment();
+        let mut report =
+            network::run(&options, &mut follow).map_err(|error| experiment.failed(error))?;
+        report.environment = experiment.environment();
         report.command = host::command_line();
         experiment.finish(&report.table(), &report.json(), None)?;
         return report.check().map_err(failed);
@@ -68,8 +68,8 @@ fn placement(args: &FdpArgs) -> Result {
             fdp::on_device::run(&drives::named(spec)?, &options, &mut follow)
         }
     };
-    let mut report = report.map_err(failed)?;
-    report.environment = host::environment();
+    let mut report = report.map_err(|error| experiment.failed(error))?;
+    report.environment = experiment.environment();
     report.command = host::command_line();
     experiment.finish(&report.table(), &report.json(), Some(&report.page()))
 }
@@ -88,8 +88,7 @@ fn host_managed(args: &HostSsdArgs) -> Result {
         ..HostSsdOptions::default()
     };
     let follow = |progress: &host_ssd::Progress<'_>| {
-        experiment.step(progress.done, progress.count, progress.run);
-        ControlFlow::Continue(())
+        experiment.step(progress.done, progress.count, progress.run)
     };
     let real = InstalledOptions {
         data_bytes: args.real_data / PAGES_OF_TABLE * PAGES_OF_TABLE,
@@ -101,16 +100,20 @@ fn host_managed(args: &HostSsdArgs) -> Result {
     host_ssd::devices::check(&options, &named).map_err(failed)?;
     let machine = installed::Machine::new(args, real.clone())?;
     // First: a device that fails is said before models run for long.
-    let found = host_ssd::devices::measure(&options, &named, follow).map_err(failed)?;
+    let found = host_ssd::devices::measure(&options, &named, follow);
+    let found = found.map_err(|error| experiment.failed(error))?;
     drop(named);
-    let mut report = host_ssd::run(&options, follow).map_err(failed)?;
-    report.add_devices(&options, found);
+    let report = host_ssd::run_beside(&options, found, follow);
+    let mut report = report.map_err(|error| experiment.failed(error))?;
     if let Some(mut machine) = machine {
         let found = host_ssd::installed::run(&real, &mut machine, follow);
         machine.bounds.end()?;
-        report.add_installed(found.map_err(failed)?);
+        match found {
+            Err(LabError::Interrupted) => {}
+            found => report.add_installed(found.map_err(failed)?),
+        }
     }
-    report.environment = host::environment();
+    report.environment = experiment.environment();
     report.command = host::command_line();
     experiment.finish(&report.table(), &report.json(), Some(&report.page()))
 }
@@ -124,24 +127,23 @@ fn compare(args: &CompareArgs) -> Result {
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let found = Comparison::of(&before, &after, args.least)
         .map_err(|error| Failure::new(error.kind(), &error))?;
-    Experiment::writing(outputs).finish(&found.table(), &found.json(), Some(&found.page()))
+    Experiment::writing(outputs)?.finish(&found.table(), &found.json(), Some(&found.page()))
 }
 
 fn pooled(args: &PooledArgs) -> Result {
     let experiment = Experiment::start("pooled", &args.every)?;
     let options = args.options();
     let follow = |progress: &esker_lab::pooled::Progress<'_>| {
-        experiment.step(progress.done, progress.count, progress.run);
-        ControlFlow::Continue(())
+        experiment.step(progress.done, progress.count, progress.run)
     };
     options.check().map_err(failed)?;
     let mut machine = pooled::Machine::new(args, options.clone())?;
     let ran = esker_lab::pooled::run(&options, &mut machine, follow);
     experiment.clear();
     let ended = machine.end(ran.is_err());
-    let mut report = ran.map_err(failed)?;
+    let mut report = ran.map_err(|error| experiment.failed(error))?;
     ended?;
-    report.environment = host::environment();
+    report.environment = experiment.environment();
     report.command = host::command_line();
     experiment.finish(&report.table(), &report.json(), Some(&report.page()))
 }

@@ -72,6 +72,9 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(refusal) => return refuse(&refusal),
     };
+    if cli.quiet {
+        stderr::be_quiet();
+    }
     if let Some(timeout) = cli.timeout {
         pool::socket::wait_for(timeout);
     }

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use esker_base::units::human_bytes;
 use esker_base::{Clock, ErrorKind};
-use esker_bench::{Dataset, Report, RunOptions, RunResult, Runner, Workload};
+use esker_bench::{Dataset, Phase, Report, RunOptions, RunResult, Runner, Workload};
 use esker_kv::Stats;
 use esker_lab::store::KvStore;
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
+use crate::figures::{micros, short};
 use crate::host;
 use crate::live::{Live, Runs};
 use crate::media::Devices;
-use crate::progress::Line;
+use crate::progress::Bar;
 use crate::signals::Interrupt;
 
 /// The KVS that measurements use.
@@ -49,9 +50,9 @@ pub(crate) fn name_devices(report: &mut Report, devices: &Devices) {
     }
 }
 
-/// Where a measurement is shown while it goes on: a line on the terminal, and a live page if there is to be one.
+/// Where a measurement is shown while it goes on: a bar on the terminal, and a live page if there is to be one.
 pub(crate) struct Shown {
-    line: Line,
+    bar: Bar,
     live: Option<Live<Runs>>,
     interrupt: Interrupt,
 }
@@ -63,7 +64,7 @@ impl Shown {
     /// As [`Live::start`].
     pub(crate) fn start(live: Option<u16>, report: &Report) -> Result<Shown> {
         let live = live.map(|port| Live::start(port, Runs::of(report))).transpose()?;
-        Ok(Shown { line: Line::new(), live, interrupt: Interrupt::catch()? })
+        Ok(Shown { bar: Bar::new(), live, interrupt: Interrupt::catch()? })
     }
 
     /// Whether the user wants no more of it.
@@ -75,7 +76,10 @@ impl Shown {
         if let Some(live) = &self.live {
             live.follow(progress);
         }
-        self.line.follow(progress);
+        match self.interrupt.flow() {
+            ControlFlow::Continue(()) => draw(&self.bar, progress),
+            ControlFlow::Break(()) => self.bar.clear(),
+        }
         self.interrupt.flow()
     }
 
@@ -86,15 +90,15 @@ impl Shown {
     }
 
     fn wait_for_maintenance(&self) {
-        self.line.show("  waiting for maintenance");
+        self.bar.say("waiting", || "waiting for maintenance".to_owned());
         if let Some(live) = &self.live {
             live.say("The database has work left that a run has made; it is waited for.");
         }
     }
 
-    /// Clears the line: results follow.
+    /// Clears the bar: results follow.
     pub(crate) fn clear(&self) {
-        self.line.show("");
+        self.bar.clear();
     }
 
     /// All has ended, and `report` makes the page of it.
@@ -107,6 +111,23 @@ impl Shown {
         }
         self.interrupt.outcome("the figures are of what was measured until then")
     }
+}
+
+/// Draws where a run is.
+fn draw(bar: &Bar, progress: &esker_bench::Progress<'_>) {
+    let phase = match progress.phase {
+        Phase::WarmUp => "warming up",
+        Phase::Measure => "running",
+        Phase::Sync => "making durable",
+    };
+    let part = format!("{}, {phase}", progress.workload);
+    bar.share(&part, progress.fraction, || {
+        let rate = short(progress.ops_per_s);
+        let p99 = progress
+            .p99_ns
+            .map_or_else(String::new, |ns| format!(", p99 {} µs", micros(ns as f64)));
+        format!("{part}, {rate} ops/s{p99}")
+    });
 }
 
 /// Runs the load or a workload.

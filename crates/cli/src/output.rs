@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use esker_base::{ErrorKind, files};
 
 use crate::failure::{Failure, Result};
-use crate::stderr::tell;
+use crate::stderr::complain;
 
 const STDOUT: &str = "-";
 
@@ -97,7 +97,7 @@ impl Outputs {
     /// Text for people: to standard output, or to standard error when JSON goes there.
     pub(crate) fn say(&self, text: &str) -> Result {
         if self.json.as_deref().is_some_and(is_dash) {
-            tell!("{}", text.trim_end_matches('\n'));
+            complain!("{}", text.trim_end_matches('\n'));
             return Ok(());
         }
         print(text)

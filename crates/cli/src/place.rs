@@ -13,6 +13,7 @@ use esker_kv::{Kvdb, Options};
 use crate::args;
 use crate::failure::{Failure, Result};
 use crate::media::{Devices, Media, files_at};
+use crate::progress::Watch;
 use crate::stderr::tell;
 
 /// The file by which a database is known.
@@ -103,11 +104,19 @@ pub(crate) fn new_devices(dir: &Path, media: &Media) -> Result<Devices> {
     if is_taken { Ok(Devices::none()) } else { media.open_kept() }
 }
 
-/// Opens the database in `dir`.
+/// Opens the database in `dir`, and shows how far it is where that takes long.
 pub(crate) fn open_in(dir: &Path, options: Options) -> Result<(Kvdb, Devices)> {
+    open_watched(dir, options, &Watch::start()?)
+}
+
+/// The same as a part of longer work.
+pub(crate) fn open_watched(dir: &Path, options: Options, watch: &Watch) -> Result<(Kvdb, Devices)> {
     find_in(dir)?;
     let devices = Devices::of_database(dir, options.read_only)?;
-    Ok((Kvdb::open_with(dir, &devices.given(), options)?, devices))
+    let options = options.on_progress(watch.observer());
+    let opened = Kvdb::open_with(dir, &devices.given(), options);
+    watch.outcome("the database was not opened; nothing of it is lost")?;
+    Ok((opened?, devices))
 }
 
 /// Makes sure that `dir` is a directory.

@@ -1,13 +1,17 @@
-//! One line on a terminal that says how far the work is. Where standard error is a file it becomes a line now and then.
+//! How far the work is, on standard error: a bar with the time left ([`bar`]) for work that ends by itself, and one line
+//! for what goes on until somebody ends it. Where standard error is a file the line becomes one now and then.
+
+mod bar;
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use esker_base::{Clock, Nanos};
-use esker_bench::{Phase, Progress};
 
-use crate::figures::{micros, short};
+use crate::stderr;
+
+pub(crate) use bar::{Bar, Watch};
 
 /// In a file, lines of progress are so far apart.
 const APART: Duration = Duration::from_secs(30);
@@ -29,6 +33,9 @@ impl Line {
 
     /// Replaces the line by `text`.
     pub(crate) fn show(&self, text: &str) {
+        if stderr::is_quiet() {
+            return;
+        }
         if self.is_terminal {
             // A terminal that went away is no reason to stop.
             let _ = write!(io::stderr(), "\r{text}\x1b[K");
@@ -39,24 +46,6 @@ impl Line {
             self.written.set(now);
             let _ = writeln!(io::stderr(), "{text}");
         }
-    }
-
-    /// Shows where a run is; for [`esker_bench::Runner`].
-    pub(crate) fn follow(&self, progress: &Progress<'_>) {
-        let percent = progress.fraction * 100.0;
-        let phase = match progress.phase {
-            Phase::WarmUp => "warming up",
-            Phase::Measure => "running",
-            Phase::Sync => "making durable",
-        };
-        let rate = short(progress.ops_per_s);
-        let p99 = progress
-            .p99_ns
-            .map_or_else(String::new, |ns| format!("  p99 {} µs", micros(ns as f64)));
-        self.show(&format!(
-            "  {:<5} {phase:<10} {percent:>3.0} %  {rate:>7} ops/s{p99}",
-            progress.workload
-        ));
     }
 }
 

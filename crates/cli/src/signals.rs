@@ -2,8 +2,8 @@
 
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind};
@@ -55,27 +55,62 @@ impl StopSignals {
 const OF_SIGNAL: usize = 128;
 
 /// The signals that ask long work to end early and keep what is done: the first one is noted, and the second one ends
-/// the process at once.
-pub(crate) struct Interrupt {
+/// the process at once. As long as no work holds one of these, signals end the process by themselves.
+pub(crate) struct Interrupt(&'static Caught);
+
+/// The state of the signals, of which a process has one.
+struct Caught {
     has_come: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
+    /// Whether nobody waits for signals.
+    is_default: Arc<AtomicBool>,
+    holders: AtomicUsize,
+}
+
+static CAUGHT: OnceLock<Caught> = OnceLock::new();
+
+impl Caught {
+    fn register() -> io::Result<Caught> {
+        let caught = Caught {
+            has_come: Arc::default(),
+            signal: Arc::default(),
+            is_default: Arc::default(),
+            holders: AtomicUsize::new(0),
+        };
+        let has_come = || Arc::clone(&caught.has_come);
+        for (number, value) in [(SIGINT, 2), (SIGTERM, 15)] {
+            let code = i32::try_from(OF_SIGNAL + value).unwrap_or(1);
+            // In this order they are called.
+            flag::register_conditional_default(number, Arc::clone(&caught.is_default))?;
+            flag::register_conditional_shutdown(number, code, has_come())?;
+            flag::register_usize(number, Arc::clone(&caught.signal), value)?;
+            flag::register(number, has_come())?;
+        }
+        Ok(caught)
+    }
+}
+
+/// Whether a signal has come to work that holds an [`Interrupt`].
+pub(crate) fn have_come() -> bool {
+    CAUGHT.get().is_some_and(|caught| caught.has_come.load(Ordering::Relaxed))
 }
 
 impl Interrupt {
     pub(crate) fn catch() -> Result<Interrupt> {
-        let (has_come, signal) = (Arc::default(), Arc::default());
-        for (number, value) in [(SIGINT, 2), (SIGTERM, 15)] {
-            let code = i32::try_from(OF_SIGNAL + value).unwrap_or(1);
-            flag::register_conditional_shutdown(number, code, Arc::clone(&has_come))
-                .map_err(refused)?;
-            flag::register(number, Arc::clone(&has_come)).map_err(refused)?;
-            flag::register_usize(number, Arc::clone(&signal), value).map_err(refused)?;
-        }
-        Ok(Interrupt { has_come, signal })
+        let caught = match CAUGHT.get() {
+            Some(caught) => caught,
+            None => {
+                let caught = Caught::register().map_err(refused)?;
+                CAUGHT.get_or_init(|| caught)
+            }
+        };
+        caught.holders.fetch_add(1, Ordering::Relaxed);
+        caught.is_default.store(false, Ordering::Relaxed);
+        Ok(Interrupt(caught))
     }
 
     pub(crate) fn has_come(&self) -> bool {
-        self.has_come.load(Ordering::Relaxed)
+        self.0.has_come.load(Ordering::Relaxed)
     }
 
     /// Whether work goes on.
@@ -85,7 +120,7 @@ impl Interrupt {
 
     /// A flag that is raised with it.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
-        self.has_come.clone()
+        self.0.has_come.clone()
     }
 
     /// The failure of a command that was interrupted, with what it has kept; success where it was not.
@@ -93,7 +128,15 @@ impl Interrupt {
         if !self.has_come() {
             return Ok(());
         }
-        let code = OF_SIGNAL + self.signal.load(Ordering::Relaxed);
+        let code = OF_SIGNAL + self.0.signal.load(Ordering::Relaxed);
         Err(Failure::coded(u8::try_from(code).unwrap_or(1), format!("interrupted: {kept}")))
+    }
+}
+
+impl Drop for Interrupt {
+    fn drop(&mut self) {
+        if self.0.holders.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.is_default.store(true, Ordering::Relaxed);
+        }
     }
 }

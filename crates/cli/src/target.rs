@@ -18,7 +18,7 @@ use crate::args::{ServeArgs, TargetCommand};
 use crate::failure::{Failure, Result};
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::output;
-use crate::stderr::tell;
+use crate::stderr::{complain, tell};
 use crate::{host, http};
 
 /// How long a status may take to come.
@@ -102,7 +102,7 @@ fn reload(planner: &mut config::Planner<'_>, target: &Target) {
         }
         Err(failure) => {
             let stays = "the configuration was not read again, the one before stays in force";
-            tell!("esker: {stays}: {}", failure.message());
+            complain!("esker: {stays}: {}", failure.message());
         }
     }
 }

@@ -45,7 +45,12 @@ fn a_device_is_asked_for_by_its_name_and_found_again() {
     assert_eq!(Kvdb::open_with(dir, &wrong, options()).err().unwrap().kind(), ErrorKind::Corrupt);
 
     let right = BTreeMap::from([(MediaClass::Capacity, capacity)]);
-    assert!(Kvdb::check_with(dir, &right).unwrap().findings.is_empty());
+    assert!(
+        Kvdb::check_with(dir, &right, |_| std::ops::ControlFlow::Continue(()))
+            .unwrap()
+            .findings
+            .is_empty()
+    );
     let db = Kvdb::open_with(dir, &right, options()).unwrap();
     assert_eq!(db.kvs("k").unwrap().get(b"key").unwrap().unwrap(), [7; 5000]);
 }

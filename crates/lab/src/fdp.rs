@@ -93,23 +93,26 @@ pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<FdpReport, 
     let mut chapters = Vec::new();
     for chapter in &planned {
         let runs = chapter.runs.iter().zip(&mut outcomes);
-        let runs: Vec<Run> =
-            runs.map(|(planned, outcome)| run_of(planned, outcome.measured())).collect();
-        let derived =
-            chapter.mean.iter().map(|(range, published)| mean(&runs[range.clone()], published));
+        let runs: Vec<Run> = runs
+            .filter_map(|(planned, outcome)| Some(run_of(planned, outcome?.measured())))
+            .collect();
+        // A mean of all, or none.
+        let whole = chapter.mean.iter().filter(|_| runs.len() == chapter.runs.len());
+        let derived = whole.map(|(range, published)| mean(&runs[range.clone()], published));
         let derived = derived.collect();
         let notes = chapter.notes.iter().map(|&note| note.to_owned()).collect();
         chapters.push(Chapter { name: chapter.name.to_owned(), notes, runs, derived });
     }
     if !engine_runs.is_empty() {
         let runs = engine_runs.iter().zip(&mut outcomes);
-        let runs = runs.map(|(run, outcome)| run.report(outcome.measured())).collect();
+        let runs = runs.filter_map(|(run, outcome)| Some(run.report(outcome?.measured())));
+        let runs = runs.collect();
         chapters.push(engine::chapter(runs));
     }
     let worth = if searches.is_empty() {
         None
     } else {
-        Some(worth_of(&chapters, &searches, outcomes.map(Outcome::spare).collect())?)
+        Some(worth_of(&chapters, &searches, outcomes.flatten().map(Outcome::spare).collect())?)
     };
     Ok(FdpReport {
         title: match &options.own {

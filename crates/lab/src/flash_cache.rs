@@ -198,11 +198,13 @@ fn study(
     let mut plans = plans(options, real, &sources, &mut notes)?;
     let arms = ARMS * plans.iter().flatten().count();
     let count = sources.len() + arms;
-    let mut steps = Steps { follow: &mut follow, done: 0, count };
+    let mut steps = Steps::new(&mut follow, count);
     let times = disk::measure(options.seed)?;
     let (mut workloads, mut measured) = (Vec::new(), Vec::new());
     for (source, plan) in sources.iter().zip(&mut plans) {
-        steps.step(source.name())?;
+        if steps.step(source.name()).is_err() {
+            break;
+        }
         match source.load(options) {
             Ok(trace) => workloads.push(replay_all(source.name(), &trace, options, &times)?),
             // A folder may hold anything.
@@ -212,8 +214,14 @@ fn study(
             Err(error) => return Err(error),
         }
         if let Some((real, plan)) = real.zip(plan.take()) {
-            measured.push(real::replay(real, source.name(), &plan, options.seed, &mut steps)?);
+            match real::replay(real, source.name(), &plan, options.seed, &mut steps) {
+                Err(LabError::Interrupted) => break,
+                result => measured.push(result?),
+            }
         }
+    }
+    if workloads.is_empty() && steps.is_interrupted() {
+        return Err(LabError::Interrupted);
     }
     if workloads.is_empty() {
         return Err(LabError::Invalid(format!("no workload could be read: {}", notes.join("; "))));

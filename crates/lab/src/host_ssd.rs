@@ -123,14 +123,35 @@ impl HostSsdOptions {
 /// When the options make no sense, or `follow` ends it.
 pub fn run(
     options: &HostSsdOptions,
+    follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> Result<HostSsdReport, LabError> {
+    run_beside(options, Vec::new(), follow)
+}
+
+/// Runs it beside the results of named devices. When `follow` ends it, the report has what was measured until then,
+/// and no verdicts.
+///
+/// # Errors
+/// When the options make no sense, or `follow` ends it before anything was measured.
+pub fn run_beside(
+    options: &HostSsdOptions,
+    found: Vec<devices::DeviceResult>,
     mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
 ) -> Result<HostSsdReport, LabError> {
     options.check()?;
     let count = latency::runs(options) + account::runs(options);
-    let mut steps = Steps { follow: &mut follow, done: 0, count };
+    let mut steps = Steps::new(&mut follow, count);
     let depths = latency::measure(options, &mut steps)?;
     let within = latency::depth_within(options, &mut steps)?;
     let account = account::measure(options, &mut steps)?;
     let sensitivity = account::sensitivity(options, &mut steps)?;
-    HostSsdReport::new(options, depths, within, account, sensitivity)
+    if depths.is_empty() && found.is_empty() {
+        return Err(LabError::Interrupted);
+    }
+    let mut report = HostSsdReport::new(options, depths, within, account, sensitivity)?;
+    report.add_devices(options, found);
+    if steps.is_interrupted() {
+        report.verdicts.clear();
+    }
+    Ok(report)
 }

@@ -162,7 +162,8 @@ pub(crate) type Follow<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a;
 /// Runs it.
 ///
 /// # Errors
-/// When the options make no sense, a drive or the engine refuses, or `follow` ends it.
+/// When the options make no sense, a drive or the engine refuses, or `follow` ends it before a phase is through; after
+/// that the report has what was measured, and no verdicts.
 pub fn run(
     options: &HseOptions,
     machine: &mut dyn Machine,
@@ -175,7 +176,13 @@ pub fn run(
         None => calibrate::calibrate(options, machine, &mut follow)?,
     };
     let (arms, skipped) = round::all(options, calibration.dilation, machine, &mut follow)?;
+    let phases = arms.iter().map(|arm| arm.phases.len()).sum::<usize>();
+    let failed = skipped.len();
     let mut report = HseReport::new(options, machine.is_real(), calibration, arms);
     report.skipped = skipped;
+    let each = arm::workloads(options).len() + 1;
+    if phases + failed * each < options.rounds as usize * options.arms().len() * each {
+        report.leave_unjudged();
+    }
     Ok(report)
 }

@@ -202,16 +202,31 @@ pub fn run(
     let arms = options.arms();
     let turns = arms.len() * options.rounds as usize * options.ladder().len();
     let count = databases(&arms).len() + turns + usize::from(options.survive);
-    let mut steps = Steps { follow: &mut follow, done: 0, count };
+    let mut steps = Steps::new(&mut follow, count);
+    let ended = all(options, bench, &mut steps, &mut report);
+    steps.part(ended)?;
+    if !steps.is_interrupted() {
+        report.judge(options);
+    } else if report.arms.is_empty() && report.survival.is_none() {
+        return Err(LabError::Interrupted);
+    }
+    Ok(report)
+}
+
+fn all(
+    options: &PooledOptions,
+    bench: &mut dyn Bench,
+    steps: &mut Steps<'_>,
+    report: &mut PooledReport,
+) -> Result<(), LabError> {
     if options.compare {
-        compare(options, bench, &mut steps, &mut report)?;
+        compare(options, bench, steps, report)?;
     }
     if options.survive {
         steps.step("a node is killed, and a drive fails")?;
-        report.survival = Some(bench.survive()?);
+        report.survival = Some(steps.ended(bench.survive())?);
     }
-    report.judge(options);
-    Ok(report)
+    Ok(())
 }
 
 /// The arms that have databases of their own.
@@ -227,7 +242,7 @@ fn compare(
 ) -> Result<(), LabError> {
     for arm in databases(&options.arms()) {
         steps.step(&format!("{}, load", arm.name()))?;
-        let loaded = bench.load(arm)?;
+        let loaded = steps.ended(bench.load(arm))?;
         report.arms.push(ArmResult::new(arm, loaded));
     }
     report.dilation = options.dilation;
@@ -235,26 +250,38 @@ fn compare(
         report.tries = calibrate::calibrate(options, bench, steps)?;
         report.dilation = calibrate::chosen(&report.tries).unwrap_or(options.dilation);
     }
-    let mut samples: BTreeMap<(Arm, usize), Vec<LoadSample>> = BTreeMap::new();
+    let mut samples = Samples::new();
+    let ended = rounds(options, bench, steps, report, &mut samples);
+    // As far as it has come.
+    for (index, &rate) in options.ladder().iter().enumerate() {
+        let of_arm =
+            |arm| LoadResult::of(arm, rate, samples.remove(&(arm, index)).unwrap_or_default());
+        report.loads.extend(options.arms().into_iter().filter_map(of_arm));
+    }
+    ended
+}
+
+/// What was measured, by arm and step of the ladder; one of each round.
+type Samples = BTreeMap<(Arm, usize), Vec<LoadSample>>;
+
+fn rounds(
+    options: &PooledOptions,
+    bench: &mut dyn Bench,
+    steps: &mut Steps<'_>,
+    report: &mut PooledReport,
+    samples: &mut Samples,
+) -> Result<(), LabError> {
     for round in 0..options.rounds {
         let mut order = options.arms();
         if round % 2 == 1 {
             order.reverse();
         }
         for arm in order {
-            let (found, bytes) = turn(options, bench, steps, (arm, round, report.dilation))?;
-            for (index, sample) in found.into_iter().enumerate() {
-                samples.entry((arm, index)).or_default().push(sample);
-            }
+            let bytes = turn(options, bench, steps, (arm, round, report.dilation), samples)?;
             if let Some(result) = report.arms.iter_mut().find(|one| one.arm == arm.data()) {
                 result.at_end = bytes;
             }
         }
-    }
-    for (index, &rate) in options.ladder().iter().enumerate() {
-        let of_arm =
-            |arm| LoadResult::of(arm, rate, samples.remove(&(arm, index)).unwrap_or_default());
-        report.loads.extend(options.arms().into_iter().filter_map(of_arm));
     }
     Ok(())
 }
@@ -265,17 +292,18 @@ fn turn(
     bench: &mut dyn Bench,
     steps: &mut Steps<'_>,
     (arm, round, dilation): (Arm, u32, u32),
-) -> Result<(Vec<LoadSample>, Option<DriveBytes>), LabError> {
-    let mut samples = Vec::new();
+    samples: &mut Samples,
+) -> Result<Option<DriveBytes>, LabError> {
     for (index, rate) in options.ladder().into_iter().enumerate() {
         let load =
             rate.map_or("unlimited".to_owned(), |rate| format!("{rate} operations a second"));
         steps.step(&format!("{}, round {}, {load}", arm.name(), round + 1))?;
         if index == 0 {
-            bench.start(arm, dilation)?;
+            steps.ended(bench.start(arm, dilation))?;
         }
         let step = LoadStep { rate, warm_up_s: options.warm_up_s, seconds: options.seconds };
-        samples.push(bench.step(&step)?);
+        let sample = steps.ended(bench.step(&step))?;
+        samples.entry((arm, index)).or_default().push(sample);
     }
-    Ok((samples, bench.stop()?))
+    steps.ended(bench.stop())
 }

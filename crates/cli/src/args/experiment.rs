@@ -21,6 +21,9 @@ pub(crate) struct ExperimentArgs {
     /// Write the page in the form that `esker lab all` binds, here
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) page: Option<PathBuf>,
+    /// End with the process of this number, which `esker lab all` is
+    #[arg(long, value_name = "PROCESS", hide = true)]
+    pub(crate) bound_to: Option<u32>,
     #[command(flatten)]
     pub(crate) live: LiveArgs,
 }

@@ -34,9 +34,6 @@ pub(crate) struct RunArgs {
     /// Show figures every so many seconds, on standard error; on a terminal they are shown anyway
     #[arg(long, value_name = "SECONDS", value_parser = super::parse::seconds)]
     pub(crate) every: Option<Duration>,
-    /// Show no figures at the end
-    #[arg(long)]
-    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) telling: super::MetricsArgs,
     /// The program and its arguments

@@ -5,17 +5,16 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::Duration;
 
-use esker_base::ErrorKind;
 use esker_base::units::human_bytes;
+use esker_base::{Clock, ErrorKind};
 use esker_kv::{CompactRequest, CompactStatus, KvError, Kvdb};
 
 use crate::failure::{Failure, Result};
 use crate::output;
-use crate::progress::Line;
-use crate::signals::StopSignals;
+use crate::progress::{Bar, Watch};
 
-/// How often the line on the terminal is renewed.
-const STEP: Duration = Duration::from_millis(100);
+/// How often is looked for a signal and for the end.
+const STEP: Duration = Duration::from_millis(20);
 
 /// Compacts, all or down to a goal.
 pub(crate) fn compact(db: &Kvdb, request: CompactRequest) -> Result {
@@ -61,22 +60,32 @@ pub(crate) fn remove_staging(db: &Kvdb) -> Result {
 
 /// Runs `work` on a thread of its own, shows how it gets on, and calls it off at a signal.
 fn watched<T: Send>(db: &Kvdb, work: impl FnOnce() -> T + Send) -> Result<T> {
-    let mut signals = StopSignals::catch()?;
-    let line = Line::new();
+    let watch = Watch::start()?;
+    let clock = Clock::real();
     Ok(thread::scope(|scope| {
         let work = scope.spawn(work);
         while !work.is_finished() {
-            line.show(&told(&db.compact_status()));
-            if signals.wait(STEP) {
+            if watch.interrupt.has_come() {
+                watch.bar.end();
                 db.cancel_compact();
             }
+            show(&watch.bar, &db.compact_status());
+            clock.sleep(STEP);
         }
         work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }))
 }
 
+fn show(bar: &Bar, status: &CompactStatus) {
+    if status.leaves == 0 {
+        return bar.say("", || told(status));
+    }
+    let share = status.leaves_done as f64 / status.leaves as f64;
+    bar.share("leaves", share, || told(status));
+}
+
 fn told(status: &CompactStatus) -> String {
-    let mut text = format!("  space amplification {:.2}", status.space_amplification);
+    let mut text = format!("space amplification {:.2}", status.space_amplification);
     if let Some(goal) = status.goal {
         let _ = write!(text, ", goal {goal:.2}");
     }

@@ -10,12 +10,15 @@ use std::sync::Arc;
 use esker_base::ErrorKind;
 use esker_base::units::{human_bytes, to_u64};
 use esker_device::{Device, FileDevice, FileOptions, MemoryDevice};
-use esker_kv::{Kvdb, KvsRepair, ManifestState, MediaClass, Options, Remains, RepairReport};
+use esker_kv::{
+    KvError, Kvdb, KvsRepair, ManifestState, MediaClass, Options, Remains, RepairReport,
+};
 
 use crate::args::{Medium, Staging};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::media::{Devices, Media};
+use crate::progress::Watch;
 use crate::{output, place};
 
 /// Where a copy goes.
@@ -36,10 +39,12 @@ impl Target<'_> {
 
 /// Copies the database in `dir`, which `options` open to read only.
 pub(super) fn back_up(dir: &Path, to: &Target<'_>, options: Options, json: bool) -> Result {
-    let (db, _devices) = place::open_in(dir, options)?;
+    let watch = Watch::start()?;
+    let (db, _devices) = place::open_watched(dir, options, &watch)?;
     let media = to.media(has_staging(&db));
     let devices = place::new_devices(to.dir, &media)?;
-    let report = db.backup_with(to.dir, &media.layout(), &devices.named()?)?;
+    let report = db.backup_with(to.dir, &media.layout(), &devices.named()?);
+    let report = ended(report, &watch, "there is no copy; begin it again at any time")?;
     if json {
         let whole = serde_json::to_value(report).map_err(io::Error::from)?;
         return output::print(&format!("{whole:#}\n"));
@@ -53,6 +58,15 @@ pub(super) fn back_up(dir: &Path, to: &Target<'_>, options: Options, json: bool)
         to.dir.display(),
         human_bytes(report.copied_bytes)
     ))
+}
+
+/// The result of a copy, or its interruption.
+fn ended<T>(result: Result<T, KvError>, watch: &Watch, kept: &str) -> Result<T> {
+    watch.bar.end();
+    if matches!(result, Err(KvError::Cancelled)) {
+        watch.interrupt.outcome(kept)?;
+    }
+    Ok(result?)
 }
 
 fn has_staging(db: &Kvdb) -> bool {
@@ -87,7 +101,12 @@ pub(super) fn repair(
     let remains = remains(dir, old)?;
     let media = to.media(false);
     let new = place::new_devices(to.dir, &media)?;
-    let report = Kvdb::repair_with(&remains, to.dir, &media.layout(), &new.named()?, options)?;
+    let watch = Watch::start()?;
+    let options = options.on_progress(watch.observer());
+    let report = Kvdb::repair_with(&remains, to.dir, &media.layout(), &new.named()?, options);
+    let made = to.dir.display();
+    let kept = format!("the new database is not whole; remove its files in {made} and begin again");
+    let report = ended(report, &watch, &kept)?;
     let text = if json {
         let whole = serde_json::to_value(&report).map_err(io::Error::from)?;
         format!("{whole:#}\n")

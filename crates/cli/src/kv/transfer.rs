@@ -4,16 +4,17 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-use esker_base::ErrorKind;
+use esker_base::progress::Unit;
 use esker_base::units::to_u64;
+use esker_base::{ErrorKind, Progress};
 use esker_kv::{Batch, Cursor, KEY_MAX, KvError, Kvdb, Kvs, KvsOptions, Snapshot, VALUE_MAX};
 
 use super::lines::{self, Line, Mark};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::output::{self, is_dash};
-use crate::signals::Interrupt;
-use crate::stderr::tell;
+use crate::progress::Watch;
+use crate::stderr::{complain, tell};
 
 /// A batch of a load is written when it holds this many records or bytes.
 const BATCH_RECORDS: usize = 1_000;
@@ -96,7 +97,7 @@ fn all_there(left_out: Option<Vec<String>>) -> Result {
     if left_out.is_empty() {
         return Ok(());
     }
-    left_out.iter().for_each(|one| tell!("esker: left out: {one}"));
+    left_out.iter().for_each(|one| complain!("esker: left out: {one}"));
     let count = grouped(to_u64(left_out.len()));
     let message = format!("the dump lacks what is damaged, named above in {count} lines");
     Err(Failure::new(ErrorKind::Corrupt, message))
@@ -209,25 +210,44 @@ const COMPRESSION: &str = "compression";
 /// The one that says how long its values live; without it they live for ever.
 const TTL_MS: &str = "ttl_ms";
 
-/// The lines of `file`.
-pub(super) fn input(file: &Path) -> Result<Box<dyn BufRead>> {
+/// The lines of `file`, and how many bytes they are if that is known.
+pub(super) fn input(file: &Path) -> Result<(Box<dyn BufRead>, Option<u64>)> {
     if is_dash(file) {
-        return Ok(Box::new(io::stdin().lock()));
+        return Ok((Box::new(io::stdin().lock()), None));
     }
     let advice = "name a file that `esker kv dump` wrote, or leave it out to read standard input";
     let opened = File::open(file).map_err(|error| Failure::file(file, &error, advice))?;
-    Ok(Box::new(BufReader::new(opened)))
+    let regular = opened.metadata().ok().filter(std::fs::Metadata::is_file);
+    let bytes = regular.map(|metadata| metadata.len());
+    Ok((Box::new(BufReader::new(opened)), bytes))
 }
 
 /// Puts every record of `input` into `kvs`, or, for a dump that says which ones, into the KVSs it names.
 /// A line that is malformed ends the load; the records before it stay.
-pub(super) fn load(db: &Kvdb, kvs: Option<&Kvs>, input: &mut dyn BufRead, file: &Path) -> Result {
-    let interrupt = Interrupt::catch()?;
+/// `bytes` is how many the file has, if that is known.
+pub(super) fn load(
+    db: &Kvdb,
+    kvs: Option<&Kvs>,
+    input: &mut dyn BufRead,
+    (file, bytes): (&Path, Option<u64>),
+) -> Result {
+    let Watch { bar, interrupt } = &Watch::start()?;
     let mut loading = Loading::new(db, kvs);
-    let outcome = loading.lines(input, file, &interrupt).and_then(|()| loading.flush());
+    let mut untold = 0;
+    let mut progress = Progress::new("loading", bytes, Unit::Bytes);
+    let mut go_on = |read: usize| {
+        untold += to_u64(read);
+        if untold >= TOLD_BYTES {
+            progress.done += std::mem::take(&mut untold);
+            bar.progress(&progress);
+        }
+        interrupt.outcome("no more lines are read")
+    };
+    let outcome = loading.lines(input, file, &mut go_on).and_then(|()| loading.flush());
     // The lines before a bad one are whole: keep them, so that the message can say so.
     let kept = outcome.as_ref().map_or_else(|_| loading.flush(), |()| Ok(()));
     let synced = kept.and_then(|()| Ok(db.sync()?));
+    bar.end();
     let loaded = records(loading.loaded);
     match (outcome, synced) {
         (Ok(()), Ok(())) => {
@@ -272,6 +292,9 @@ struct Loading<'a> {
     loaded: u64,
 }
 
+/// The user is told how far a load is after so many bytes.
+const TOLD_BYTES: u64 = 64 << 10;
+
 /// The longest line there can be: every byte escaped.
 const LINE_MAX: usize = 4 * (KEY_MAX + VALUE_MAX) + 16;
 
@@ -298,10 +321,16 @@ impl<'a> Loading<'a> {
         }
     }
 
-    fn lines(&mut self, input: &mut dyn BufRead, file: &Path, interrupt: &Interrupt) -> Result {
+    /// Puts the records of all lines. `go_on` is told how many bytes the last line had, and may end it.
+    fn lines(
+        &mut self,
+        input: &mut dyn BufRead,
+        file: &Path,
+        go_on: &mut dyn FnMut(usize) -> Result,
+    ) -> Result {
         let mut line = Vec::new();
         for number in 1u64.. {
-            interrupt.outcome("no more lines are read")?;
+            go_on(line.len())?;
             line.clear();
             let limit = to_u64(LINE_MAX) + 1;
             let read = Read::take(&mut *input, limit).read_until(b'\n', &mut line);

@@ -5,13 +5,18 @@
 //!    another one.
 //! 2. An experiment that cannot be run here, or that failed, is named, with the reason, on the terminal and in the
 //!    report; the others go on.
+//! 3. A signal ends the one that runs, which writes what it has measured; no process is left.
 
 use std::fs;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
-use esker_base::{Clock, ErrorKind, files};
+use esker_base::{Clock, ErrorKind, files, thread};
 use esker_report::{Book, Outcome, Page, Section, Table, Verdict};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -19,7 +24,8 @@ use crate::args::AllArgs;
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::print;
-use crate::stderr::tell;
+use crate::signals::Interrupt;
+use crate::stderr::{self, tell};
 
 /// The JSON's format; changes when the JSON does.
 const FORMAT: &str = "esker-lab-all/1";
@@ -108,9 +114,15 @@ struct Done {
 
 /// How an experiment ended.
 enum Ended {
-    Through { seconds: f64, figures: Value, page: Box<Page> },
+    Through {
+        seconds: f64,
+        figures: Value,
+        page: Box<Page>,
+    },
     Skipped(String),
     Failed(String),
+    /// The user wanted no more of it.
+    Interrupted(String),
 }
 
 /// Runs them.
@@ -137,11 +149,17 @@ pub(crate) fn run(args: &AllArgs) -> Result {
         if args.full { "full" } else { "quick" },
         args.dir.display()
     );
+    let interrupt = Interrupt::catch()?;
     let mut ended = Vec::new();
     for one in &chosen {
-        ended.push((*one, experiment(one, args)?));
+        if interrupt.has_come() {
+            ended.push((*one, Ended::Interrupted("it was not begun".to_owned())));
+        } else {
+            ended.push((*one, experiment(one, args, &interrupt)?));
+        }
     }
     write(args, &ended)?;
+    interrupt.outcome("experiments that are through are kept; run the same line again to go on")?;
     let failed = ended.iter().find_map(|(_, ended)| match ended {
         Ended::Failed(why) => Some(why.clone()),
         _ => None,
@@ -154,7 +172,7 @@ fn kept(args: &AllArgs, name: &str, what: &str) -> PathBuf {
     args.dir.join(format!("{name}.{what}"))
 }
 
-fn experiment(one: &Experiment, args: &AllArgs) -> Result<Ended> {
+fn experiment(one: &Experiment, args: &AllArgs, interrupt: &Interrupt) -> Result<Ended> {
     if let Some(why) = missing(one) {
         tell!("SKIPPED: {}: {why}", one.name);
         return Ok(Ended::Skipped(why));
@@ -168,13 +186,17 @@ fn experiment(one: &Experiment, args: &AllArgs) -> Result<Ended> {
     tell!("{}: {line}", one.name);
     let clock = Clock::real();
     let began = clock.now();
-    let output = Command::new(std::env::current_exe()?)
-        .args(&command)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn()?
-        .wait_with_output()?;
+    let output = run_to_end(&command, interrupt)?;
+    if interrupt.has_come() && !output.status.success() {
+        let text = kept(args, one.name, "txt");
+        save(&text, &String::from_utf8_lossy(&output.stdout))?;
+        let why = match output.stdout.is_empty() {
+            true => "nothing was measured until then".to_owned(),
+            false => format!("what it had measured until then is in {}", text.display()),
+        };
+        tell!("INTERRUPTED: {}: {why}", one.name);
+        return Ok(Ended::Interrupted(why));
+    }
     if !output.status.success() {
         let status = output.status;
         let why = format!("`{line}` ended with {status}; mend that, and run this again to go on");
@@ -196,6 +218,43 @@ fn experiment(one: &Experiment, args: &AllArgs) -> Result<Ended> {
             format!("`{line}` left no figures in {}", args.dir.display()),
         )
     })
+}
+
+/// How often is looked for the end of an experiment, and for a signal.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Runs a command of this program in a process group of its own, so that a terminal's signals do not end it before its
+/// figures are written: it gets the first one from here. However this process ends, it ends too.
+fn run_to_end(command: &[String], interrupt: &Interrupt) -> Result<Output> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(command)
+        .args(["--bound-to", &std::process::id().to_string()])
+        .args(stderr::is_quiet().then_some("--quiet"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .process_group(0)
+        .spawn()?;
+    let mut out = child.stdout.take();
+    let reader = thread::spawn("lab-output", move || {
+        let mut text = Vec::new();
+        let read = out.as_mut().map_or(Ok(0), |out| out.read_to_end(&mut text));
+        read.map(|_| text)
+    })?;
+    let (clock, mut is_told) = (Clock::real(), false);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if interrupt.has_come() && !is_told {
+            is_told = true;
+            // It may have ended this moment.
+            let _ = kill_process(Pid::from_child(&child), Signal::INT);
+        }
+        clock.sleep(STEP);
+    };
+    let stdout = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    Ok(Output { status, stdout, stderr: Vec::new() })
 }
 
 /// Why an experiment cannot be run here, with the cure.
@@ -264,6 +323,9 @@ fn write(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Result {
             }
             Ended::Skipped(why) => all.push(json!({ "experiment": one.name, "skipped": why })),
             Ended::Failed(why) => all.push(json!({ "experiment": one.name, "failed": why })),
+            Ended::Interrupted(why) => {
+                all.push(json!({ "experiment": one.name, "interrupted": why }));
+            }
         }
     }
     let value = json!({ "format": FORMAT, "finding": summary.headline, "experiments": all });
@@ -276,7 +338,7 @@ fn write(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Result {
 fn summary(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Page {
     let through = ended.iter().filter_map(|(one, ended)| match ended {
         Ended::Through { page, .. } => Some((*one, page)),
-        Ended::Skipped(_) | Ended::Failed(_) => None,
+        Ended::Skipped(_) | Ended::Failed(_) | Ended::Interrupted(_) => None,
     });
     let through: Vec<_> = through.collect();
     let verdicts = through.iter().flat_map(|(_, page)| &page.verdicts);
@@ -325,6 +387,7 @@ fn findings(ended: &[(&Experiment, Ended)]) -> Section {
     section.list(ended.iter().filter_map(|(one, ended)| match ended {
         Ended::Skipped(why) => Some(format!("Skipped: {}: {why}", one.name)),
         Ended::Failed(why) => Some(format!("Failed: {}: {why}", one.name)),
+        Ended::Interrupted(why) => Some(format!("Interrupted: {}: {why}", one.name)),
         Ended::Through { .. } => None,
     }));
     section

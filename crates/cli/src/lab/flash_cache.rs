@@ -1,7 +1,5 @@
 //! `esker lab flash-cache`: opens the devices on which workloads are replayed, if any are named.
 
-use std::ops::ControlFlow;
-
 use esker_base::Clock;
 use esker_device::Create;
 use esker_lab::flash_cache::real::{Real, RealDevice, RealOptions};
@@ -9,7 +7,7 @@ use esker_lab::flash_cache::{self, FlashCacheOptions, Progress};
 use esker_stack::{Spec, Stack, Time};
 
 use super::drives;
-use super::experiment::{Experiment, failed};
+use super::experiment::Experiment;
 use crate::args::FlashCacheArgs;
 use crate::device;
 use crate::failure::{Failure, Result};
@@ -29,10 +27,8 @@ pub(crate) fn run(args: &FlashCacheArgs) -> Result {
         threads: args.threads.unwrap_or_else(host::cores),
         seed: args.every.seed,
     };
-    let follow = |progress: &Progress<'_>| {
-        experiment.step(progress.done, progress.count, progress.run);
-        ControlFlow::Continue(())
-    };
+    let follow =
+        |progress: &Progress<'_>| experiment.step(progress.done, progress.count, progress.run);
     let stack = stack();
     let report = match args.disk.as_ref().zip(args.flash.as_ref()) {
         None => flash_cache::run(&options, follow),
@@ -41,8 +37,8 @@ pub(crate) fn run(args: &FlashCacheArgs) -> Result {
             flash_cache::run_beside(&options, &real, follow)
         }
     };
-    let mut report = report.map_err(failed)?;
-    report.environment = host::environment();
+    let mut report = report.map_err(|error| experiment.failed(error))?;
+    report.environment = experiment.environment();
     report.command = host::command_line();
     experiment.finish(&report.table(), &report.json(), Some(&report.page()))
 }

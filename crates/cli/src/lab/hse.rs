@@ -2,7 +2,6 @@
 
 mod rocksdb;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use esker_base::Clock;
@@ -61,17 +60,15 @@ pub(crate) fn run(args: &HseArgs) -> Result {
         tell!("esker: SKIPPED {why}");
     }
     let mut drives = Drives { args, options: options.clone(), rocksdb };
-    let follow = |progress: &Progress<'_>| {
-        experiment.step(progress.done, progress.count, progress.run);
-        ControlFlow::Continue(())
-    };
+    let follow =
+        |progress: &Progress<'_>| experiment.step(progress.done, progress.count, progress.run);
     let found = hse::run(&options, &mut drives, follow);
     let has_failed = found.as_ref().map_or(true, |report| !report.skipped.is_empty());
     let ended = drives.rocksdb.take().map_or(Ok(()), |rocksdb| rocksdb.end(has_failed));
-    let mut report = found.map_err(failed)?;
+    let mut report = found.map_err(|error| experiment.failed(error))?;
     ended?;
     report.skipped.extend(skipped);
-    report.environment = host::environment();
+    report.environment = experiment.environment();
     report.command = host::command_line();
     experiment.finish(&report.table(), &report.json(), Some(&report.page()))
 }

@@ -15,6 +15,7 @@ use super::bounds::Bounds;
 use super::experiment::failed;
 use crate::args::HostSsdArgs;
 use crate::failure::Result;
+use crate::signals;
 
 const SCRIPT: &str = include_str!("../../assets/duckdb.py");
 /// Prints how many pages DuckDB takes before it has a table.
@@ -185,7 +186,7 @@ fn run(what: &str, swaps: bool, command: &mut Command) -> Result<Option<Output>,
     let is_late = || clock.now().since(began) > PATIENCE;
     // Its output fits into its pipes.
     while child.try_wait().map_err(|error| wrong(error.to_string()))?.is_none() {
-        if is_late() {
+        if is_late() || signals::have_come() {
             let _ = child.kill();
         }
         clock.sleep(STEP);
@@ -195,7 +196,7 @@ fn run(what: &str, swaps: bool, command: &mut Command) -> Result<Option<Output>,
         return Ok(Some(output));
     }
     let is_killed = output.status.signal() == Some(rustix::process::Signal::KILL.as_raw());
-    if swaps && is_killed && !is_late() {
+    if swaps && is_killed && !is_late() && !signals::have_come() {
         return Ok(None);
     }
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,20 +1,21 @@
 //! `esker lab plan`: reads a plan, keeps its results in a folder, and reports.
 
 use std::fs;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use esker_base::units::human_bytes;
 use esker_base::{ErrorKind, files};
 use esker_lab::LabError;
-use esker_lab::plan::{Expected, Plan, Processors, Progress, Shelf, Surroundings};
+use esker_lab::plan::{Expected, Listed, Plan, Processors, Progress, Shelf, Surroundings};
 
 use super::experiment::failed;
+use esker_report::{Page, Section};
+
 use crate::args::PlanArgs;
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
-use crate::progress::Line;
+use crate::progress::Watch;
 
 /// Of the machine's memory, the part that runs may take: three quarters.
 const MEMORY: (u64, u64) = (3, 4);
@@ -57,19 +58,42 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
     files::create_dir_all(&shelf.0).map_err(|error| {
         Failure::file(&shelf.0, &error, "name a folder that can be written with --results")
     })?;
-    let line = Line::new();
+    let watch = Watch::start()?;
     let follow = |progress: &Progress<'_>| {
-        line.show(&format!("  {} of {}  {}", progress.done + 1, progress.count, progress.run));
-        ControlFlow::Continue(())
+        watch.bar.step(progress.done, progress.count, progress.run);
+        watch.interrupt.flow()
     };
     let report = plan.run(&mut shelf, &surroundings, follow);
-    drop(line);
+    watch.bar.end();
+    if matches!(report, Err(LabError::Interrupted)) {
+        let expected = plan.list(&mut shelf, &surroundings).map_err(failed)?;
+        say_interrupted(&expected, &outputs)?;
+        let kept = format!("runs are kept in {}; run the plan again to go on", shelf.0.display());
+        return watch.interrupt.outcome(&kept);
+    }
     let mut report = report.map_err(failed)?;
     report.environment = host::environment();
     report.command = host::command_line();
     let figures = serde_json::to_value(&report).map_err(no_form)?;
     outputs.say(&format!("{}\n", report.table()))?;
     outputs.finish(&figures, &report.page().html())
+}
+
+/// Says and writes which runs of an interrupted plan are through.
+fn say_interrupted(expected: &Expected, outputs: &Outputs) -> Result {
+    let runs = serde_json::to_value(expected).map_err(no_form)?;
+    let through = expected.runs.iter().filter(|one| one.is_kept).count();
+    let state = format!("Interrupted: {through} of {} runs are through.", expected.runs.len());
+    outputs.say(&format!("{}{state}\n", listed(expected)))?;
+    let mut page = Page::new("A plan", state.clone());
+    let mut section = Section::new("Runs");
+    let line =
+        |one: &Listed| format!("{}: {}", one.name, if one.is_kept { "through" } else { "to run" });
+    section.list(expected.runs.iter().map(line));
+    page.sections.push(section);
+    page.environment = host::environment();
+    page.command = host::command_line();
+    outputs.finish(&serde_json::json!({ "interrupted": state, "plan": runs }), &page.html())
 }
 
 fn no_form(error: serde_json::Error) -> Failure {

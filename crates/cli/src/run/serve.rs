@@ -20,6 +20,7 @@ use crate::args::RunArgs;
 use crate::failure::Result;
 use crate::metrics::{self, Exporter, Paging};
 use crate::progress::Line;
+use crate::stderr;
 
 /// How often the program, its processes and figures are looked at.
 const STEP: Duration = Duration::from_millis(10);
@@ -152,7 +153,7 @@ impl Service<'_> {
 
     /// Shows all figures.
     fn sum_up(&self, before: &str) {
-        if !self.args.quiet {
+        if !stderr::is_quiet() {
             say(&format!("{before}{}", figures::summary(&self.pager.stats())));
         }
     }

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Result;
 use crate::signals::{STEP, refused};
-use crate::stderr::tell;
+use crate::stderr::complain;
 
 /// The exit code when a second signal ends it at once.
 const AT_ONCE: i32 = 1;
@@ -60,7 +60,9 @@ impl Waiting {
                 None => {}
             }
             for panic in target.map(Target::take_panics).unwrap_or_default() {
-                tell!("esker: {panic}; its connections were closed, and hosts can connect again");
+                complain!(
+                    "esker: {panic}; its connections were closed, and hosts can connect again"
+                );
             }
             if target.is_some_and(|target| !target.is_running()) {
                 return Event::End("a worker has panicked, and there is no thread for another one");

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use esker_base::Progress;
 use esker_base::process::AtExit;
+use esker_base::progress::{Meter, Unit};
 use esker_device::Device;
 
 use crate::api::batch::Batch;
@@ -157,18 +160,20 @@ impl Kvdb {
     /// As [`Kvdb::open`] where nobody knows which structures there are to check: the manifest is damaged, and
     /// only [`Kvdb::repair`] remains. All other damage is a finding of the report, and no error.
     pub fn check(dir: impl AsRef<Path>) -> Result<CheckReport> {
-        Kvdb::check_with(dir, &BTreeMap::new())
+        Kvdb::check_with(dir, &BTreeMap::new(), |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`Kvdb::check`], with the devices that [`Kvdb::device_names`] asks for.
+    /// Like [`Kvdb::check`], with the devices that [`Kvdb::device_names`] asks for. `on_progress` is told how far it is;
+    /// its `Break` ends the check, whose report then says what was found until then.
     ///
     /// # Errors
     /// As [`Kvdb::check`]; `Invalid` when one is missing.
     pub fn check_with(
         dir: impl AsRef<Path>,
         given: &BTreeMap<MediaClass, Arc<dyn Device>>,
+        on_progress: impl FnMut(&Progress) -> ControlFlow<()> + Send,
     ) -> Result<CheckReport> {
-        Kvdb::check_on(&layout::open(dir.as_ref(), given, true)?)
+        Kvdb::check_observed(&layout::open(dir.as_ref(), given, true)?, on_progress)
     }
 
     /// Verifies the KVDB on devices of any kind.
@@ -176,7 +181,15 @@ impl Kvdb {
     /// # Errors
     /// As [`Kvdb::check`].
     pub fn check_on(devices: &Devices) -> Result<CheckReport> {
-        check(devices)?.ok_or_else(|| KvError::NotAKvdb {
+        Kvdb::check_observed(devices, |_| ControlFlow::Continue(()))
+    }
+
+    pub(crate) fn check_observed(
+        devices: &Devices,
+        on_progress: impl FnMut(&Progress) -> ControlFlow<()> + Send,
+    ) -> Result<CheckReport> {
+        let mut meter = Meter::new(on_progress, "checking", None, Unit::Bytes);
+        check(devices, &mut meter)?.ok_or_else(|| KvError::NotAKvdb {
             path: devices.manifest.name().into(),
             why: "the manifest is empty".into(),
         })

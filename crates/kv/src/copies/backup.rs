@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::AlignedBuf;
+use esker_base::progress::{Meter, Unit};
 use esker_base::units::{round_up, to_usize};
 use serde::Serialize;
 
@@ -35,7 +36,7 @@ use crate::recover::open;
 use crate::tree::kvset::Kvset;
 use crate::tree::view::View;
 use crate::types::class::MediaClass;
-use crate::types::error::{KvError, Result};
+use crate::types::error::{KvError, Result, go_on};
 use crate::types::extent::Extent;
 use crate::types::ids::{BlockId, Ids, KvsetId, LeafId, Seqno};
 use crate::types::stream::Stream;
@@ -128,7 +129,11 @@ impl Engine {
     ) -> Result<BackupReport> {
         let Captured { mut state, seqno, kvsets, blocks } = pinned;
         self.flush_through(seqno)?;
-        let mut copy = Copy::new(devices.classes(&self.options));
+        let kvset_bytes = kvsets.iter().map(|kvset| kvset.export_size());
+        let block_bytes = blocks.values().map(|block| block.allocation.bytes());
+        let total = kvset_bytes.chain(block_bytes).sum();
+        let meter = self.options.observer.meter("copying", Some(total), Unit::Bytes);
+        let mut copy = Copy::new(devices.classes(&self.options), meter);
         for kvset in &kvsets {
             let extents = copy.kvset(kvset)?;
             state.kvsets.get_mut(&kvset.edit.id).expect("of this moment").extents = extents;
@@ -204,12 +209,14 @@ struct Copy {
     /// How far each block is referred to, in bytes.
     ends: BTreeMap<BlockId, u64>,
     report: BackupReport,
+    /// Bytes of the original that were read.
+    meter: Meter<'static>,
 }
 
 impl Copy {
-    fn new(classes: Classes) -> Copy {
+    fn new(classes: Classes, meter: Meter<'static>) -> Copy {
         let (held, ends) = (Vec::new(), BTreeMap::new());
-        Copy { classes, held, ends, report: BackupReport::default() }
+        Copy { classes, held, ends, report: BackupReport::default(), meter }
     }
 
     /// Space for at least `least` bytes and about `bytes`, where a source with LBAs of `lba_size` bytes
@@ -261,9 +268,12 @@ impl Copy {
             extents.push(extent);
         }
         let mut out = Extents { extents: &extents, used: 0, buf: Vec::with_capacity(PIECE) };
-        let ends = &mut self.ends;
+        let (ends, meter) = (&mut self.ends, &mut self.meter);
         kvset.export(
-            |bytes| out.append(bytes),
+            |bytes| {
+                go_on(meter.add(bytes.len() as u64))?;
+                out.append(bytes)
+            },
             |block, end| {
                 let known = ends.entry(block).or_default();
                 *known = end.max(*known);
@@ -289,7 +299,9 @@ impl Copy {
         let mut last = state.ingested;
         // In the order of the log.
         for (id, known) in &mut state.blocks {
+            let after = self.meter.done() + blocks[id].allocation.bytes();
             known.extent = self.block(&blocks[id], known.log.then_some(seqno), &mut last)?;
+            go_on(self.meter.reach(after))?;
         }
         Ok(last)
     }
@@ -325,6 +337,7 @@ impl Copy {
             }
             let at = offset;
             offset += frame.len() as u64;
+            go_on(self.meter.add(frame.len() as u64))?;
             copy.write_at(at, frame)?;
         }
         let wanted = self.ends.get(&block.id).copied().unwrap_or(0);

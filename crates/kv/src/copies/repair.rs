@@ -42,6 +42,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use esker_base::progress::Unit;
 use esker_device::{Device, MemoryDevice};
 
 use crate::api::kvdb::Kvdb;
@@ -171,7 +172,11 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
     };
     let classes: ClassesLeft = remains.classes.iter().map(media).collect();
     let mut salvage = Salvage::new(into, &survey.dropped);
-    let mut found = Scanned::of(&classes, remains, survey.state.as_ref(), &mut salvage);
+    let mut found = Scanned::of(&classes, remains, survey.state.as_ref(), &mut salvage)?;
+    // As far as the manifest knows how many there are.
+    let records =
+        survey.state.as_ref().map(|state| state.kvsets.values().map(|one| one.entries).sum());
+    salvage.meter.begin("salvaging", records, Unit::Records);
     if survey.damage.is_none() {
         survey.damage = found.newer_than(&survey);
     }

@@ -21,6 +21,11 @@ pub(crate) struct LogFrame {
 }
 
 impl LogFrame {
+    /// How many bytes it has on its medium, but for padding.
+    pub(crate) fn size(&self) -> u64 {
+        (HEADER_SIZE + self.payload.len()) as u64
+    }
+
     /// Hands each record to `each`, with its seqno and where it begins in the segment.
     pub(crate) fn each_record(&self, mut each: impl FnMut(&Record<'_>, Seqno, u32)) -> Result<()> {
         let LogFrame { segment, header, payload } = self;

@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use esker_base::progress::Meter;
+
 use crate::log::frame::LogFrame;
 use crate::log::segment::SegmentReader;
 use crate::manifest::state::State;
-use crate::types::error::Result;
+use crate::types::error::{Result, go_on};
 use crate::types::ids::{BlockId, Seqno};
 use crate::values::block::ValueBlock;
 
@@ -29,6 +31,11 @@ impl Log {
         let blocks = blocks.range(state.log_first..).map(|(_, block)| block);
         let segments = blocks.filter(|block| block.is_log()).cloned().collect();
         Log { segments, ingested: state.ingested }
+    }
+
+    /// Bytes of its segments; a segment that is not full has fewer in frames.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.allocation.bytes()).sum()
     }
 
     /// Hands the frames whose records are in no kvset yet to `take`, one after the other, until that has
@@ -74,12 +81,14 @@ impl Log {
     }
 }
 
-/// Reads the log's records that are in no kvset yet, and that is all. Returns the last seqno.
+/// Reads the log's records that are in no kvset yet, and that is all; counts their bytes. Returns the last seqno.
 pub(crate) fn verify_log(
     state: &State,
     blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
+    meter: &mut Meter<'_>,
 ) -> Result<Seqno> {
     Log::of(state, blocks).replay(|frame| {
+        go_on(meter.add(frame.size()))?;
         frame.each_record(|_, _, _| ())?;
         Ok(CONTINUE)
     })

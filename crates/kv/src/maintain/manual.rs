@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::Progress;
 use esker_base::memory::release_unused;
+use esker_base::progress::Unit;
 use serde::Serialize;
 
 use crate::engine::job::Job;
@@ -172,6 +174,7 @@ impl Engine {
 
     /// Runs one step of the requested work; the lanes are taken for it alone.
     fn step_asked<J: IntoIterator<Item = Job>>(&self, choose: impl Fn(&View) -> J) -> Result<bool> {
+        self.tell_progress();
         let _lanes = (self.compacting.lock(), self.helping.lock());
         self.check_wanted(true)?;
         self.run_first(Worker::First, choose, true)
@@ -250,6 +253,18 @@ impl Engine {
             wanted.then_some(Job::Spill { kvs })
         })? {}
         Ok(())
+    }
+
+    /// Tells the observer how far the work is, and cancels it as that wishes.
+    fn tell_progress(&self) {
+        let (leaves, done) = (&self.manual.leaves, &self.manual.leaves_done);
+        let leaves = leaves.load(Ordering::Relaxed);
+        let total = (leaves > 0).then_some(leaves);
+        let mut progress = Progress::new("compacting", total, Unit::Leaves);
+        progress.done = done.load(Ordering::Relaxed).min(leaves);
+        if self.options.observer.tell(&progress).is_break() {
+            self.manual.cancel();
+        }
     }
 
     fn sweep_leaves(&self, kvs: KvsId, sweep: Sweep) -> Result<()> {

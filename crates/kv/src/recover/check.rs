@@ -1,13 +1,15 @@
 //! Offline verification: reads everything that the manifest names, and writes nothing.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use esker_base::progress::{Meter, Unit};
 use esker_base::units::round_up;
 use serde::Serialize;
 
 use crate::log::frame::read_frame;
-use crate::log::replay::verify_log;
+use crate::log::replay::{Log, verify_log};
 use crate::manifest::state::State;
 use crate::manifest::writer::Manifest;
 use crate::omf::frame::{HEADER_SIZE, record_size};
@@ -16,7 +18,7 @@ use crate::recover::devices::Devices;
 use crate::recover::structures::{Opened, check_classes, open_structures};
 use crate::tree::kvset::Kvset;
 use crate::tree::page_cache::PageCache;
-use crate::types::error::{KvError, Result};
+use crate::types::error::{KvError, Result, go_on};
 use crate::types::ids::{BlockId, Seqno};
 use crate::types::options::Options;
 use crate::values::ahead::{ReadAhead, Way};
@@ -38,12 +40,14 @@ pub struct CheckReport {
     pub value_bytes: u64,
     /// Log records that are not in kvsets yet.
     pub log_records: u64,
-    /// One line for each damage. Empty: the KVDB is sound.
+    /// The observer has called the check off: what the figures above leave out is unchecked.
+    pub interrupted: bool,
+    /// One line for each damage. Empty: the KVDB is sound, as far as it was checked.
     pub findings: Vec<String>,
 }
 
-/// Checks the KVDB on `devices`; `None` when there is none.
-pub(crate) fn check(devices: &Devices) -> Result<Option<CheckReport>> {
+/// Checks the KVDB on `devices`, and counts bytes in `meter`; `None` when there is none.
+pub(crate) fn check(devices: &Devices, meter: &mut Meter<'_>) -> Result<Option<CheckReport>> {
     let Some(state) = Manifest::read(&devices.manifest)? else {
         return Ok(None);
     };
@@ -63,15 +67,33 @@ pub(crate) fn check(devices: &Devices) -> Result<Option<CheckReport>> {
     };
     check_classes(&state, &classes, &mut note)?;
     match open_structures(&state, &classes, &pages, note) {
-        Ok(opened) => report.check_structures(&state, &opened),
+        Ok(opened) => report.check_structures(&state, &opened, meter),
         Err(error) => report.findings.push(error.to_string()),
     }
     report.findings.splice(0..0, damaged);
     Ok(Some(report))
 }
 
+/// How many bytes a check reads: keys and values, then all blocks, then the log.
+fn bytes_to_check(state: &State, opened: &Opened) -> u64 {
+    let kvsets = opened.trees.iter().flat_map(|tree| tree.kvsets()).map(|kvset| bytes_of(kvset));
+    let blocks = opened.blocks.values().map(|block| block.allocation.bytes());
+    kvsets.chain(blocks).sum::<u64>() + Log::of(state, &opened.blocks).bytes()
+}
+
+/// Bytes of a kvset's keys, and of the values that it refers to.
+fn bytes_of(kvset: &Kvset) -> u64 {
+    kvset.export_size() + kvset.blocks.iter().map(|(_, live)| live).sum::<u64>()
+}
+
 impl CheckReport {
-    fn check_structures(&mut self, state: &State, opened: &Opened) {
+    fn check_structures(&mut self, state: &State, opened: &Opened, meter: &mut Meter<'_>) {
+        meter.begin("checking", Some(bytes_to_check(state, opened)), Unit::Bytes);
+        self.check_all(state, opened, meter);
+        self.interrupted = meter.is_cancelled();
+    }
+
+    fn check_all(&mut self, state: &State, opened: &Opened, meter: &mut Meter<'_>) {
         let mut ends = BTreeMap::new();
         for tree in &opened.trees {
             let root = tree.root.iter().map(|kvset| (kvset, &[][..], None));
@@ -80,16 +102,28 @@ impl CheckReport {
                 leaf.kvsets.iter().map(move |kvset| (kvset, &*leaf.lower, upper))
             });
             for (kvset, lower, upper) in root.chain(leaves) {
-                self.check_kvset(kvset, lower, upper, &mut ends);
+                let after = meter.done() + bytes_of(kvset);
+                self.check_kvset(kvset, (lower, upper), &mut ends, meter);
+                if meter.reach(after).is_break() {
+                    return;
+                }
             }
         }
         for block in opened.blocks.values() {
-            if let Err(error) = check_frames(block, ends.get(&block.id).copied().unwrap_or(0)) {
-                self.findings.push(error.to_string());
+            let after = meter.done() + block.allocation.bytes();
+            let end = ends.get(&block.id).copied().unwrap_or(0);
+            match check_frames(block, end, meter) {
+                Err(KvError::Cancelled) => return,
+                Err(error) => self.findings.push(error.to_string()),
+                Ok(()) => {}
+            }
+            if meter.reach(after).is_break() {
+                return;
             }
         }
-        match verify_log(state, &opened.blocks) {
+        match verify_log(state, &opened.blocks, meter) {
             Ok(last) => self.log_records = last.0 - state.ingested.0,
+            Err(KvError::Cancelled) => {}
             Err(error) => self.findings.push(error.to_string()),
         }
     }
@@ -99,9 +133,9 @@ impl CheckReport {
     fn check_kvset(
         &mut self,
         kvset: &Kvset,
-        lower: &[u8],
-        upper: Option<&[u8]>,
+        (lower, upper): (&[u8], Option<&[u8]>),
         ends: &mut BTreeMap<BlockId, u64>,
+        meter: &mut Meter<'_>,
     ) {
         let mut live: BTreeMap<BlockId, u64> = BTreeMap::new();
         // Values of a kvset that aged lie in key order; nothing is cached.
@@ -112,7 +146,7 @@ impl CheckReport {
         let (entries, wrong) = kvset.check(|key, entry| {
             tombstones += u64::from(matches!(entry, Entry::Tombstone));
             beyond += u64::from(key < lower || upper.is_some_and(|upper| key >= upper));
-            let Entry::Stored(stored) = entry else { return };
+            let Entry::Stored(stored) = entry else { return ControlFlow::Continue(()) };
             let block = kvset.block(&stored);
             let size = record_size(key.len(), stored.value_size as usize) as u64;
             *live.entry(block.id).or_default() += size;
@@ -128,10 +162,14 @@ impl CheckReport {
                 // One damaged value must not hide the next one.
                 Err(error) => self.findings.push(error.to_string()),
             }
+            meter.add(size)
         });
         self.entries += entries;
         let is_whole = wrong.is_empty();
         self.findings.extend(wrong.iter().map(KvError::to_string));
+        if meter.is_cancelled() {
+            return;
+        }
         let first = &kvset.key_extents()[0];
         let mut find = |detail: String| {
             let error = first.media.corrupt("kvset", first.extent.lba, detail);
@@ -162,7 +200,7 @@ impl CheckReport {
 
 /// Every frame of a value block is there and whole; of a segment of the log, which does not know how many it
 /// has, every one up to `end`.
-fn check_frames(block: &ValueBlock, end: u64) -> Result<(), KvError> {
+fn check_frames(block: &ValueBlock, end: u64, meter: &mut Meter<'_>) -> Result<()> {
     let (mut offset, mut bytes) = (0, 0);
     while bytes < block.bytes || offset < end {
         let Some((header, payload)) = read_frame(block, offset)? else {
@@ -172,6 +210,7 @@ fn check_frames(block: &ValueBlock, end: u64) -> Result<(), KvError> {
         };
         bytes += u64::from(header.payload_size);
         let size = HEADER_SIZE as u64 + payload.len() as u64;
+        go_on(meter.add(size))?;
         offset = round_up(offset + size, block.media().lba_size.into());
     }
     Ok(())
@@ -187,8 +226,12 @@ mod tests {
     use crate::types::options::{Maintenance, Tuning};
     use crate::types::policy::Policy;
     use esker_base::units::to_usize;
-    use esker_base::{AlignedBuf, Clock, Lba};
+    use esker_base::{AlignedBuf, Clock, Lba, Progress};
     use esker_device::{Device, MemoryDevice, Port};
+
+    fn checked(devices: &Devices) -> Result<Option<CheckReport>> {
+        check(devices, &mut Meter::new(|_| ControlFlow::Continue(()), "", None, Unit::Bytes))
+    }
 
     fn memory(name: &str) -> Arc<dyn Device> {
         Arc::new(MemoryDevice::new(name, 4 << 20, 512))
@@ -239,7 +282,7 @@ mod tests {
     fn findings(devices: &Devices, state: &State) -> Vec<String> {
         let manifest = memory("other");
         Manifest::create(manifest.clone(), state.uuid, state.edits()).unwrap();
-        check(&Devices { manifest, ..devices.clone() }).unwrap().unwrap().findings
+        checked(&Devices { manifest, ..devices.clone() }).unwrap().unwrap().findings
     }
 
     /// A statement of the manifest that the media do not bear out is found, although every checksum holds.
@@ -346,10 +389,10 @@ mod tests {
     #[test]
     fn damaged_class_headers_are_findings_and_hide_nothing() {
         let devices = devices(8);
-        let sound = check(&devices).unwrap().unwrap();
+        let sound = checked(&devices).unwrap().unwrap();
         let classes = [devices.capacity.clone(), devices.staging.clone().unwrap()];
         classes.iter().for_each(|device| flip(device, Lba(0)));
-        let report = check(&devices).unwrap().unwrap();
+        let report = checked(&devices).unwrap().unwrap();
         assert_eq!(report.findings.len(), 2, "{report:?}");
         assert!(report.findings.iter().all(|it| it.contains("class header")), "{report:?}");
         let read = |it: &CheckReport| (it.kvsets, it.entries, it.values);
@@ -363,7 +406,7 @@ mod tests {
             kvs.put(&[n; 250], &[n; 60]).unwrap();
         }
         db.close().unwrap();
-        let sound = check(&devices).unwrap().unwrap();
+        let sound = checked(&devices).unwrap().unwrap();
         assert_eq!((sound.entries, sound.values), (120, 120), "{sound:?}");
         let state = Manifest::read(&devices.manifest).unwrap().unwrap();
         let kvset = state.kvsets.values().max_by_key(|kvset| kvset.pages).unwrap();
@@ -373,11 +416,39 @@ mod tests {
         let pages = lbas.step_by(PAGE_SIZE / 512).take(to_usize(kvset.pages.into()));
         // Every other one.
         pages.step_by(2).for_each(|lba| flip(&staging, Lba(lba)));
-        let report = check(&devices).unwrap().unwrap();
+        let report = checked(&devices).unwrap().unwrap();
         let damaged = kvset.pages.div_ceil(2);
         assert_eq!(report.findings.len(), to_usize(damaged.into()), "{report:?}");
         assert!(report.findings.iter().all(|it| it.contains("key page")), "{report:?}");
         assert!(report.entries < 120 && report.entries > 120 - kvset.entries, "{report:?}");
         assert_eq!((report.values, report.kvsets), (report.entries, sound.kvsets - 1));
+    }
+
+    /// A check that is called off says what it has read, and no damage that is not there.
+    #[test]
+    fn cancelled_check_reports_its_part() {
+        let devices = devices(8);
+        let whole = checked(&devices).unwrap().unwrap();
+        assert!(!whole.interrupted, "{whole:?}");
+        let mut told = Vec::new();
+        Kvdb::check_observed(&devices, |progress| {
+            told.push(*progress);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let (last, total) = (told.last().unwrap(), told[1].total.unwrap());
+        assert!(told.is_sorted_by_key(|progress| progress.done), "{told:?}");
+        assert!(last.done > total * 9 / 10 && last.done <= total, "{last:?}");
+        let mut entries = Vec::new();
+        for share in [0, 10, 50, 90] {
+            let stop = |progress: &Progress| match progress.done >= total * share / 100 {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            };
+            let part = Kvdb::check_observed(&devices, stop).unwrap();
+            assert!(part.interrupted && part.findings.is_empty(), "{part:?}");
+            entries.push(part.entries);
+        }
+        assert!(entries.is_sorted() && entries[0] < whole.entries / 4, "{entries:?} {whole:?}");
     }
 }

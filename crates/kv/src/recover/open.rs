@@ -76,7 +76,7 @@ pub(crate) fn open(
         classes.keep_all();
         classes.all().iter().try_for_each(|media| media.read_reserve())?;
         let mut round = Round::new(options.memory_bytes / 2, false);
-        let last_seqno = round.read(&log, true)?;
+        let last_seqno = round.read(&log, true, &options.observer)?;
         if !round.is_last {
             let limit = round.limit;
             return Err(KvError::Options(format!(
@@ -97,7 +97,7 @@ pub(crate) fn open(
     let needs_values = policies.any(|policy| leave_log(policy, &classes));
     let mut round = Round::new(2 * tuning.memtable_bytes, needs_values);
     // To the end, whether there is room or not.
-    let last_seqno = round.read(&log, true)?;
+    let last_seqno = round.read(&log, true, &options.observer)?;
     // All is sound as far as it was read: from here on the KVDB is written to.
     if let Some(left) = &left {
         left.are_written_anew()?;
@@ -168,7 +168,8 @@ impl Engine {
                 limit = u64::MAX;
             }
             round = Round::new(limit, needs_values);
-            let last = round.read(&Log::of(&self.manifest.state(), blocks), false)?;
+            let rest = Log::of(&self.manifest.state(), blocks);
+            let last = round.read(&rest, false, &self.options.observer)?;
             if round.is_last {
                 check_again(last, last_seqno, next)?;
             }

@@ -4,11 +4,13 @@
 use std::io;
 use std::panic::resume_unwind;
 
+use esker_base::progress::{OnProgress, Unit};
+
 use crate::log::frame::LogFrame;
 use crate::log::replay::{BREAK, CONTINUE, Log};
 use crate::sync::{JoinHandle, mpsc, thread};
 use crate::tree::replayed::Replayed;
-use crate::types::error::{KvError, Result};
+use crate::types::error::{KvError, Result, go_on};
 use crate::types::ids::Seqno;
 
 /// Waits for a thread, and returns its result or resumes its panic.
@@ -40,14 +42,22 @@ impl Round {
     }
 
     /// Takes frames of a log as long as there is room, and goes on `to_the_end` to verify the others, or not.
-    /// Returns the last seqno. A thread reads the frames that this one takes.
-    pub(crate) fn read(&mut self, log: &Log, to_the_end: bool) -> Result<Seqno> {
+    /// Returns the last seqno. A thread reads the frames that this one takes, and tells `observer` how far it is.
+    pub(crate) fn read(
+        &mut self,
+        log: &Log,
+        to_the_end: bool,
+        observer: &OnProgress,
+    ) -> Result<Seqno> {
         let (frames, come) = mpsc::sync_channel(FRAMES);
+        let phase = if to_the_end { "reading the log" } else { "replaying the log" };
+        let mut meter = observer.meter(phase, Some(log.bytes()), Unit::Bytes);
         let (log, limit) = (log.clone(), self.limit);
         // It decides where the round ends, so that its reads do not depend on how fast this one is.
         let reader = move || {
             let (mut bytes, mut is_last) = (0, true);
             let read = log.replay(|frame| {
+                go_on(meter.add(frame.size()))?;
                 if is_last && bytes < limit {
                     bytes += Replayed::bytes_of(&frame.header);
                     // Whoever takes none any more has an error to tell.

@@ -1,5 +1,6 @@
 //! The engine's errors: the event, its object, and the remedy.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -285,6 +286,11 @@ fn remedy(at: &Option<Arc<str>>) -> String {
         ),
         None => ": delete data, or give it a larger device".to_owned(),
     }
+}
+
+/// Goes on, or ends with [`KvError::Cancelled`] as an observer of progress wishes.
+pub(crate) fn go_on(flow: ControlFlow<()>) -> Result<()> {
+    if flow.is_break() { Err(KvError::Cancelled) } else { Ok(()) }
 }
 
 impl KvError {

@@ -1,7 +1,10 @@
 //! Options of a user: the memory budget, the durability window; and the sizes of the engine's parts,
 //! which follow from the budget.
 
-use esker_base::Clock;
+use std::ops::ControlFlow;
+
+use esker_base::progress::OnProgress;
+use esker_base::{Clock, Progress};
 
 use crate::types::error::{KvError, Result};
 
@@ -45,6 +48,8 @@ pub struct Options {
     pub clock: Clock,
     /// Sizes of the engine's parts; `None` derives them from the budget.
     pub tuning: Option<Tuning>,
+    /// The observer of long work: opening, backup, repair, compaction. Set by [`Options::on_progress`]. Default: nobody.
+    pub observer: OnProgress,
 }
 
 impl Default for Options {
@@ -59,6 +64,7 @@ impl Default for Options {
             maintenance: Maintenance::Threads,
             clock: Clock::real(),
             tuning: None,
+            observer: OnProgress::default(),
         }
     }
 }
@@ -194,6 +200,18 @@ pub(crate) fn percent(space_amplification: f64) -> Result<u64> {
 }
 
 impl Options {
+    /// The same options with an observer of long work, called on the thread that works: while the KVDB opens after a
+    /// crash, and during [backup](crate::Kvdb::backup), [repair](crate::Kvdb::repair) and
+    /// [compaction](crate::Kvdb::compact). `Break` calls the work off: it ends with
+    /// [`KvError::Cancelled`], a compaction with a status that says so, and nothing is lost.
+    #[must_use]
+    pub fn on_progress(
+        self,
+        observer: impl FnMut(&Progress) -> ControlFlow<()> + Send + 'static,
+    ) -> Options {
+        Options { observer: OnProgress::new(observer), ..self }
+    }
+
     /// The parts' sizes.
     pub(crate) fn tuning(&self) -> Tuning {
         self.tuning.unwrap_or_else(|| Tuning::for_budget(self.memory_bytes))

@@ -98,12 +98,12 @@ enum Message {
     Done(usize, Box<Result<Outcome, LabError>>),
 }
 
-/// Does all jobs on so many threads.
+/// Does all jobs on so many threads. When `progress` ends it, there are outcomes of the jobs that were through.
 pub(super) fn run(
     jobs: &[Job<'_>],
     threads: usize,
     progress: OnProgress<'_>,
-) -> Result<Vec<Outcome>, LabError> {
+) -> Result<Vec<Option<Outcome>>, LabError> {
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(jobs[index].size()));
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -161,8 +161,9 @@ pub(super) fn run(
             }
         }
         match failure {
+            Some(LabError::Interrupted) if outcomes.iter().any(Option::is_some) => Ok(outcomes),
             Some(error) => Err(error),
-            None => Ok(outcomes.into_iter().flatten().collect()),
+            None => Ok(outcomes),
         }
     })
 }

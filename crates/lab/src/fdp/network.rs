@@ -117,7 +117,7 @@ pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<NetworkRepo
     let outcomes = jobs::run(&jobs, options.threads, progress)?;
     Ok(NetworkReport {
         title: "Four stores on one drive, in process and over NVMe/TCP".to_owned(),
-        pairs: outcomes.into_iter().map(jobs::Outcome::pair).collect(),
+        pairs: outcomes.into_iter().flatten().map(jobs::Outcome::pair).collect(),
         environment: BTreeMap::new(),
         command: String::new(),
     })

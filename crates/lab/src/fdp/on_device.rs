@@ -42,11 +42,13 @@ pub fn run(
         })
         .collect();
     let mut outcomes = jobs::run(&jobs, 1, progress)?.into_iter();
-    let runs = planned.runs.iter().zip(&mut outcomes).map(|(planned, outcome)| Run {
-        name: planned.name.clone(),
-        assumptions: on.assumptions(&planned.configuration),
-        measured: outcome.measured(),
-        published: planned.published.clone(),
+    let runs = planned.runs.iter().zip(&mut outcomes).filter_map(|(planned, outcome)| {
+        Some(Run {
+            name: planned.name.clone(),
+            assumptions: on.assumptions(&planned.configuration),
+            measured: outcome?.measured(),
+            published: planned.published.clone(),
+        })
     });
     let runs = runs.collect();
     let notes = planned.notes.iter().map(|&note| note.to_owned());

@@ -225,12 +225,24 @@ fn every_factor_is_printed_with_all_it_depends_on_and_what_was_published() {
 
 #[test]
 fn the_experiment_can_be_ended() {
-    let mut told = 0;
-    let result = super::run(&FdpOptions { threads: 2, ..tiny() }, &mut |_| {
-        told += 1;
-        if told > 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
+    let options = FdpOptions { threads: 2, ..tiny() };
+    let result = super::run(&options, &mut |_| ControlFlow::Break(()));
     assert!(matches!(result, Err(LabError::Interrupted)));
+}
+
+#[test]
+fn ended_experiment_reports_the_runs_that_are_through() {
+    let options = FdpOptions { threads: 1, ..tiny() };
+    let report = super::run(&options, &mut |progress| match progress.done {
+        0..3 => ControlFlow::Continue(()),
+        _ => ControlFlow::Break(()),
+    });
+    let report = report.unwrap();
+    let runs: usize = report.chapters.iter().map(|chapter| chapter.runs.len()).sum();
+    assert_eq!(runs, 3);
+    let name = &report.chapters.iter().find_map(|chapter| chapter.runs.first()).unwrap().name;
+    assert!(report.table().contains(name) && report.json().contains(name));
+    assert!(report.page().html().contains(name));
 }
 
 #[test]

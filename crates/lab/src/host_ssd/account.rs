@@ -177,7 +177,7 @@ fn outcome(
     Machine::new(&mut bed, &setting, step.paging, costs, work).run()
 }
 
-/// Measures every step with every number of threads.
+/// Measures every step with every number of threads, or those until it is interrupted.
 pub(super) fn measure(
     options: &HostSsdOptions,
     follow: &mut Steps<'_>,
@@ -186,7 +186,9 @@ pub(super) fn measure(
     for step in &steps() {
         let mut by_threads = Vec::new();
         for (index, &threads) in options.threads.iter().enumerate() {
-            follow.step(&format!("{}, {threads} threads", step.name))?;
+            if follow.step(&format!("{}, {threads} threads", step.name)).is_err() {
+                break;
+            }
             let same = Variant::default();
             let lookups = outcome(options, step, threads, Work::Lookups(options.lookups), &same)?;
             let scan = outcome(options, step, threads, Work::Scan, &same)?;
@@ -196,6 +198,9 @@ pub(super) fn measure(
             });
             let (lookup_factor, scan_factor) = (factor(first.0, &lookups), factor(first.1, &scan));
             by_threads.push(ThreadsResult { threads, lookups, scan, lookup_factor, scan_factor });
+        }
+        if by_threads.is_empty() {
+            break;
         }
         let (name, what) = (step.name.to_owned(), step.what.to_owned());
         results.push(StepResult { name, what, is_on_the_way: step.is_on_the_way, by_threads });
@@ -247,7 +252,9 @@ pub(super) fn sensitivity(
     let lookups = Work::Lookups((options.lookups / 4).max(1000));
     let mut all = Vec::new();
     for variant in &variants() {
-        follow.step(variant.name)?;
+        if follow.step(variant.name).is_err() {
+            break;
+        }
         let of = |work| -> Result<f64, LabError> {
             let before = outcome(options, first, 1, work, variant)?;
             Ok(factor(&before, &outcome(options, esker, 1, work, variant)?))

@@ -147,8 +147,17 @@ pub fn measure(
 ) -> Result<Vec<DeviceResult>, LabError> {
     check(options, devices)?;
     let count = devices.len() * options.depths.len();
-    let mut steps = Steps { follow: &mut follow, done: 0, count };
-    devices.iter().map(|one| measure_one(options, one, &mut steps)).collect()
+    let mut steps = Steps::new(&mut follow, count);
+    let mut results = Vec::new();
+    for device in devices {
+        let result = measure_one(options, device, &mut steps)?;
+        // Of a device that was not read there is nothing to tell.
+        results.extend(Some(result).filter(|one| !one.depths.is_empty()));
+    }
+    if results.is_empty() && steps.is_interrupted() {
+        return Err(LabError::Interrupted);
+    }
+    Ok(results)
 }
 
 fn measure_one(
@@ -158,7 +167,9 @@ fn measure_one(
 ) -> Result<DeviceResult, LabError> {
     let mut depths = Vec::new();
     for &depth in &options.depths {
-        steps.step(&format!("{}: reads, {depth} at a time", device.name))?;
+        if steps.step(&format!("{}: reads, {depth} at a time", device.name)).is_err() {
+            break;
+        }
         depths.push(at_depth(options, device, depth, LEAST.max(FOR_EACH * depth))?);
     }
     let within = depths.iter().filter(|one| one.latency.is_within());

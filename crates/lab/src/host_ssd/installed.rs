@@ -254,7 +254,7 @@ pub fn run(
     options.check()?;
     let rounds = options.rounds;
     let count = (Way::ALL.len() + 2) * rounds as usize;
-    let mut steps = Steps { follow: &mut follow, done: 0, count };
+    let mut steps = Steps::new(&mut follow, count);
     let mut installed = Installed {
         data_bytes: options.data_bytes,
         memory_bytes: options.memory_bytes(),
@@ -263,8 +263,13 @@ pub fn run(
         ..Installed::default()
     };
     installed.ways = ways(rounds, bench, &mut steps, &mut installed.skipped)?;
-    installed.queries = queries(rounds, bench, &mut steps, &mut installed.skipped)?;
-    installed.verdicts = verdicts(&installed.ways, &installed.queries);
+    let queries = queries(rounds, bench, &mut steps, &mut installed.skipped);
+    installed.queries = steps.part(queries)?;
+    if !steps.is_interrupted() {
+        installed.verdicts = verdicts(&installed.ways, &installed.queries);
+    } else if installed.ways.is_empty() {
+        return Err(LabError::Interrupted);
+    }
     Ok(installed)
 }
 
@@ -275,17 +280,21 @@ fn ways(
     skipped: &mut Vec<String>,
 ) -> Result<Vec<WayResult>, LabError> {
     let mut samples: Vec<(Way, Vec<Sample>)> = Way::ALL.map(|way| (way, Vec::new())).into();
-    for round in 0..rounds {
+    'rounds: for round in 0..rounds {
         let mut without = Vec::new();
         let mut order: Vec<&mut (Way, Vec<Sample>)> = samples.iter_mut().collect();
         if round % 2 == 1 {
             order.reverse();
         }
         for (way, runs) in order {
-            steps.step(&format!("{}, round {}", way.name(), round + 1))?;
-            match bench.way(*way)? {
-                Trial::Ran(sample) => runs.push(sample),
-                Trial::Skipped(why) => {
+            if steps.step(&format!("{}, round {}", way.name(), round + 1)).is_err() {
+                break 'rounds;
+            }
+            match steps.ended(bench.way(*way)) {
+                Err(LabError::Interrupted) => break 'rounds,
+                Err(error) => return Err(error),
+                Ok(Trial::Ran(sample)) => runs.push(sample),
+                Ok(Trial::Skipped(why)) => {
                     skipped.push(format!("{}: {why}", way.name()));
                     without.push(*way);
                 }
@@ -293,6 +302,8 @@ fn ways(
         }
         samples.retain(|(way, _)| !without.contains(way));
     }
+    // Those that an interruption has left out.
+    samples.retain(|(_, runs)| !runs.is_empty());
     let result = |(way, runs): (Way, Vec<Sample>)| {
         let spread =
             |of: fn(&Sample) -> Option<f64>| Spread::of(runs.iter().filter_map(of).collect());
@@ -320,7 +331,7 @@ fn queries(
         for is_paged in order {
             let side = if is_paged { "esker run" } else { "swap" };
             steps.step(&format!("DuckDB, {side}, round {}", round + 1))?;
-            match bench.queries(is_paged)? {
+            match steps.ended(bench.queries(is_paged))? {
                 Trial::Ran(queries) => sides[usize::from(is_paged)].push(queries),
                 Trial::Skipped(why) => {
                     skipped.push(format!("DuckDB, {side}: {why}"));

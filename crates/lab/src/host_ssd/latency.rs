@@ -138,7 +138,7 @@ fn bed(options: &HostSsdOptions, side: Side) -> Result<Bed, LabError> {
     Bed::new(&parameters, options.drive_bytes, most)
 }
 
-/// Measures all depths.
+/// Measures all depths, or those until it is interrupted.
 pub(super) fn measure(
     options: &HostSsdOptions,
     steps: &mut Steps<'_>,
@@ -150,7 +150,9 @@ pub(super) fn measure(
         .collect::<Result<Vec<_>, _>>()?;
     let mut results = Vec::new();
     for &depth in &options.depths {
-        steps.step(&format!("4 KiB reads, {depth} at a time"))?;
+        if steps.step(&format!("4 KiB reads, {depth} at a time")).is_err() {
+            break;
+        }
         let mut seen = Vec::new();
         for bed in &mut plain {
             seen.push(bed.random_reads(depth as usize, reads, drive_bytes, seed)?);
@@ -181,7 +183,9 @@ pub(super) fn depth_within(
     options: &HostSsdOptions,
     steps: &mut Steps<'_>,
 ) -> Result<Option<u32>, LabError> {
-    steps.step("the depth at which 80 % are within 150 µs")?;
+    if steps.step("the depth at which 80 % are within 150 µs").is_err() {
+        return Ok(None);
+    }
     let mut bed = bed(options, Side::Drive)?;
     let reads = (options.reads / 4).max(1000);
     let mut is_within = |depth: u32| -> Result<bool, LabError> {

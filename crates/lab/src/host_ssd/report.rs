@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::iter::repeat;
 
 use esker_base::units::human_bytes;
 use esker_report::{Assumption, Verdict};
@@ -172,7 +173,7 @@ impl HostSsdReport {
     }
 
     /// Adds the results of named devices, each beside the modelled conventional drive.
-    pub fn add_devices(&mut self, options: &HostSsdOptions, mut found: Vec<DeviceResult>) {
+    pub(super) fn add_devices(&mut self, options: &HostSsdOptions, mut found: Vec<DeviceResult>) {
         found.iter_mut().for_each(|one| one.compare(&self.depths));
         let rows = devices::assumptions(options, &found).into_iter();
         self.assumptions.extend(rows.map(|(name, value)| Assumption::new(name, value)));
@@ -355,11 +356,16 @@ impl HostSsdReport {
         head.extend(threads.iter().map(|one| format!("lookup, {} threads", one.threads)));
         head.extend(threads.iter().map(|one| format!("scan, {} threads", one.threads)));
         let row = |step: &StepResult| {
-            let lookups = step.by_threads.iter().map(|one| {
+            // A step that was interrupted lacks its last numbers of threads.
+            let of_threads = |cell: fn(&ThreadsResult) -> String| {
+                let known = step.by_threads.iter().map(cell).map(Some).chain(repeat(None));
+                known.take(threads.len()).map(|cell| cell.unwrap_or_else(|| "–".to_owned()))
+            };
+            let lookups = of_threads(|one| {
                 let us = one.lookups.operation_ns / 1000.0;
                 format!("{us:.1} µs ({:.2})", one.lookup_factor)
             });
-            let scans = step.by_threads.iter().map(|one| {
+            let scans = of_threads(|one| {
                 let threads = f64::from(one.threads);
                 let bytes_per_s = 4096.0 * 1e9 * threads / one.scan.operation_ns;
                 format!("{:.0} MB/s ({:.2})", bytes_per_s / 1e6, one.scan_factor)

@@ -88,3 +88,25 @@ fn options_that_make_no_study_are_refused() {
     let ended = run(&small(), |_| ControlFlow::Break(()));
     assert!(matches!(ended, Err(LabError::Interrupted)));
 }
+
+/// What it says until then is what it would have said, and it judges nothing.
+#[test]
+fn ended_study_reports_what_it_has_measured() {
+    let whole = run(&small(), follow).unwrap();
+    for last in [1, 5, 8, 17] {
+        let part = run(&small(), |progress| match progress.done < last {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        });
+        let part = part.unwrap();
+        assert!(part.verdicts.is_empty() && !part.depths.is_empty(), "{part:?}");
+        assert_eq!(part.depths[..], whole.depths[..part.depths.len()]);
+        let measured = |report: &HostSsdReport| {
+            let account = report.account.iter().map(|step| step.by_threads.len()).sum::<usize>();
+            report.depths.len() + account + report.sensitivity.len()
+        };
+        // The depth that is searched is a step as well.
+        assert_eq!(measured(&part) + usize::from(last > 3), last);
+        assert!(!part.table().is_empty() && part.page().html().contains("conventional"));
+    }
+}

@@ -65,7 +65,8 @@ pub(super) fn operations(options: &HseOptions, workload: &Workload) -> u64 {
     if workload.scan > 0.0 { options.operations / SCANS } else { options.operations }
 }
 
-/// Loads new drives, and runs the workloads that are given; `follow` gets the number of the phase.
+/// Loads new drives, and runs the workloads that are given; `follow` gets the number of the phase. A run that it ends
+/// has the phases until then.
 pub(super) fn run(
     plan: &Plan<'_>,
     machine: &mut dyn Machine,
@@ -97,7 +98,10 @@ pub(super) fn run(
         };
         let number = phases.len();
         let mut told = |text: &str| follow(text, number);
-        phases.push(running.phase(&mut runner, &workload, &run_options, &mut told)?);
+        match running.phase(&mut runner, &workload, &run_options, &mut told) {
+            Err(LabError::Interrupted) if !phases.is_empty() => break,
+            phase => phases.push(phase?),
+        }
     }
     store.db.close()?;
     Ok(ArmRun { arm: plan.arm, round: plan.round, phases, remarks })

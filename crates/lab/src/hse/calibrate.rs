@@ -58,13 +58,17 @@ pub(super) fn calibrate(
                 let run = format!("calibration, {factor} times slower, {arm}: {text}");
                 follow(&Progress { run: &run, done: number, count: TRIES })
             };
-            let run = match round::run(&plan, machine, &[Workload::a(), Workload::c()], &mut tell) {
+            let workloads = [Workload::a(), Workload::c()];
+            let run = match round::run(&plan, machine, &workloads, &mut tell) {
                 Err(error) if round::goes_on(arm, &error) => {
                     arms.retain(|one| *one != arm);
                     continue;
                 }
                 run => run?,
             };
+            if run.phases.len() <= workloads.len() {
+                return Err(LabError::Interrupted);
+            }
             // So small a load fits into the drives' write buffers: the processors decide it on any clock.
             let shares = run.phases.iter().skip(1).filter_map(|phase| phase.processors);
             busiest = shares.fold(busiest, f64::max);

@@ -98,6 +98,13 @@ impl HseReport {
         }
     }
 
+    /// Takes back what is said of the whole: it was interrupted.
+    pub(super) fn leave_unjudged(&mut self) {
+        self.verdicts.clear();
+        "The study was interrupted: nothing is judged by a part of it."
+            .clone_into(&mut self.finding);
+    }
+
     /// As JSON, indented.
     ///
     /// # Panics

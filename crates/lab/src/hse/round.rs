@@ -7,7 +7,8 @@ use super::machine::{Arm, Machine};
 use super::{Follow, HseOptions, Progress, peer};
 use crate::LabError;
 
-/// Loads new drives, and runs the workloads that are given; `follow` gets the number of the phase.
+/// Loads new drives, and runs the workloads that are given; `follow` gets the number of the phase. A run that it ends
+/// has the phases until then.
 pub(super) fn run(
     plan: &Plan<'_>,
     machine: &mut dyn Machine,
@@ -20,7 +21,7 @@ pub(super) fn run(
     }
 }
 
-/// All rounds: the runs, and what was skipped because RocksDB failed.
+/// All rounds, or those until they are interrupted: the runs, and what was skipped because RocksDB failed.
 pub(super) fn all(
     options: &HseOptions,
     dilation: u32,
@@ -36,7 +37,14 @@ pub(super) fn all(
         for arm in order {
             let plan = Plan { options, arm, round, dilation };
             match measure(&plan, runs.len() + skipped.len(), machine, follow) {
-                Ok(run) => runs.push(run),
+                Ok(run) => {
+                    let is_whole = run.phases.len() > arm::workloads(options).len();
+                    runs.push(run);
+                    if !is_whole {
+                        return Ok((runs, skipped));
+                    }
+                }
+                Err(LabError::Interrupted) if !runs.is_empty() => return Ok((runs, skipped)),
                 Err(error) if goes_on(arm, &error) => {
                     skipped.push(format!("RocksDB, round {}: {error}", round + 1));
                 }

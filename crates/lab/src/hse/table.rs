@@ -104,7 +104,8 @@ impl HseReport {
         let first: Vec<_> = self.runs.iter().filter(|run| run.round == 0).collect();
         let names = first.first().map_or(&[][..], |run| &run.phases[..]);
         let each = names.iter().enumerate().map(|(index, phase)| {
-            let arms = first.iter().map(|run| (run.arm, &run.phases[index])).collect();
+            let arms = first.iter().filter_map(|run| Some((run.arm, run.phases.get(index)?)));
+            let arms = arms.collect();
             (phase.workload.as_str(), arms)
         });
         each.collect()

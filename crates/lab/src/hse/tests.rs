@@ -173,6 +173,23 @@ fn an_arm_counts_what_each_drive_and_stream_got() {
 }
 
 #[test]
+fn interrupted_arm_keeps_its_phases_and_judges_nothing() {
+    let plan = Plan { options: &SMALL, arm: Arm::Capacity, round: 0, dilation: 1 };
+    let mut follow = |_: &str, phase: usize| match phase {
+        0 => ControlFlow::Continue(()),
+        _ => ControlFlow::Break(()),
+    };
+    let workloads = [Workload::a(), Workload::c()];
+    let run = arm::run(&plan, &mut InMemory::default(), &workloads, &mut follow).unwrap();
+    assert_eq!(run.phases.len(), 1, "{run:?}");
+    let calibration = Calibration::given(1);
+    let mut report = HseReport::new(&SMALL, false, calibration, vec![run]);
+    report.leave_unjudged();
+    assert!(report.verdicts.is_empty() && report.finding.contains("interrupted"));
+    assert!(report.table().contains("load") && report.page().html().contains("load"));
+}
+
+#[test]
 fn an_observer_ends_it() {
     let mut machine = InMemory::default();
     let options = HseOptions { records: 320_000, ..SMALL };

@@ -67,9 +67,10 @@ pub(super) fn calibrate(
         // Remote drives take more of the processors: nothing is learned from them where local ones do not fit.
         for arm in [Arm::Local, Arm::Remote] {
             steps.step(&format!("calibration, {}, drives {dilation} times slower", arm.name()))?;
-            bench.start(arm, dilation)?;
-            let LoadSample { traffic, cpu, ops_per_s, .. } = bench.step(&step)?;
-            bench.stop()?;
+            steps.ended(bench.start(arm, dilation))?;
+            let sample = steps.ended(bench.step(&step))?;
+            let LoadSample { traffic, cpu, ops_per_s, .. } = sample;
+            steps.ended(bench.stop())?;
             let (busy, machine) = (traffic.busy, cpu.machine);
             let found = DilationTry { dilation, arm, busy, machine, ops_per_s };
             tries.push(found);

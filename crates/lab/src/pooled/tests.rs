@@ -345,3 +345,18 @@ fn options_without_sense_are_refused() {
     let ended = run(&options(), &mut Told::default(), |_| ControlFlow::Break(()));
     assert!(matches!(ended, Err(LabError::Interrupted)));
 }
+
+#[test]
+fn ended_study_reports_the_loads_that_ran() {
+    let loads = databases(&options().arms()).len();
+    for (more, measured) in [(0, 0), (2, 2)] {
+        let ended = run(&options(), &mut Told::default(), |progress| {
+            let goes_on = progress.done < loads + more;
+            if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        let report = ended.unwrap();
+        assert_eq!((report.arms.len(), report.loads.len()), (loads, measured), "{report:?}");
+        assert!(report.verdicts.is_empty(), "{report:?}");
+        assert!(!report.table().is_empty() && !report.page().html().is_empty());
+    }
+}

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use esker_base::progress::{Meter, Unit};
+
 use super::gaps::{Gaps, OpenKeys, below};
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
 use crate::copies::repair::report::{KeyRange, KvsRepair, ManifestState, RepairReport};
 use crate::media::space::Purpose;
 use crate::omf::frame::{Change, Record};
-use crate::types::error::{KvError, Result, SALVAGE_ADVICE};
+use crate::types::error::{KvError, Result, SALVAGE_ADVICE, go_on};
 use crate::types::expiry::Expiry;
 use crate::types::ids::KvsId;
 use crate::types::key::key_hash;
@@ -37,6 +39,8 @@ pub(crate) struct Salvage<'a> {
     lost_track: bool,
     /// When there are gaps, nothing else is salvaged, and nothing is reported.
     gaps: Option<Gaps>,
+    /// What was read or salvaged.
+    pub(super) meter: Meter<'static>,
 }
 
 /// A key, if there is one.
@@ -64,6 +68,7 @@ impl<'a> Salvage<'a> {
             findings: Distinct::default(),
             lost_track: false,
             gaps: None,
+            meter: into.engine.options.observer.meter("searching", None, Unit::Bytes),
         }
     }
 
@@ -132,6 +137,7 @@ impl<'a> Salvage<'a> {
 
     /// Repeats the change of a record of the damaged KVDB; a put has the same expiry.
     pub(super) fn apply(&mut self, record: &Record<'_>, expiry: Expiry) -> Result<()> {
+        go_on(self.meter.add(1))?;
         if let Some(gaps) = &self.gaps {
             match (record.change, gaps.of(record.kvs)) {
                 (_, None) => return Ok(()),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use esker_base::progress::Unit;
 use esker_base::units::{round_up, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
 
@@ -16,6 +17,7 @@ use crate::omf::kvset::KvsetMeta;
 use crate::omf::manifest::KvsetEdit;
 use crate::omf::page::{PAGE_SIZE, Page};
 use crate::recover::devices::Remains;
+use crate::types::error::{Result as KvResult, go_on};
 use crate::types::extent::Extent;
 use crate::types::ids::{BlockId, Ids, KvsId, KvsetId};
 use crate::types::stream::Stream;
@@ -48,7 +50,7 @@ impl Scanned {
         remains: &Remains,
         state: Option<&State>,
         salvage: &mut Salvage<'_>,
-    ) -> Scanned {
+    ) -> KvResult<Scanned> {
         let media: Vec<Arc<Media>> = classes.values().cloned().collect();
         let (blocks, pages, owners) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let origins = state.map(|state| {
@@ -60,13 +62,19 @@ impl Scanned {
             named.chain(given_out_later).map(Ids::origin_of).collect()
         });
         let mut found = Scanned { media: media.clone(), blocks, pages, owners, origins };
+        let bytes = |media: &Media| {
+            let capacity = media.device().geometry().capacity.bytes(media.lba_size);
+            capacity.min(remains.classes[&media.class].1)
+        };
+        let total = media.iter().map(|media| bytes(media)).sum();
+        salvage.meter.begin("searching", Some(total), Unit::Bytes);
         for (number, media) in media.iter().enumerate() {
-            found.scan(number, media, remains.classes[&media.class].1, salvage);
+            found.scan(number, media, bytes(media), salvage)?;
         }
         if state.is_none() {
             found.keep_own();
         }
-        found
+        Ok(found)
     }
 
     /// Lets go of structures that another KVDB has left, where class headers say whose the media are and there are
@@ -113,15 +121,21 @@ impl Scanned {
             && self.pages.iter().all(|(id, ..)| *id != kvset.id)
     }
 
-    /// Looks at the first `bytes` bytes of a class.
-    fn scan(&mut self, number: usize, media: &Media, bytes: u64, salvage: &mut Salvage<'_>) {
-        let capacity = media.device().geometry().capacity.bytes(media.lba_size);
-        let end = bytes.min(capacity);
+    /// Looks at the first `end` bytes of a class.
+    fn scan(
+        &mut self,
+        number: usize,
+        media: &Media,
+        end: u64,
+        salvage: &mut Salvage<'_>,
+    ) -> KvResult<()> {
         for offset in (0..end).step_by(to_usize(PIECE)) {
             let (lba, size) = (Lba(offset / u64::from(media.lba_size)), PIECE.min(end - offset));
             let piece = read_parts(media, lba, size, |error| salvage.finding(error));
             self.look(number, media, lba, &piece);
+            go_on(salvage.meter.add(size))?;
         }
+        Ok(())
     }
 
     /// Whether the KVDB may have given out this id.

@@ -1,5 +1,7 @@
 //! Verifies a kvset as it lies on its medium, as `Kvdb::check` does with each.
 
+use std::ops::ControlFlow;
+
 use super::Kvset;
 use crate::omf::page::{Entry, PAGE_SIZE};
 use crate::types::error::KvError;
@@ -7,10 +9,13 @@ use crate::types::expiry::Expiries;
 use crate::types::key::key_hash;
 
 impl Kvset {
-    /// Reads all pages again, verifies them, and hands each entry to `each`. Returns how many entries that were,
-    /// and the errors found. The kvset's own counts are compared when nothing else is wrong: a miscount follows
+    /// Reads all pages again, verifies them, and hands each entry to `each`, which may end it. Returns how many entries that
+    /// were, and the errors found. The kvset's own counts are compared when nothing else is wrong: a miscount follows
     /// from the loss of a page.
-    pub(crate) fn check(&self, mut each: impl FnMut(&[u8], Entry<'_>)) -> (u64, Vec<KvError>) {
+    pub(crate) fn check(
+        &self,
+        mut each: impl FnMut(&[u8], Entry<'_>) -> ControlFlow<()>,
+    ) -> (u64, Vec<KvError>) {
         if let Some(damage) = &self.damage {
             return (0, vec![KvError::clone(damage)]);
         }
@@ -41,9 +46,11 @@ impl Kvset {
                 }
                 let entry = page.entry(slot).1;
                 expiries.add(entry.expiry());
-                each(&key, entry);
-                std::mem::swap(&mut last, &mut key);
                 entries += 1;
+                if each(&key, entry).is_break() {
+                    return (entries, wrong);
+                }
+                std::mem::swap(&mut last, &mut key);
             }
             let at = u64::from(index) * PAGE_SIZE as u64;
             wrong.extend(bad.map(|(what, why)| self.keys.corrupt(what, at, why.into())));

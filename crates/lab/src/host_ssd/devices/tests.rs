@@ -57,7 +57,7 @@ fn conventional(is_filled: bool) -> NamedDevice {
 
 fn models(options: &HostSsdOptions) -> Vec<DepthResult> {
     let mut follow = follow;
-    latency::measure(options, &mut Steps { follow: &mut follow, done: 0, count: 0 }).unwrap()
+    latency::measure(options, &mut Steps::new(&mut follow, 0)).unwrap()
 }
 
 /// The load of a named device is that of the models: it finds in the conventional drive the same figures.

@@ -107,3 +107,21 @@ fn options_without_sense_are_refused() {
     let ended = run(&OPTIONS, &mut Told::default(), |_| ControlFlow::Break(()));
     assert!(matches!(ended, Err(LabError::Interrupted)));
 }
+
+#[test]
+fn ended_study_has_the_ways_that_ran() {
+    let ends_after = |steps: usize, told: &mut Told| {
+        run(&OPTIONS, told, |progress| match progress.done < steps {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        })
+    };
+    let part = ends_after(3, &mut Told::default()).unwrap();
+    assert_eq!((part.ways.len(), part.queries.len(), part.verdicts.len()), (3, 0, 0));
+    let mut told = Told { has_duckdb: true, ..Told::default() };
+    // One side of the queries alone is no comparison.
+    let queries = Way::ALL.len() * OPTIONS.rounds as usize;
+    let part = ends_after(queries + 1, &mut told).unwrap();
+    assert_eq!((part.ways.len(), part.queries.len()), (Way::ALL.len(), 0));
+    assert!(part.verdicts.is_empty());
+}
