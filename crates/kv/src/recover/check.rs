@@ -438,9 +438,10 @@ mod tests {
         .unwrap();
         let (last, total) = (told.last().unwrap(), told[1].total.unwrap());
         assert!(told.is_sorted_by_key(|progress| progress.done), "{told:?}");
-        assert!(last.done > total * 9 / 10 && last.done <= total, "{last:?}");
+        // All but the part of the log that is in kvsets, which nobody reads again.
+        assert!(last.done > total * 8 / 10 && last.done <= total, "{last:?}");
         let mut entries = Vec::new();
-        for share in [0, 10, 50, 90] {
+        for share in [0, 10, 50, 80] {
             let stop = |progress: &Progress| match progress.done >= total * share / 100 {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
