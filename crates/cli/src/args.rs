@@ -64,7 +64,7 @@ pub(crate) use volume::VolumeCommand;
         esker demo --capacity 'ssd:micron-5210?capacity=4GiB'   on a model of a QLC drive\n\n\
         Exit codes: 0 done, 1 a key is absent, 64 wrong usage, 65 damaged data, 66 not found,\n\
         69 unsupported, 73 exists already or no space, 74 I/O error, 75 try later,\n\
-        77 in use by another process.",
+        77 in use by another process, 130 or 143 ended by SIGINT or SIGTERM.",
     subcommand_required = true,
     arg_required_else_help = true
 )]
