@@ -103,8 +103,9 @@ fn host_managed(args: &HostSsdArgs) -> Result {
     let found = host_ssd::devices::measure(&options, &named, follow);
     let found = found.map_err(|error| experiment.failed(error))?;
     drop(named);
-    let report = host_ssd::run_beside(&options, found, follow);
+    let report = host_ssd::run_beside(&options, !found.is_empty(), follow);
     let mut report = report.map_err(|error| experiment.failed(error))?;
+    report.add_devices(&options, found);
     if let Some(mut machine) = machine {
         let found = host_ssd::installed::run(&real, &mut machine, follow);
         machine.bounds.end()?;

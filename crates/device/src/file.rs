@@ -81,7 +81,7 @@ impl FileDevice {
         self.0.is_direct
     }
 
-    /// The current length in bytes: of a regular file the end of its last write, of a block device
+    /// The current length in bytes: of a regular file the end of what was written or allocated, of a block device
     /// its size.
     ///
     /// # Errors

@@ -434,9 +434,10 @@ fn allocated_and_zeroed_ranges_have_room_on_a_full_file_system() {
         let mut content = AlignedBuf::zeroed(4096);
         content.fill(7);
         port.write(Lba(20), content.clone(), None).unwrap();
-        let length = device.len_bytes().unwrap();
+        assert_eq!(device.len_bytes().unwrap(), 21 << 12);
         assert!(device.allocate(Lba(10), LbaCount(20)).unwrap());
-        assert_eq!(device.len_bytes().unwrap(), length);
+        // Behind its end a discard would do nothing on ext4.
+        assert_eq!(device.len_bytes().unwrap(), 30 << 12);
         assert_eq!(*port.read(Lba(20), AlignedBuf::zeroed(4096)).unwrap(), *content);
         port.run(Op::WriteZeroes { lba: Lba(40), count: LbaCount(20) }).unwrap();
         let left = device.left_bytes().unwrap();

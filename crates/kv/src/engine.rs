@@ -17,6 +17,7 @@ pub(crate) mod flush;
 pub(crate) mod job;
 pub(crate) mod manual;
 pub(crate) mod memory;
+pub(crate) mod pinned;
 pub(crate) mod publish;
 pub(crate) mod rate;
 pub(crate) mod readers;

@@ -152,12 +152,13 @@ pub use api::layout::{Layout, NamedDevice};
 pub use api::observer::Observer;
 pub use api::snapshot::Snapshot;
 pub use api::stats::{
-    CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, OpenStats, Operations, PlaceStats,
-    ReaderStats, Stalls, Stats, StreamStats, TransactionStats,
+    CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, PlaceStats, Stalls,
+    Stats, StreamStats, TransactionStats,
 };
 pub use api::transaction::Transaction;
 pub use copies::backup::BackupReport;
 pub use copies::repair::report::{KeyRange, KvsRepair, ManifestState, RepairReport};
+pub use engine::readers::{OpenStats, ReaderStats};
 pub use maintain::manual::{CompactRequest, CompactStatus};
 pub use read::cursor::Cursor;
 pub use recover::check::CheckReport;

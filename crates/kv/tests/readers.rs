@@ -45,7 +45,8 @@ fn space_that_only_readers_keep_is_told_with_who_keeps_it() {
     assert!(db.remarks().is_empty(), "{:?}", db.remarks());
 
     type Begin = fn(&Kvdb) -> Box<dyn std::any::Any>;
-    let kinds: [(&str, Begin, fn(&ReaderStats) -> (usize, u64)); 3] = [
+    type Open = fn(&ReaderStats) -> (usize, u64);
+    let kinds: [(&str, Begin, Open); 3] = [
         (
             "1 cursor, the oldest for 60 s",
             |db| Box::new(db.kvs("k").unwrap().cursor().unwrap()),

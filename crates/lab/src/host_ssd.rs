@@ -125,17 +125,17 @@ pub fn run(
     options: &HostSsdOptions,
     follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
 ) -> Result<HostSsdReport, LabError> {
-    run_beside(options, Vec::new(), follow)
+    run_beside(options, false, follow)
 }
 
-/// Runs it beside the results of named devices. When `follow` ends it, the report has what was measured until then,
+/// Runs it, to be set beside the results of named devices where that `is_beside` says so. When `follow` ends it, the report has what was measured until then,
 /// and no verdicts.
 ///
 /// # Errors
-/// When the options make no sense, or `follow` ends it before anything was measured.
+/// When the options make no sense, or `follow` ends it before anything was measured, on devices neither.
 pub fn run_beside(
     options: &HostSsdOptions,
-    found: Vec<devices::DeviceResult>,
+    is_beside: bool,
     mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
 ) -> Result<HostSsdReport, LabError> {
     options.check()?;
@@ -145,11 +145,10 @@ pub fn run_beside(
     let within = latency::depth_within(options, &mut steps)?;
     let account = account::measure(options, &mut steps)?;
     let sensitivity = account::sensitivity(options, &mut steps)?;
-    if depths.is_empty() && found.is_empty() {
+    if depths.is_empty() && !is_beside {
         return Err(LabError::Interrupted);
     }
     let mut report = HostSsdReport::new(options, depths, within, account, sensitivity)?;
-    report.add_devices(options, found);
     if steps.is_interrupted() {
         report.verdicts.clear();
     }

@@ -10,7 +10,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ),
     (
         "base",
-        "clock process buf append checksum codec error files memory pool prefetch rng silence thread units policy",
+        "clock process buf append checksum codec error files memory pool prefetch progress rng silence thread units policy",
     ),
     (
         "bench",
@@ -25,7 +25,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ),
     (
         "cli",
-        "stderr failure figures host http metrics output progress signals token live traffic args docs unmade run \
+        "stderr failure figures host http metrics output signals progress token live traffic args docs unmade run \
          ssd trace pool attach cache device media measure place demo kv ycsb target lab volume",
     ),
     (

@@ -2,10 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use esker_base::Nanos;
-use esker_base::units::human_bytes;
 use serde::Serialize;
 
+use crate::engine::readers::ReaderStats;
 use crate::engine::shared::Engine;
 use crate::media::class::{Allocation, Media};
 use crate::tree::view::Tree;
@@ -242,62 +241,6 @@ pub struct TransactionStats {
     pub history_bytes: u64,
 }
 
-/// Readers that are open.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct ReaderStats {
-    /// Cursors, those of snapshots and transactions included.
-    pub cursors: OpenStats,
-    /// Snapshots; clones of one are one.
-    pub snapshots: OpenStats,
-    /// Transactions.
-    pub transactions: OpenStats,
-    /// Bytes on all media that nothing but these readers keeps: the sum over the classes.
-    pub pinned_bytes: u64,
-    /// DRAM of memtables that nothing but readers keeps, in bytes.
-    pub pinned_memtable_bytes: u64,
-}
-
-/// Readers that keep less than this, or not for so long, are not worth a word.
-const PINNED_BYTES: u64 = 16 << 20;
-const PINNED_NS: u64 = 10_000_000_000;
-
-impl ReaderStats {
-    fn kinds(&self) -> [(&'static str, OpenStats); 3] {
-        [("cursor", self.cursors), ("snapshot", self.snapshots), ("transaction", self.transactions)]
-    }
-
-    /// The sentence that says what keeps much space for long.
-    pub(crate) fn remark(&self) -> Option<String> {
-        let oldest_ns = self.kinds().iter().map(|(_, of)| of.oldest_ns).max()?;
-        let pinned = self.pinned_bytes + self.pinned_memtable_bytes;
-        let is_much = pinned >= PINNED_BYTES && oldest_ns >= PINNED_NS;
-        is_much.then(|| format!("{}. End them to free that", self.in_words()))
-    }
-
-    /// How much is kept, and for which readers.
-    pub(crate) fn in_words(&self) -> String {
-        let open = self.kinds().into_iter().filter(|(_, of)| of.open > 0).map(|(kind, of)| {
-            let plural = if of.open == 1 { "" } else { "s" };
-            format!("{} {kind}{plural}, the oldest for {} s", of.open, of.oldest_ns / 1_000_000_000)
-        });
-        format!(
-            "{} on the media and {} of memtables are kept for nothing but open readers: {}",
-            human_bytes(self.pinned_bytes),
-            human_bytes(self.pinned_memtable_bytes),
-            open.collect::<Vec<_>>().join("; "),
-        )
-    }
-}
-
-/// Readers of a kind that are open.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct OpenStats {
-    /// How many.
-    pub open: usize,
-    /// How long the oldest has been open, in nanoseconds; 0 when there is none.
-    pub oldest_ns: u64,
-}
-
 /// One KVS.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
@@ -480,22 +423,6 @@ impl Engine {
             open_ns: self.options.clock.now().0 - self.opened.0,
             stopped: self.stopped().map(ToString::to_string),
             damaged: self.damages(),
-        }
-    }
-
-    /// The readers that are open, with what they keep on all classes.
-    pub(crate) fn reader_stats(&self, pinned_bytes: u64) -> ReaderStats {
-        let now = self.options.clock.now();
-        let of = |(open, oldest): (usize, Option<Nanos>)| OpenStats {
-            open,
-            oldest_ns: oldest.map_or(0, |began| now.0.saturating_sub(began.0)),
-        };
-        ReaderStats {
-            cursors: of(self.readers.cursors.open()),
-            snapshots: of(self.readers.snapshots.open()),
-            transactions: of(self.transactions.open()),
-            pinned_bytes,
-            pinned_memtable_bytes: self.ingested_bytes(),
         }
     }
 

@@ -4,19 +4,17 @@
 //! A reader holds trees and memtables, and these hold what lies on the media. So nothing is noted of what a reader may
 //! read: trees and memtables that leave the view are, as long as they live.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use esker_base::Nanos;
-use esker_base::units::to_usize;
+use esker_base::units::{human_bytes, to_usize};
+use serde::Serialize;
 
-use crate::engine::shared::Engine;
-use crate::media::class::Allocation;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::tree::memtable::Memtable;
 use crate::tree::view::{Tree, View};
-use crate::types::class::MediaClass;
 
 /// Readers that begin and end at the same time do not wait for each other, mostly.
 const SHARDS: usize = 16;
@@ -56,13 +54,13 @@ struct Retired {
 
 impl OpenReaders {
     /// Counts one that begins.
-    fn begins(&self, now: Nanos) -> u64 {
+    pub(super) fn begins(&self, now: Nanos) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.shard(number).lock().insert(number, now);
         number
     }
 
-    fn ended(&self, number: u64) {
+    pub(super) fn ended(&self, number: u64) {
         self.shard(number).lock().remove(&number);
     }
 
@@ -83,11 +81,18 @@ impl OpenReaders {
 }
 
 impl Readers {
-    fn of(&self, kind: ReaderKind) -> &OpenReaders {
+    pub(super) fn of(&self, kind: ReaderKind) -> &OpenReaders {
         match kind {
             ReaderKind::Cursor => &self.cursors,
             ReaderKind::Snapshot => &self.snapshots,
         }
+    }
+
+    /// Those that left the view and live all the same.
+    pub(super) fn retired(&self) -> (Vec<Arc<Tree>>, Vec<Arc<Memtable>>) {
+        let retired = self.retired.lock();
+        let trees = retired.trees.iter().filter_map(Weak::upgrade).collect();
+        (trees, retired.memtables.iter().filter_map(Weak::upgrade).collect())
     }
 
     /// Notes the trees and memtables of `former` that its successor has no more.
@@ -104,60 +109,60 @@ impl Readers {
     }
 }
 
-impl Engine {
-    /// Counts a reader that begins.
-    pub(crate) fn reader_begins(&self, kind: ReaderKind) -> OpenReader {
-        let is_here = self.owner.is_here();
-        is_here.then(|| (kind, self.readers.of(kind).begins(self.options.clock.now())))
+/// Readers that are open.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct ReaderStats {
+    /// Cursors, those of snapshots and transactions included.
+    pub cursors: OpenStats,
+    /// Snapshots; clones of one are one.
+    pub snapshots: OpenStats,
+    /// Transactions.
+    pub transactions: OpenStats,
+    /// Bytes on all media that nothing but these readers keeps: the sum over the classes.
+    pub pinned_bytes: u64,
+    /// DRAM of memtables that nothing but readers keeps, in bytes.
+    pub pinned_memtable_bytes: u64,
+}
+
+/// Readers that keep less than this, or not for so long, are not worth a word.
+const PINNED_BYTES: u64 = 16 << 20;
+const PINNED_NS: u64 = 10_000_000_000;
+
+impl ReaderStats {
+    fn kinds(&self) -> [(&'static str, OpenStats); 3] {
+        [("cursor", self.cursors), ("snapshot", self.snapshots), ("transaction", self.transactions)]
     }
 
-    /// Counts it no more.
-    pub(crate) fn reader_ended(&self, reader: OpenReader) {
-        if let Some((kind, number)) = reader.filter(|_| self.owner.is_here()) {
-            self.readers.of(kind).ended(number);
-        }
+    /// The sentence that says what keeps much space for long.
+    pub(crate) fn remark(&self) -> Option<String> {
+        let oldest_ns = self.kinds().iter().map(|(_, of)| of.oldest_ns).max()?;
+        let pinned = self.pinned_bytes + self.pinned_memtable_bytes;
+        let is_much = pinned >= PINNED_BYTES && oldest_ns >= PINNED_NS;
+        is_much.then(|| format!("{}. End them to free that", self.in_words()))
     }
 
-    /// Bytes of each class that nothing but readers keeps. A step of maintenance that ends counts for a moment, too.
-    pub(crate) fn pinned_bytes(&self) -> [u64; MediaClass::ALL.len()] {
-        let (trees, memtables) = {
-            let retired = self.readers.retired.lock();
-            let trees: Vec<Arc<Tree>> = retired.trees.iter().filter_map(Weak::upgrade).collect();
-            let memtables: Vec<Arc<Memtable>> =
-                retired.memtables.iter().filter_map(Weak::upgrade).collect();
-            (trees, memtables)
-        };
-        let mut pinned = [0; MediaClass::ALL.len()];
-        if trees.is_empty() && memtables.is_empty() {
-            return pinned;
-        }
-        let mut seen = BTreeSet::new();
-        let mut count = |allocation: &Allocation, counts: bool| {
-            let class = allocation.extent.class;
-            if seen.insert((class as usize, allocation.extent.lba)) && counts {
-                pinned[class as usize] += allocation.bytes();
-            }
-        };
-        // After what was retired: nothing of that comes back.
-        let view = self.view.load();
-        let begins = self.replay_from.lock().clone();
-        let tail = self.writer.lock().segment().clone();
-        for block in view.log_blocks().chain([begins, tail]) {
-            count(&block.allocation, false);
-        }
-        let mut count_tree = |tree: &Tree, counts: bool| {
-            for kvset in tree.kvsets() {
-                kvset.key_extents().iter().for_each(|keys| count(keys, counts));
-                kvset.blocks.iter().for_each(|(block, _)| count(&block.allocation, counts));
-            }
-        };
-        view.trees.values().for_each(|tree| count_tree(tree, false));
-        trees.iter().for_each(|tree| count_tree(tree, true));
-        for block in memtables.iter().flat_map(|table| table.blocks()) {
-            count(&block.allocation, true);
-        }
-        pinned
+    /// How much is kept, and for which readers.
+    pub(crate) fn in_words(&self) -> String {
+        let open = self.kinds().into_iter().filter(|(_, of)| of.open > 0).map(|(kind, of)| {
+            let plural = if of.open == 1 { "" } else { "s" };
+            format!("{} {kind}{plural}, the oldest for {} s", of.open, of.oldest_ns / 1_000_000_000)
+        });
+        format!(
+            "{} on the media and {} of memtables are kept for nothing but open readers: {}",
+            human_bytes(self.pinned_bytes),
+            human_bytes(self.pinned_memtable_bytes),
+            open.collect::<Vec<_>>().join("; "),
+        )
     }
+}
+
+/// Readers of a kind that are open.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct OpenStats {
+    /// How many.
+    pub open: usize,
+    /// How long the oldest has been open, in nanoseconds; 0 when there is none.
+    pub oldest_ns: u64,
 }
 
 #[cfg(test)]

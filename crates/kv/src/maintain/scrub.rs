@@ -28,10 +28,10 @@ const READS_END: usize = 50;
 const READ_ENDS: Duration = Duration::from_millis(20);
 
 /// The LBAs of each class that hold something.
-type Held = [Runs; MediaClass::ALL.len()];
+type HeldRuns = [Runs; MediaClass::ALL.len()];
 
 /// Adds the first `bytes` bytes of an extent.
-fn hold(held: &mut Held, allocation: &Allocation, bytes: u64) {
+fn hold(held: &mut HeldRuns, allocation: &Allocation, bytes: u64) {
     let extent = allocation.extent;
     let count = LbaCount::holding(bytes, allocation.media.lba_size).min(extent.count);
     let runs = &mut held[extent.class as usize];
@@ -40,7 +40,7 @@ fn hold(held: &mut Held, allocation: &Allocation, bytes: u64) {
     runs.give(extent.lba.0, count.0);
 }
 
-fn hold_keys(held: &mut Held, kvset: &Kvset) {
+fn hold_keys(held: &mut HeldRuns, kvset: &Kvset) {
     let mut left = u64::from(kvset.edit.pages) * PAGE_SIZE as u64 + u64::from(kvset.edit.meta_size);
     for keys in kvset.key_extents() {
         hold(held, keys, left.min(keys.bytes()));
@@ -49,7 +49,7 @@ fn hold_keys(held: &mut Held, kvset: &Kvset) {
 }
 
 /// Adds a block of values to its last frame; all of it where its frames do not add up.
-fn hold_values(held: &mut Held, block: &ValueBlock) -> Result<()> {
+fn hold_values(held: &mut HeldRuns, block: &ValueBlock) -> Result<()> {
     let allocation = &block.allocation;
     let (mut end, mut records) = (0, 0);
     while end + HEADER_SIZE as u64 <= allocation.bytes() {
@@ -100,7 +100,7 @@ impl Engine {
         // No write of the log is under way.
         let _flushing = self.flushing.lock();
         let log = self.wait_for_segment()?;
-        let mut held = Held::default();
+        let mut held = HeldRuns::default();
         let view = self.view.load_full();
         for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
             hold_keys(&mut held, kvset);

@@ -173,7 +173,7 @@ impl HostSsdReport {
     }
 
     /// Adds the results of named devices, each beside the modelled conventional drive.
-    pub(super) fn add_devices(&mut self, options: &HostSsdOptions, mut found: Vec<DeviceResult>) {
+    pub fn add_devices(&mut self, options: &HostSsdOptions, mut found: Vec<DeviceResult>) {
         found.iter_mut().for_each(|one| one.compare(&self.depths));
         let rows = devices::assumptions(options, &found).into_iter();
         self.assumptions.extend(rows.map(|(name, value)| Assumption::new(name, value)));

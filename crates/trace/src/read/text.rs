@@ -3,6 +3,7 @@
 //! Each parser names its source. Sizes and places are turned into bytes, times into nanoseconds.
 
 mod blkparse;
+mod line;
 mod objects;
 
 pub(crate) use blkparse::rwbs;
@@ -12,34 +13,11 @@ use crate::error::Result;
 use crate::format::Format;
 use crate::input::Input;
 use crate::names::Names;
-use crate::read::fields::{Between, Fields, number, quoted, quoted_line};
+pub(crate) use line::Line;
+use line::{MICROSECOND_NS, SECOND_NS, SECTOR, unknown_op};
+
+use crate::read::fields::{Between, Fields, number, quoted_line};
 use crate::request::{Op, Request};
-
-/// Reads the lines of one format.
-pub(crate) trait Line: Send {
-    /// Appends the requests of a line that is not empty. The error names the problem.
-    fn line(
-        &mut self,
-        line: &[u8],
-        names: &mut Names,
-        requests: &mut Vec<Request>,
-    ) -> Result<(), String>;
-
-    /// Whether lines were seen that only this format has, even if none was a request.
-    fn has_begun(&self) -> bool {
-        false
-    }
-
-    /// Remarks on parts that were not understood and did not matter.
-    fn remarks(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// How many events there were of each kind, if the format has events.
-    fn events(&self) -> Events {
-        Events::default()
-    }
-}
 
 /// The parser of a format of text.
 pub(crate) fn parser(format: Format, options: &Options) -> Option<Box<dyn Line>> {
@@ -110,14 +88,6 @@ impl Decode for TextDecoder {
 
 /// Hundreds of nanoseconds, as Windows counts time.
 const FILETIME_NS: u64 = 100;
-const SECOND_NS: u64 = 1_000_000_000;
-const MICROSECOND_NS: u64 = 1_000;
-const SECTOR: u64 = 512;
-
-fn unknown_op(name: &str, field: &[u8], expected: &str) -> String {
-    format!("{name} is {}, not {expected}", quoted(field))
-}
-
 /// `R`, `W` and words that begin with them, in either case.
 fn read_or_write(field: &[u8], name: &str) -> Result<Op, String> {
     match field {

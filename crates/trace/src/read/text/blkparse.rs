@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use super::line::{Line, SECOND_NS, SECTOR};
 use crate::decode::{Event, Events};
 use crate::names::Names;
 use crate::read::fields::{Between, Fields, number, quoted};
-use crate::read::text::{Line, SECOND_NS, SECTOR};
 use crate::request::{Op, Request};
 
 /// Lines of blkparse.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::line::{Line, MICROSECOND_NS, SECOND_NS, unknown_op};
 use crate::format::Columns;
 use crate::names::Names;
 use crate::read::fields::{Between, Fields, number, quoted, time};
 use crate::read::objects::{Object, Objects};
-use crate::read::text::{Line, MICROSECOND_NS, SECOND_NS, unknown_op};
 use crate::request::{Op, Request};
 
 /// The name of the one device that objects are on.
