@@ -325,8 +325,9 @@ fn key_in_a_fifo_is_refused_and_stops_no_change() {
     let body = json!({ "name": "other", "bytes": 8192 });
     assert_eq!(request(&socket, "POST /v1/volumes", "", &body).0, "200");
     // The keys are read when exports change, and when hosts connect.
-    let body = json!({ "nqn": "nqn.2026-01.io.esker:another" });
-    assert_eq!(request(&socket, "POST /v1/volumes/db/hosts", "", &body).0, "200");
+    let body = json!({ "nqn": HOST });
+    let (status, answer) = request(&socket, "POST /v1/volumes/other/hosts", "", &body);
+    assert_eq!(status, "200", "{answer}");
     let (_, pool) = request(&socket, "GET /v1/pool", "", &Value::Null);
     assert_eq!(pool["alarms"][0]["code"], "HOST_KEY_UNREADABLE", "{}", pool["alarms"]);
     assert_eq!(running.end(), Some(0));
