@@ -31,7 +31,7 @@ pub(crate) struct Found {
 /// Finds the superblock of a flash device. Nothing is written.
 pub(crate) fn find(medium: &mut Medium) -> Result<Found, CacheError> {
     let none = |medium: &mut Medium| {
-        // What cannot be read is not known: that there is no cache is the answer all the same.
+        // A device that cannot be read may hold anything: that there is no cache is the answer all the same.
         let found = owner(medium).unwrap_or_default();
         CacheError::NoCache { device: medium.name().to_owned(), found }
     };

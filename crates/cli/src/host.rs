@@ -76,7 +76,7 @@ pub(crate) fn memory_left() -> Option<u64> {
     Some(group_memory_left().map_or(machine, |group| group.min(machine)))
 }
 
-/// What the control group (version 2) of this process may still take, in bytes; `None` without a limit.
+/// Bytes that the control group (version 2) of this process may still take; `None` without a limit.
 fn group_memory_left() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;

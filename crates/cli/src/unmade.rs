@@ -21,7 +21,7 @@ pub(crate) fn or_nothing<'a, T>(
     let paths = specs.into_iter().flat_map(Spec::paths);
     let absent = paths.filter(|path| fs::symlink_metadata(path).is_err());
     let absent: Vec<PathBuf> = absent.map(Path::to_owned).collect();
-    // What it has open is closed when it returns.
+    // Files that it has open are closed when it returns.
     let made = make();
     if made.is_err() {
         absent.iter().for_each(|path| remove(path));
@@ -43,6 +43,6 @@ fn remove(path: &Path) {
         }
         clock.sleep(STEP);
     }
-    // What cannot be removed stays: the failure that was is the one to tell.
+    // A file that cannot be removed stays: the failure that was is the one to tell.
     let _ = fs::remove_file(path);
 }

@@ -334,7 +334,7 @@ fn a_cache_that_cannot_be_made_leaves_no_files() {
     run(["cache", "create", &of(&disk), &of(&flash), "--sets", "3KiB"]).fails(64, &[]);
     run(["cache", "create", &of(&disk), &of(&flash), "--size", "1TiB"]).fails(64, &[]);
     assert!(!disk.exists() && !flash.exists());
-    // What was there stays.
+    // A file that was there stays.
     std::fs::write(&disk, vec![1; 16 << 20]).unwrap();
     run(["cache", "create", &text(&disk), &of(&flash), "--size", "1TiB"]).fails(64, &[]);
     assert!(disk.exists() && !flash.exists());

@@ -16,7 +16,7 @@ use serde_json::Value;
 const LOAD: [&str; 4] = ["bench", "device", "null:1GiB", "--seconds"];
 const LEFT: &str = " s left";
 
-/// What a terminal gets from the command; `None` says aloud that there is no `script` to make one.
+/// Text that a terminal gets from the command; `None` says aloud that there is no `script` to make one.
 fn on_terminal(args: &[&str], variables: &[(&str, &str)]) -> Option<String> {
     let line = [&[env!("CARGO_BIN_EXE_esker")], args].concat().join(" ");
     let mut script = Command::new("script");

@@ -44,7 +44,7 @@ impl QueuePair for KeepsQueue {
     forward!(0: poll, wait, in_flight);
 }
 
-/// What the keys and values of a kind have in common.
+/// Bytes that the keys and values of a kind have in common.
 const GONE: &[u8] = b"-to-be-deleted-";
 const KEPT: &[u8] = b"-to-be-kept-";
 
@@ -145,7 +145,7 @@ fn count_in_files(dir: &Path, marker: &[u8]) -> usize {
     counted.sum()
 }
 
-/// What the file holds, without its holes.
+/// Content of the file, without its holes.
 fn read_data(file: &Path, bytes: &mut Vec<u8>) {
     let file = std::fs::File::open(file).unwrap();
     // SAFETY: the descriptor is open.

@@ -261,7 +261,7 @@ fn compare(
     ended
 }
 
-/// What was measured, by arm and step of the ladder; one of each round.
+/// Samples by arm and step of the ladder; one of each round.
 type Samples = BTreeMap<(Arm, usize), Vec<LoadSample>>;
 
 fn rounds(

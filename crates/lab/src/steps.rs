@@ -60,7 +60,7 @@ impl<'a> Steps<'a> {
         result.map_err(|error| self.go_on().err().unwrap_or(error))
     }
 
-    /// What a part has found until it was interrupted; none where that is the failure.
+    /// The result of a part until it was interrupted; none where that is the failure.
     pub(crate) fn part<T: Default>(&self, result: Result<T, LabError>) -> Result<T, LabError> {
         match result {
             Err(LabError::Interrupted) if self.is_interrupted => Ok(T::default()),

@@ -102,7 +102,7 @@ pub enum TraceError {
     Memory {
         /// The different blocks so far.
         blocks: u64,
-        /// What they would take with those to come next, in bytes.
+        /// Bytes that they would take with those to come next.
         bytes: u64,
     },
 }

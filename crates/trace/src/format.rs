@@ -170,7 +170,7 @@ impl Default for Columns {
     }
 }
 
-/// What may stand between two columns: the first of them that a line has does.
+/// Bytes that may stand between two columns: the first of them that a line has does.
 const BETWEEN: &[u8] = b",\t;|";
 
 impl Columns {

@@ -171,7 +171,7 @@ fn patiently<T, E>(
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Who has a block device that cannot be had alone.
+/// The words for a block device that cannot be had alone: which process has it.
 fn in_use(path: &Path) -> String {
     let read_only = OFlags::RDONLY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, read_only, Mode::empty()).map(File::from);

@@ -1,4 +1,4 @@
-//! What readers keep, and how many there are: the engine's side of [`readers`](crate::engine::readers).
+//! Counts of readers, and the space that only they keep: the engine's side of [`readers`](crate::engine::readers).
 
 use std::collections::BTreeSet;
 

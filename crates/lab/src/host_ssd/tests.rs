@@ -89,7 +89,7 @@ fn options_that_make_no_study_are_refused() {
     assert!(matches!(ended, Err(LabError::Interrupted)));
 }
 
-/// What it says until then is what it would have said, and it judges nothing.
+/// The figures until then are those of a whole study, and nothing is judged.
 #[test]
 fn ended_study_reports_what_it_has_measured() {
     let whole = run(&small(), follow).unwrap();

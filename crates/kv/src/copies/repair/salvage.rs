@@ -39,7 +39,7 @@ pub(crate) struct Salvage<'a> {
     lost_track: bool,
     /// When there are gaps, nothing else is salvaged, and nothing is reported.
     gaps: Option<Gaps>,
-    /// What was read or salvaged.
+    /// Counts bytes that were read, then records that were salvaged.
     pub(super) meter: Meter<'static>,
 }
 
