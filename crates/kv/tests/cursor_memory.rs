@@ -5,8 +5,8 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{in_memory, small_tuning, test_options};
-use esker_kv::{Cursor, Kvdb, Options, Policy, Tuning};
+use common::{in_memory, medium_tuning, test_options};
+use esker_kv::{Cursor, Kvdb, Options, Policy};
 
 struct Counting;
 
@@ -42,16 +42,7 @@ fn memory_of_many_cursors_is_counted() {
 }
 
 fn count_with(value: usize, memory_bytes: u64) {
-    let tuning = Tuning {
-        memtable_bytes: 1 << 20,
-        spill_bytes: 4 << 20,
-        leaf_key_bytes: 4 << 20,
-        block_bytes: 4 << 20,
-        key_extent_bytes: 256 << 10,
-        gather_bytes: 1 << 20,
-        ..small_tuning()
-    };
-    let options = Options { memory_bytes, ..test_options(tuning) };
+    let options = Options { memory_bytes, ..test_options(medium_tuning()) };
     let devices = in_memory("memory", [4 << 20, 256 << 20, 128 << 20]);
     let db = Kvdb::create_on(devices, options).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();

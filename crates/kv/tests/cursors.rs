@@ -4,24 +4,15 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{small_tuning, test_options};
+use common::{medium_tuning, test_options};
 use esker_device::MemoryDevice;
-use esker_kv::{Cursor, Devices, Kvdb, Options, Policy, Tuning};
+use esker_kv::{Cursor, Devices, Kvdb, Options, Policy};
 
 const KEYS: u32 = 40_000;
 const MEMORY_BYTES: u64 = 32 << 20;
 
 fn options() -> Options {
-    let tuning = Tuning {
-        memtable_bytes: 1 << 20,
-        spill_bytes: 4 << 20,
-        leaf_key_bytes: 4 << 20,
-        block_bytes: 4 << 20,
-        key_extent_bytes: 256 << 10,
-        gather_bytes: 1 << 20,
-        ..small_tuning()
-    };
-    Options { memory_bytes: MEMORY_BYTES, ..test_options(tuning) }
+    Options { memory_bytes: MEMORY_BYTES, ..test_options(medium_tuning()) }
 }
 
 /// Takes rows, each of which is there.

@@ -4,24 +4,15 @@ mod common;
 
 use std::time::Duration;
 
-use common::{in_memory, small_tuning, test_options};
+use common::{in_memory, medium_tuning, test_options};
 use esker_base::Clock;
-use esker_kv::{CompactRequest, Kvdb, Options, Policy, ReaderStats, Tuning};
+use esker_kv::{CompactRequest, Kvdb, Options, Policy, ReaderStats};
 
 const VALUE: usize = 1000;
 const KEYS: u32 = 20_000;
 
 fn options() -> Options {
-    let tuning = Tuning {
-        memtable_bytes: 1 << 20,
-        spill_bytes: 4 << 20,
-        leaf_key_bytes: 4 << 20,
-        block_bytes: 4 << 20,
-        key_extent_bytes: 256 << 10,
-        gather_bytes: 1 << 20,
-        ..small_tuning()
-    };
-    Options { memory_bytes: 512 << 20, transaction_ms: 600_000, ..test_options(tuning) }
+    Options { memory_bytes: 512 << 20, transaction_ms: 600_000, ..test_options(medium_tuning()) }
 }
 
 fn rewrite(db: &Kvdb, round: u8) {

@@ -284,11 +284,15 @@ impl Engine {
 
     /// Commits edits to the manifest. Any failure stops the engine: nobody knows the manifest's content now.
     pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
-        let committed = self.caught("a commit to the manifest", || self.manifest.commit(edits));
-        match committed {
+        self.write_manifest(|manifest| manifest.commit(edits))
+    }
+
+    /// Writes to the manifest, as a commit does.
+    pub(crate) fn write_manifest(&self, write: impl FnOnce(&Manifest) -> Result<()>) -> Result<()> {
+        match self.caught("a commit to the manifest", || write(&self.manifest)) {
             // Nothing was written: the change has not happened.
             Err(full @ KvError::ManifestFull { .. }) => Err(full),
-            committed => self.stop_at_any(committed),
+            written => self.stop_at_any(written),
         }
     }
 

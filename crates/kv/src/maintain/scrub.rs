@@ -13,6 +13,7 @@ use esker_base::units::round_up;
 
 use crate::engine::shared::Engine;
 use crate::log::frame::is_at;
+use crate::manifest::writer::Manifest;
 use crate::media::class::Allocation;
 use crate::media::runs::Runs;
 use crate::omf::frame::{FrameHeader, HEADER_SIZE};
@@ -118,6 +119,6 @@ impl Engine {
             media.erase_rest(&held[media.class as usize], || self.check_wanted(true))?;
         }
         log.kept().iter().for_each(|kept| kept.erase_free());
-        self.stop_at_any(self.manifest.renew())
+        self.write_manifest(Manifest::renew)
     }
 }

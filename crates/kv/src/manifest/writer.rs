@@ -116,11 +116,21 @@ impl Manifest {
 
     /// Makes edits durable, all or none.
     pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
+        self.write(|writer| writer.commit(edits))
+    }
+
+    /// Writes the whole state to both regions, and erases what is behind it: nothing of earlier records stays.
+    pub(crate) fn renew(&self) -> Result<()> {
+        self.write(Writer::renew)
+    }
+
+    /// Writes, unless that failed before; nothing is written after a failure or a panic.
+    fn write(&self, work: impl FnOnce(&mut Writer) -> Result<()>) -> Result<()> {
         let mut writer = self.0.lock();
         if let Some(cause) = &writer.failed {
             return Err(cause.clone());
         }
-        let result = catch_unwind(AssertUnwindSafe(|| writer.commit(edits)));
+        let result = catch_unwind(AssertUnwindSafe(|| work(&mut writer)));
         writer.failed = match &result {
             // Without room nothing was written.
             Ok(Ok(()) | Err(KvError::ManifestFull { .. })) => None,
@@ -132,18 +142,6 @@ impl Manifest {
             }
         };
         result.unwrap_or_else(|panic| resume_unwind(panic))
-    }
-
-    /// Writes the whole state to both regions, and erases what is behind it: nothing of earlier records stays.
-    pub(crate) fn renew(&self) -> Result<()> {
-        let mut writer = self.0.lock();
-        if let Some(cause) = &writer.failed {
-            return Err(cause.clone());
-        }
-        let renewed = writer.renew();
-        let failed = |error: &&KvError| !matches!(error, KvError::ManifestFull { .. });
-        writer.failed = renewed.as_ref().err().filter(failed).cloned();
-        renewed
     }
 
     /// Lets go of the device.

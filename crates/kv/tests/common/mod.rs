@@ -114,6 +114,19 @@ pub(crate) fn small_tuning() -> Tuning {
     }
 }
 
+/// Parts of a few MiB: values of tens of MiB fill several.
+pub(crate) fn medium_tuning() -> Tuning {
+    Tuning {
+        memtable_bytes: 1 << 20,
+        spill_bytes: 4 << 20,
+        leaf_key_bytes: 4 << 20,
+        block_bytes: 4 << 20,
+        key_extent_bytes: 256 << 10,
+        gather_bytes: 1 << 20,
+        ..small_tuning()
+    }
+}
+
 /// One step at a time, on a clock that the test moves.
 pub(crate) fn test_options(tuning: Tuning) -> Options {
     Options {
