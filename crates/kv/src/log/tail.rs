@@ -300,6 +300,14 @@ impl LogTail {
         self.unkept
     }
 
+    /// Overwrites what earlier frames have left in the file that frames are kept in.
+    pub(crate) fn erase_earlier(&mut self) {
+        let Some(kept) = &self.kept else { return };
+        kept.erase_free();
+        self.frame.erase_unused();
+        self.sealed.iter_mut().for_each(|sealed| sealed.frame.erase_unused());
+    }
+
     /// The file that frames are kept in.
     pub(crate) fn kept(&self) -> Option<&KeptFrames> {
         self.kept.as_ref()

@@ -100,7 +100,7 @@ impl Engine {
         classes.iter().try_for_each(|media| media.reclaim().map(drop))?;
         // No write of the log is under way.
         let _flushing = self.flushing.lock();
-        let log = self.wait_for_segment()?;
+        let mut log = self.wait_for_segment()?;
         let mut held = HeldRuns::default();
         let view = self.view.load_full();
         for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
@@ -118,7 +118,7 @@ impl Engine {
         for media in classes {
             media.erase_rest(&held[media.class as usize], || self.check_wanted(true))?;
         }
-        log.kept().iter().for_each(|kept| kept.erase_free());
+        log.erase_earlier();
         self.write_manifest(Manifest::renew)
     }
 }

@@ -62,6 +62,11 @@ impl FrameBuilder {
         at
     }
 
+    /// Overwrites the room for further records, which holds those of an earlier frame.
+    pub(crate) fn erase_unused(&mut self) {
+        self.buf[self.used..].fill(0);
+    }
+
     /// Fills in the header and the padding of the frame that is to be written at `offset` of the block.
     pub(crate) fn seal(
         mut self,
