@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, Rng, thread};
-use esker_kv::{Kvdb, Layout, Maintenance, Options, Policy};
+use esker_kv::{Kvdb, Location, Maintenance, Medium, Options, Policy};
 
 use history::{LANES, Lane};
 use judge::Judge;
@@ -57,13 +57,12 @@ struct Load {
 const LOAD: Load = Load { durability_ms: DURABILITY_MS, rest_us: 100, syncs: true };
 
 fn options(durability_ms: u64, maintenance: Maintenance) -> Options {
-    Options {
-        memory_bytes: BUDGET,
-        durability_ms,
-        durability_bytes: BUDGET / 4,
-        maintenance,
-        ..Options::default()
-    }
+    Options::default().with(|set| {
+        set.memory_bytes = BUDGET;
+        set.durability.ms = durability_ms;
+        set.durability.bytes = BUDGET / 4;
+        set.maintenance = maintenance;
+    })
 }
 
 // ---- the parent ----------------------------------------------------------------------------------
@@ -83,7 +82,7 @@ impl Victim {
     fn new(load: Load, seed: u64) -> Victim {
         let scratch = tempfile::tempdir().unwrap();
         let probe = scratch.path().join("probe");
-        let db = Kvdb::create(&probe, &Layout::default(), options(1, Maintenance::Manual)).unwrap();
+        let db = Kvdb::builder(&probe).options(options(1, Maintenance::Manual)).create().unwrap();
         let keeps = probe.join(KEPT).exists();
         db.close().unwrap();
         Victim {
@@ -133,7 +132,7 @@ impl Victim {
 
     /// Opens the database and judges it.
     fn verdict(&self) -> Result<(String, [u64; 2]), String> {
-        let report = match Kvdb::check(self.db_dir()) {
+        let report = match Kvdb::builder(self.db_dir()).check() {
             Ok(report) => report,
             // Killed while it was created, when nothing can have been acknowledged.
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -148,7 +147,9 @@ impl Victim {
         if !report.findings.is_empty() {
             return Err(format!("check finds {:?}", report.findings));
         }
-        let db = Kvdb::open(self.db_dir(), options(DURABILITY_MS, Maintenance::Manual))
+        let db = Kvdb::builder(self.db_dir())
+            .options(options(DURABILITY_MS, Maintenance::Manual))
+            .open()
             .map_err(|error| format!("open: {error}"))?;
         let states = self.judge.check(&db)?;
         let shape: Vec<String> = db
@@ -206,7 +207,10 @@ fn kill_often(rounds: u64, seed: u64) {
     }
     println!("{}", victim.judge);
     // A load that never reached the leaves, or a kill that never cost anything, tests little.
-    let db = Kvdb::open(victim.db_dir(), options(DURABILITY_MS, Maintenance::Manual)).unwrap();
+    let db = Kvdb::builder(victim.db_dir())
+        .options(options(DURABILITY_MS, Maintenance::Manual))
+        .open()
+        .unwrap();
     let kvss = db.stats().kvss;
     assert!(kvss.iter().all(|kvs| kvs.leaf_kvsets > 0), "{kvss:?}");
     assert!(victim.judge.lost_writes() > 0, "no kill ever lost a write");
@@ -255,7 +259,10 @@ fn a_torn_batch_and_a_stale_value_are_noticed() {
     victim.kill(Duration::from_millis(700), true);
     victim.verdict().unwrap();
     let tamper = |change: &dyn Fn(&Kvdb, u64)| {
-        let db = Kvdb::open(victim.db_dir(), options(DURABILITY_MS, Maintenance::Manual)).unwrap();
+        let db = Kvdb::builder(victim.db_dir())
+            .options(options(DURABILITY_MS, Maintenance::Manual))
+            .open()
+            .unwrap();
         let state = history::state_of(&db, 0).unwrap();
         change(&db, state);
         victim.judge.check(&db).expect_err("a state that never was")
@@ -296,10 +303,10 @@ fn child() {
 fn write_until_killed(dir: &Path) {
     let options = options(common::number(DURABILITY), Maintenance::Threads);
     let db_dir = dir.join("db");
-    let db = match Kvdb::open(&db_dir, options.clone()) {
+    let db = match Kvdb::builder(&db_dir).options(options.clone()).open() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let _ = std::fs::remove_dir_all(&db_dir);
-            Kvdb::create(&db_dir, &Layout::with_staging(), options)
+            Kvdb::builder(Location::dir(&db_dir).staging(Medium::InDir)).options(options).create()
         }
         opened => opened,
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use esker_base::units::to_usize;
 use esker_base::{Clock, Nanos, Rng};
-use esker_kv::{Kvdb, Kvs, Layout, Options, Policy, Stats};
+use esker_kv::{Kvdb, Kvs, Location, Medium, Options, Policy, Stats};
 
 const MIB: u64 = 1 << 20;
 const VALUE_BYTES: usize = 100;
@@ -22,8 +22,11 @@ const COLD_KEYS: u64 = 100;
 fn three_hundred_kvss_take_little_more_than_what_they_hold() {
     const KVSS: usize = 300;
     let scratch = tempfile::tempdir().unwrap();
-    let options = Options { memory_bytes: 32 * MIB, ..Options::default() };
-    let db = Kvdb::create(scratch.path().join("db"), &Layout::with_staging(), options).unwrap();
+    let options = Options::default().with(|set| set.memory_bytes = 32 * MIB);
+    let db = Kvdb::builder(Location::dir(scratch.path().join("db")).staging(Medium::InDir))
+        .options(options)
+        .create()
+        .unwrap();
     let mut load = Load::new(&db, KVSS);
     load.puts(100_000);
     db.settle().unwrap();
@@ -47,8 +50,11 @@ fn number<T: std::str::FromStr>(variable: &str, usual: T) -> T {
 fn thousand() {
     let puts: u64 = number("ESKER_TEST_PUTS", 2_500_000);
     let scratch = tempfile::tempdir().unwrap();
-    let options = Options { memory_bytes: 64 * MIB, ..Options::default() };
-    let db = Kvdb::create(scratch.path().join("db"), &Layout::with_staging(), options).unwrap();
+    let options = Options::default().with(|set| set.memory_bytes = 64 * MIB);
+    let db = Kvdb::builder(Location::dir(scratch.path().join("db")).staging(Medium::InDir))
+        .options(options)
+        .create()
+        .unwrap();
     let mut load = Load::new(&db, number("ESKER_TEST_KVSS", 1000));
     println!(
         "{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>11}",
@@ -89,8 +95,11 @@ fn thousand() {
 fn two_thousand_kvss_open_with_little_memory() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");
-    let options = || Options { memory_bytes: 64 * MIB, ..Options::default() };
-    let db = Kvdb::create(&dir, &Layout::with_staging(), options()).unwrap();
+    let options = || Options::default().with(|set| set.memory_bytes = 64 * MIB);
+    let db = Kvdb::builder(Location::dir(&dir).staging(Medium::InDir))
+        .options(options())
+        .create()
+        .unwrap();
     let kvss: Vec<Kvs> =
         (0..2000).map(|n| db.create_kvs(&format!("kvs-{n}"), Policy::default()).unwrap()).collect();
     let mut rng = Rng::new(1);
@@ -105,7 +114,7 @@ fn two_thousand_kvss_open_with_little_memory() {
     db.close().unwrap();
     let before = resident_bytes();
     let began = now();
-    let db = Kvdb::open(&dir, options()).unwrap();
+    let db = Kvdb::builder(&dir).options(options()).open().unwrap();
     let opened = since(began);
     Clock::real().sleep(Duration::from_secs(3));
     let stats = db.stats();

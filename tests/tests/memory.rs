@@ -13,7 +13,7 @@ use esker_base::{Clock, Rng, thread};
 use esker_bench::KeyFormat;
 use esker_bench::key::fnv64;
 use esker_bench::zipf::{DEFAULT_THETA, Zipfian};
-use esker_kv::{Kvdb, Kvs, Layout, Options, Policy};
+use esker_kv::{Kvdb, Kvs, Location, Medium, Options, Policy};
 
 const MIB: u64 = 1 << 20;
 
@@ -127,12 +127,15 @@ fn child() {
 }
 
 fn live(dir: &Path, budget: u64, threads: u64) {
-    let options = || Options { memory_bytes: budget, ..Options::default() };
+    let options = || Options::default().with(|set| set.memory_bytes = budget);
     let records = budget * TIMES / VALUE_BYTES as u64;
     println!(); // the harness may have begun a line
     report("start", 0);
 
-    let db = Kvdb::create(dir, &Layout::with_staging(), options()).unwrap();
+    let db = Kvdb::builder(Location::dir(dir).staging(Medium::InDir))
+        .options(options())
+        .create()
+        .unwrap();
     let kvs = db.create_kvs("records", Policy::default()).unwrap();
     in_threads(threads, |thread| {
         let mut rng = Rng::new(thread);
@@ -147,7 +150,7 @@ fn live(dir: &Path, budget: u64, threads: u64) {
     drop(kvs);
     db.close().unwrap();
 
-    let db = Kvdb::open(dir, options()).unwrap();
+    let db = Kvdb::builder(dir).options(options()).open().unwrap();
     mix(&db.kvs("records").unwrap(), records, threads);
     report("reopened", db.stats().dram.total_bytes());
     db.close().unwrap();

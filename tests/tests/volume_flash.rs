@@ -11,7 +11,7 @@ use esker_device::fdp::Isolation;
 use esker_device::{Device, DeviceError, DeviceStats, Geometry, MemoryDevice, QueuePair};
 use esker_flash::drive::Configuration;
 use esker_flash::{Pace, Parameters, Profile, Ssd};
-use esker_kv::{Devices, Kvdb, KvsOptions, Options};
+use esker_kv::{Kvdb, KvsOptions, Location, Options};
 use esker_nvmf::target::{
     Access, NamespaceConfig, PortalConfig, SubsystemConfig, Target, TargetConfig,
 };
@@ -131,14 +131,13 @@ fn run(has_handles: bool) -> Written {
     let remote = Arc::new(Initiator::open(reach).unwrap());
     assert_eq!(remote.geometry().placement_handles, if has_handles { 4 } else { 0 });
     let manifest = Arc::new(MemoryDevice::new("manifest", 16 << 20, 4096));
-    let devices = Devices { manifest, capacity: remote.clone(), staging: None };
-    let options = Options {
-        memory_bytes: 16 << 20,
-        maintenance: esker_kv::Maintenance::Manual,
-        clock: Clock::virtual_time(),
-        ..Options::default()
-    };
-    let db = Kvdb::create_on(devices, options).unwrap();
+    let location = Location::devices(manifest, remote.clone());
+    let options = Options::default().with(|set| {
+        set.memory_bytes = 16 << 20;
+        set.maintenance = esker_kv::Maintenance::Manual;
+        set.clock = Clock::virtual_time();
+    });
+    let db = Kvdb::builder(location).options(options).create().unwrap();
     let kvs = db.create_kvs("a", KvsOptions::default()).unwrap();
     let mut rng = Rng::new(1);
     let mut put = |key: u64| {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use esker_bench::{BoxError, Sample, Session, Store, Unit};
-use esker_kv::{Kvdb, Kvs, Layout, Options, Policy};
+use esker_kv::{Kvdb, Kvs, Location, Medium, Options, Policy};
 
 use super::{Opened, Setting, sized};
 use crate::series;
@@ -15,9 +15,9 @@ struct Esker {
 
 pub(super) fn create(dir: &Path, setting: &Setting) -> Result<Opened, BoxError> {
     let memory_bytes = setting.whole_budget_bytes();
-    let options = Options { memory_bytes, ..Options::default() };
-    let durability_ms = options.durability_ms;
-    let db = Kvdb::create(dir, &Layout::with_staging(), options)?;
+    let options = Options::default().with(|set| set.memory_bytes = memory_bytes);
+    let durability_ms = options.durability.ms;
+    let db = Kvdb::builder(Location::dir(dir).staging(Medium::InDir)).options(options).create()?;
     let kvs = db.create_kvs("compare", Policy::default())?;
     let description = format!(
         "{} at commit {}: {}, durability_ms {durability_ms}, staging and capacity as files, \

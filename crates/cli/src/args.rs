@@ -169,13 +169,12 @@ pub(crate) fn engine_options(
     durability_bytes: Option<u64>,
 ) -> Options {
     let defaults = Options::default();
-    let fitting = defaults.durability_bytes.min(memory_bytes / DURABILITY_SHARE);
-    Options {
-        memory_bytes,
-        durability_ms: durability_ms.unwrap_or(defaults.durability_ms),
-        durability_bytes: durability_bytes.unwrap_or(fitting),
-        ..defaults
-    }
+    let fitting = defaults.durability.bytes.min(memory_bytes / DURABILITY_SHARE);
+    defaults.with(|set| {
+        set.memory_bytes = memory_bytes;
+        set.durability.ms = durability_ms.unwrap_or(set.durability.ms);
+        set.durability.bytes = durability_bytes.unwrap_or(fitting);
+    })
 }
 
 #[cfg(test)]

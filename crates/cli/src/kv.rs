@@ -126,7 +126,7 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             copies::repair(&opening.dir, &old, &copy.target(to), engine(opening), *json)
         }
         KvCommand::CreateKvs { opening, name, policy, compression, ttl } => {
-            let options = KvsOptions { ttl_ms: ttl_ms(*ttl), ..options(*policy, *compression) };
+            let options = options(*policy, *compression).ttl_ms(ttl_ms(*ttl));
             with_db(opening, |db| {
                 db.create_kvs(name, options)?;
                 let ttl = ttl.map_or_else(String::new, |_| format!(", {}", lives(*ttl)));
@@ -164,8 +164,10 @@ pub(crate) fn run(command: &KvCommand) -> Result {
         KvCommand::RemoveStaging { opening } => with_db(opening, compact::remove_staging),
         KvCommand::AddStaging { opening, device } => with_db(opening, |db| {
             match device {
-                None => db.add_staging(None)?,
-                Some(Medium::Path(path)) => db.add_staging(Some(path.clone()))?,
+                None => db.add_staging(&esker_kv::Medium::InDir)?,
+                Some(Medium::Path(path)) => {
+                    db.add_staging(&esker_kv::Medium::Path(path.clone()))?
+                }
                 Some(Medium::Device(spec)) => add_staging(db, spec)?,
             }
             place::warn_of_remarks(db);
@@ -178,7 +180,7 @@ pub(crate) fn run(command: &KvCommand) -> Result {
 }
 
 fn options(policy: Policy, compression: Compression) -> KvsOptions {
-    KvsOptions { compression, ..policy.into() }
+    policy.into().compression(compression)
 }
 
 fn ttl_ms(ttl: Option<Duration>) -> Option<u64> {
@@ -323,8 +325,8 @@ fn info(opening: &Opening, json: bool) -> Result {
 /// Gives a database a staging class on a device that is no path.
 fn add_staging(db: &Kvdb, spec: &Spec) -> Result {
     let devices = Devices::staging(spec)?;
-    for named in devices.named()?.into_values() {
-        db.add_staging_named(named)?;
+    for (_, medium) in devices.named()? {
+        db.add_staging(&medium)?;
     }
     output::print(&devices.introduction())
 }
@@ -333,7 +335,7 @@ fn check(dir: &Path, json: bool) -> Result {
     place::find_in(dir)?;
     let devices = Devices::untimed_of_database(dir)?;
     let watch = Watch::start()?;
-    let report = Kvdb::check_with(dir, &devices.given(), watch.observer())?;
+    let report = Kvdb::builder(devices.location(dir)).on_progress(watch.observer()).check()?;
     watch.bar.end();
     let damages = report.findings.len();
     // That nobody reads the text changes nothing about the damage.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use esker_base::units::human_bytes;
 use esker_device::Create;
-use esker_kv::{Kvdb, Layout, MediaClass, NamedDevice, Stats};
+use esker_kv::{Kvdb, Location, MediaClass, Stats};
 use esker_stack::{Opened, Spec, Stack, Time};
 use serde_json::{Value, json};
 
@@ -43,16 +43,20 @@ impl Media {
         !matches!(args.staging, Staging::Inside) || args.capacity.is_some()
     }
 
-    /// Returns the paths that the engine opens itself. It is given the other devices.
-    pub(crate) fn layout(&self) -> Layout {
-        let path = |medium: &Medium| match medium {
-            Medium::Path(path) => Some(path.clone()),
-            Medium::Device(_) => None,
-        };
-        Layout {
-            staging: self.staging.as_ref().map(|medium| medium.as_ref().and_then(path)),
-            capacity: self.capacity.as_ref().and_then(path),
+    /// The location of a new database in `dir`, with these devices for the classes that lie on no path.
+    pub(crate) fn location(&self, dir: &Path, devices: &Devices) -> Result<Location> {
+        let mut location = Location::dir(dir);
+        if let Some(None) = self.staging {
+            location = location.staging(esker_kv::Medium::InDir);
         }
+        let paths = self.all().filter_map(|(class, medium)| match medium {
+            Medium::Path(path) => Some((class, esker_kv::Medium::Path(path.clone()))),
+            Medium::Device(_) => None,
+        });
+        for (class, medium) in paths.chain(devices.named()?) {
+            location = at(location, class, medium);
+        }
+        Ok(location)
     }
 
     fn all(&self) -> impl Iterator<Item = (MediaClass, &Medium)> {
@@ -167,7 +171,7 @@ impl Devices {
     /// Opens those of a damaged database, where `old` says if it says anything.
     pub(crate) fn of_damaged(dir: &Path, old: &BTreeMap<MediaClass, &Staging>) -> Result<Devices> {
         // A manifest that is damaged cannot say which devices are no files.
-        let mut specs = match Kvdb::device_names(dir) {
+        let mut specs = match Location::dir(dir).device_names() {
             Ok(_) => specs_of(dir)?,
             Err(_) => Vec::new(),
         };
@@ -188,15 +192,26 @@ impl Devices {
     }
 
     /// For a new database, with the names by which it finds them again.
-    pub(crate) fn named(&self) -> Result<BTreeMap<MediaClass, NamedDevice>> {
+    pub(crate) fn named(&self) -> Result<Vec<(MediaClass, esker_kv::Medium)>> {
         let each = self.open.iter().map(|(class, (spec, opened))| {
             let name = spec.for_reopening()?.to_string();
-            Ok((*class, NamedDevice { name, device: opened.device.clone() }))
+            Ok((*class, esker_kv::Medium::Device { name, device: opened.device.clone() }))
         });
         each.collect()
     }
 
-    /// For a database that is there.
+    /// The location of the database that is in `dir`, with these devices under the names that it knows them by.
+    pub(crate) fn location(&self, dir: &Path) -> Location {
+        let mut location = Location::dir(dir);
+        let names = location.device_names().unwrap_or_default();
+        for (class, device) in self.given() {
+            let name = names.get(&class).cloned().unwrap_or_else(|| device.name().to_owned());
+            location = at(location, class, esker_kv::Medium::Device { name, device });
+        }
+        location
+    }
+
+    /// Those of each class.
     pub(crate) fn given(&self) -> BTreeMap<MediaClass, Arc<dyn esker_device::Device>> {
         self.open.iter().map(|(class, (_, opened))| (*class, opened.device.clone())).collect()
     }
@@ -311,6 +326,14 @@ impl Devices {
     }
 }
 
+/// The location with a class on a medium.
+pub(crate) fn at(location: Location, class: MediaClass, medium: esker_kv::Medium) -> Location {
+    match class {
+        MediaClass::Staging => location.staging(medium),
+        MediaClass::Capacity => location.capacity(medium),
+    }
+}
+
 fn never(_: &Spec) -> Create {
     Create::Never
 }
@@ -323,7 +346,7 @@ fn of_a_class(failure: Failure, dir: &Path) -> Failure {
 
 /// The devices of the database in `dir` that are no paths.
 fn specs_of(dir: &Path) -> Result<Vec<(MediaClass, Spec)>> {
-    let names = Kvdb::device_names(dir)?.into_iter();
+    let names = Location::dir(dir).device_names()?.into_iter();
     let specs = names.map(|(class, name)| match name.parse() {
         Ok(spec) => Ok((class, spec)),
         Err(error) => Err(Failure::from(error)

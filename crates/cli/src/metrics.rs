@@ -66,7 +66,6 @@ pub(crate) trait Collector: Send + Sync {
 #[cfg(test)]
 mod tests {
     use esker_device::Create;
-    use esker_kv::{Layout, Options};
     use esker_stack::Spec;
 
     use super::*;
@@ -87,8 +86,7 @@ mod tests {
     #[test]
     fn kvdb_is_told_while_it_is_open() {
         let scratch = tempfile::tempdir().unwrap();
-        let layout = Layout { staging: None, capacity: None };
-        let db = Kvdb::create(scratch.path().join("db"), &layout, Options::default()).unwrap();
+        let db = Kvdb::builder(scratch.path().join("db")).create().unwrap();
         let kvs = db.create_kvs("users", esker_kv::Policy::default()).unwrap();
         kvs.put(b"k", b"v").unwrap();
         let collectors = of_kvdb(&db, &Arc::new(Stack::new()));

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use esker_base::{ErrorKind, files};
-use esker_kv::{Kvdb, Options};
+use esker_kv::{Kvdb, Location, Options};
 
 use crate::args;
 use crate::failure::{Failure, Result};
@@ -62,8 +62,8 @@ impl Place {
             return Err(Failure::new(ErrorKind::Exists, message));
         }
         let devices = self.media.open()?;
-        let layout = self.media.layout();
-        let db = Kvdb::create_with(scratch.path(), &layout, &devices.named()?, options);
+        let location = self.media.location(scratch.path(), &devices)?;
+        let db = Kvdb::builder(location).options(options).create();
         let advice = "the temporary database left it behind; remove it";
         for file in self.media.paths().flat_map(files_at) {
             fs::remove_file(&file).map_err(|error| Failure::file(&file, &error, advice))?;
@@ -88,7 +88,7 @@ impl Place {
 /// Creates a database in `dir`, which is made if need be.
 pub(crate) fn create_in(dir: &Path, media: &Media, options: Options) -> Result<(Kvdb, Devices)> {
     let devices = new_devices(dir, media)?;
-    let db = Kvdb::create_with(dir, &media.layout(), &devices.named()?, options)?;
+    let db = Kvdb::builder(media.location(dir, &devices)?).options(options).create()?;
     Ok((db, devices))
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn new_devices(dir: &Path, media: &Media) -> Result<Devices> {
     }
     media.check_lasting()?;
     // The engine refuses a directory with a database; no image must have been made by then.
-    let is_taken = Kvdb::device_names(dir).is_ok();
+    let is_taken = Location::dir(dir).device_names().is_ok();
     if is_taken { Ok(Devices::none()) } else { media.open_kept() }
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn open_watched(dir: &Path, options: Options, watch: &Watch) -> Resul
     find_in(dir)?;
     let devices = Devices::of_database(dir, options.read_only)?;
     let options = options.on_progress(watch.observer());
-    let opened = Kvdb::open_with(dir, &devices.given(), options);
+    let opened = Kvdb::builder(devices.location(dir)).options(options).open();
     watch.outcome("the database was not opened; nothing of it is lost")?;
     Ok((opened?, devices))
 }

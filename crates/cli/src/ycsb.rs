@@ -57,7 +57,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     let kvs = match db.kvs(measure::KVS) {
         Err(KvError::UnknownKvs(_)) if workloads.iter().any(is_load) => {
             let compression = args.compression;
-            db.create_kvs(measure::KVS, KvsOptions { compression, ..KvsOptions::default() })?
+            db.create_kvs(measure::KVS, KvsOptions::default().compression(compression))?
         }
         found => found.map_err(|error| Failure::from(error).and(BEGIN))?,
     };

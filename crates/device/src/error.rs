@@ -7,10 +7,35 @@ use thiserror::Error;
 
 use crate::op_kind::OpKind;
 
-/// An error of a device. One pointer in size, so that results stay small.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
+/// An error of a device. One pointer in size, so that results stay small. Its
+/// [`source`](std::error::Error::source) is the [`SystemError`], where there was one.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceError(Box<Detail>);
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for DeviceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.system.as_ref().map(|system| system as _)
+    }
+}
+
+/// An error number of the operating system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{}", std::io::Error::from_raw_os_error(self.0))]
+pub struct SystemError(pub i32);
+
+impl SystemError {
+    /// The number in `error`, if it has one.
+    #[must_use]
+    pub fn of(error: &std::io::Error) -> Option<SystemError> {
+        error.raw_os_error().map(SystemError)
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Detail {
@@ -19,11 +44,12 @@ struct Detail {
     lba: Lba,
     bytes: u64,
     cause: Cause,
+    system: Option<SystemError>,
 }
 
 impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Detail { device, op, lba, bytes, cause } = self;
+        let Detail { device, op, lba, bytes, cause, system: _ } = self;
         match op {
             OpKind::Open | OpKind::Flush => write!(f, "{device}: {op} failed: {cause}"),
             _ => write!(f, "{device}: {op} of {bytes} bytes at {lba} failed: {cause}"),
@@ -67,14 +93,17 @@ impl DeviceError {
     /// An error with this cause.
     #[must_use]
     pub fn new(device: &str, op: OpKind, lba: Lba, bytes: u64, cause: Cause) -> DeviceError {
-        DeviceError(Box::new(Detail { device: device.to_owned(), op, lba, bytes, cause }))
+        let (device, system) = (device.to_owned(), None);
+        DeviceError(Box::new(Detail { device, op, lba, bytes, cause, system }))
     }
 
     /// The operating system's error.
     #[must_use]
     pub fn os(device: &str, op: OpKind, lba: Lba, bytes: u64, error: &std::io::Error) -> Self {
         let cause = Cause::Os { kind: ErrorKind::from(error), message: error.to_string() };
-        DeviceError::new(device, op, lba, bytes, cause)
+        let mut failed = DeviceError::new(device, op, lba, bytes, cause);
+        failed.0.system = SystemError::of(error);
+        failed
     }
 
     /// An error of a command that was wrong in itself; `why` names the rule it breaks.

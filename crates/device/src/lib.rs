@@ -56,7 +56,7 @@ pub mod write_through;
 pub use blocking::{Port, PortPool};
 pub use command::{Command, Completion, Op, PlacementId, Tag};
 pub use device::{Device, QueuePair};
-pub use error::{Cause, DeviceError, MAX_DEPTH};
+pub use error::{Cause, DeviceError, MAX_DEPTH, SystemError};
 pub use fdp::DataPlacement;
 pub use file::{Create, FileDevice, FileOptions, Preference};
 pub use geometry::Geometry;

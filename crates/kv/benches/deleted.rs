@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esker_base::Clock;
 use esker_device::MemoryDevice;
-use esker_kv::{Cursor, Devices, Kvdb, Kvs, Options, Policy};
+use esker_kv::{Cursor, Kvdb, Kvs, Location, Policy};
 
 const KEYS: u32 = 300_000;
 const PREFIXED: u32 = 100_000;
@@ -14,12 +14,8 @@ const HEADS: u32 = 100_000;
 
 fn kvdb() -> (Kvdb, Kvs) {
     let device = |name: &str, bytes: u64| std::sync::Arc::new(MemoryDevice::new(name, bytes, 4096));
-    let devices = Devices {
-        manifest: device("manifest", 4 << 20),
-        capacity: device("capacity", 4 << 30),
-        staging: None,
-    };
-    let db = Kvdb::create_on(devices, Options::default()).expect("a KVDB in memory");
+    let location = Location::devices(device("manifest", 4 << 20), device("capacity", 4 << 30));
+    let db = Kvdb::builder(location).create().expect("a KVDB in memory");
     let kvs = db.create_kvs("k", Policy::default()).expect("a KVS");
     (db, kvs)
 }

@@ -22,7 +22,7 @@ use common::{argument, directory};
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, Rng};
 use esker_device::{Device, FileDevice, FileOptions, Op, Port};
-use esker_kv::{CompactRequest, Kvdb, Kvs, Layout, Options, Policy};
+use esker_kv::{CompactRequest, Kvdb, Kvs, Options, Policy};
 
 const VALUE_BYTES: u64 = 1000;
 /// Bytes that one walk, or one pass over the drive, reads.
@@ -145,8 +145,8 @@ fn main() {
     let count = bytes / (VALUE_BYTES + 24);
     let (path, raw) = (dir.join("scan.kvdb"), dir.join("scan.raw"));
     let reference = Reference::write(&raw, (bytes / 2 / PART).max(1) * PART);
-    let options = Options { memory_bytes: memory_mib << 20, ..Options::default() };
-    let db = Kvdb::create(&path, &Layout::capacity_only(), options.clone()).expect("a new KVDB");
+    let options = Options::default().with(|set| set.memory_bytes = memory_mib << 20);
+    let db = Kvdb::builder(&path).options(options.clone()).create().expect("a new KVDB");
     let kvs = db.create_kvs("k", Policy::default()).expect("a new KVS");
     let began = Instant::now();
     load(&kvs, count);
@@ -156,7 +156,7 @@ fn main() {
     drop(kvs);
     db.close().expect("a close");
     for (what, compacted) in [("settled", false), ("compacted", true)] {
-        let db = Kvdb::open(&path, options.clone()).expect("the KVDB");
+        let db = Kvdb::builder(&path).options(options.clone()).open().expect("the KVDB");
         let kvs = db.kvs("k").expect("the KVS");
         if compacted {
             db.compact(CompactRequest::Full).expect("a compaction");

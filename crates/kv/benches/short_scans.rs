@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{argument, directory};
 use esker_base::Rng;
 use esker_base::units::to_usize;
-use esker_kv::{Kvdb, Kvs, Layout, Options, Policy};
+use esker_kv::{Kvdb, Kvs, Location, Medium, Options, Policy};
 
 const VALUE_BYTES: usize = 1000;
 const SCANS: u64 = 40_000;
@@ -75,13 +75,16 @@ fn main() {
     let (puts, threads) = (argument(4, 50), argument(5, 1));
     let path = dir.join("short_scans.kvdb");
     let memory_bytes = 1000 * (1 << 20) + records * 3000;
-    let options = Options { memory_bytes, ..Options::default() };
+    let options = Options::default().with(|set| set.memory_bytes = memory_bytes);
     let mut value = [b'v'; VALUE_BYTES];
     let is_new = !path.exists();
     let db = if is_new {
-        Kvdb::create(&path, &Layout::with_staging(), options).expect("a new KVDB")
+        Kvdb::builder(Location::dir(&path).staging(Medium::InDir))
+            .options(options)
+            .create()
+            .expect("a new KVDB")
     } else {
-        Kvdb::open(&path, options).expect("the KVDB")
+        Kvdb::builder(&path).options(options).open().expect("the KVDB")
     };
     let kvs = if is_new { db.create_kvs("k", Policy::default()) } else { db.kvs("k") };
     let kvs = kvs.expect("the KVS");

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::{argument, directory};
 use esker_base::Rng;
-use esker_kv::{Kvdb, Kvs, Layout, Options, Policy};
+use esker_kv::{Kvdb, Kvs, Options, Policy};
 
 /// Puts until the time is over; how long each took, in nanoseconds.
 fn run(kvs: &Kvs, seed: u64, keys: u64, value_bytes: usize, time: Duration) -> Vec<u32> {
@@ -40,8 +40,8 @@ fn main() {
     let (seconds, threads) = (argument(2, 30), argument(3, 2));
     let (value_bytes, keys) = (argument(4, 1000), argument(5, 4_000_000));
     let dir = dir.join("stalls.kvdb");
-    let options = Options { memory_bytes: 512 << 20, ..Options::default() };
-    let db = Kvdb::create(&dir, &Layout::capacity_only(), options).expect("a new KVDB");
+    let options = Options::default().with(|set| set.memory_bytes = 512 << 20);
+    let db = Kvdb::builder(&dir).options(options).create().expect("a new KVDB");
     let kvs = db.create_kvs("k", Policy::default()).expect("a new KVS");
     let (size, time) =
         (usize::try_from(value_bytes).expect("a size"), Duration::from_secs(seconds));

@@ -8,24 +8,25 @@
 //! device read.
 //!
 //! ```
-//! use esker_kv::{Batch, Kvdb, Layout, Options, Policy};
+//! use esker_kv::{Batch, Kvdb, Location, Medium, Policy};
 //!
 //! # fn main() -> Result<(), esker_kv::KvError> {
 //! # let scratch = tempfile::tempdir().unwrap();
 //! # let dir = scratch.path().join("db");
-//! let db = Kvdb::create(&dir, &Layout::with_staging(), Options::default())?;
-//! let users = db.create_kvs("users", Policy::default())?;
-//! let names = db.create_kvs("names", Policy::default())?;
-//! users.put(b"42", b"Ada")?;
+//! let location = Location::dir(&dir).staging(Medium::InDir);
+//! let db = Kvdb::builder(location).memory(64 << 20).open_or_create()?;
+//! let users = db.kvs_or_create("users", Policy::default())?;
+//! let names = db.kvs_or_create("names", Policy::default())?;
+//! users.put("42", "Ada")?;
 //! let mut batch = Batch::new(); // all or nothing, across KVSs
-//! batch.put(&users, b"43", b"Grace");
-//! batch.put(&names, b"Grace", b"43");
+//! batch.put(&users, "43", "Grace");
+//! batch.put(&names, "Grace", "43");
 //! db.write(&batch)?;
-//! db.sync()?; // durable now, not just within durability_ms
-//! assert_eq!(users.get(b"42")?.as_deref(), Some(&b"Ada"[..]));
-//! let mut cursor = users.cursor()?;
-//! while let Some((key, value)) = cursor.next()? {
-//!     println!("{} = {}", key.escape_ascii(), value.escape_ascii());
+//! db.sync()?; // durable now, not just within the time that the options say
+//! assert_eq!(users.get("42")?.unwrap(), "Ada");
+//! for row in users.range("42"..)? {
+//!     let (id, name) = row?;
+//!     println!("{id:?} = {name:?}");
 //! }
 //! db.close()?;
 //! # Ok(())
@@ -48,7 +49,7 @@
 //! 3. `log/tail.rs` makes room in the current segment's frame, and `values/frame.rs` with `omf/frame.rs`
 //!    encodes the record there: that gives its seqno and its place;
 //! 4. `tree/memtable.rs` gets key, value and place, and the record becomes visible;
-//! 5. `engine/flush.rs` writes and flushes the frame, at once or within `durability_ms`, through
+//! 5. `engine/flush.rs` writes and flushes the frame, at once or within the time of [`Durability`], through
 //!    `media/class.rs` and the device's port (`esker-device`: `blocking.rs`);
 //! 6. `write/throttle.rs` delays the writer when maintenance or the log is behind.
 //!
@@ -99,7 +100,7 @@
 //! # Prefixes
 //!
 //! [`Kvs::delete_prefix`] deletes all keys that begin alike with one record, however many there are,
-//! and [`Cursor::within`] walks over them. The prefix goes down the tree as a delete does, and is
+//! and [`Kvs::prefix`] walks over them. The prefix goes down the tree as a delete does, and is
 //! dropped where nothing older is left. A kvset keeps its prefixes in DRAM, sorted: a search that
 //! passes it looks for one that covers the key in logarithmic time, and a walk skips covered keys without reading
 //! them.
@@ -127,6 +128,12 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Esker needs Linux: it uses io_uring, O_DIRECT, fallocate and advisory locks. macOS, Windows and WebAssembly are not \
+     supported"
+);
+
 mod api;
 mod compaction;
 mod copies;
@@ -147,10 +154,14 @@ mod values;
 mod write;
 
 pub use api::batch::Batch;
+pub use api::builder::Builder;
+pub use api::item::{Key, Value};
+pub use api::iter::{Iter, Keys};
 pub use api::kvdb::Kvdb;
-pub use api::kvs::Kvs;
-pub use api::layout::{Layout, NamedDevice};
+pub use api::kvs::{Changed, Kvs};
+pub use api::location::{Location, Medium};
 pub use api::observer::Observer;
+pub use api::readable::Readable;
 pub use api::snapshot::Snapshot;
 pub use api::stats::{
     CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, PlaceStats, Stalls,
@@ -163,12 +174,12 @@ pub use engine::readers::{OpenStats, ReaderStats};
 pub use maintain::manual::{CompactRequest, CompactStatus};
 pub use read::cursor::Cursor;
 pub use recover::check::CheckReport;
-pub use recover::devices::{Devices, Remains};
+pub use recover::devices::Remains;
 pub use types::class::MediaClass;
 pub use types::compression::Compression;
-pub use types::error::{KvError, Result};
+pub use types::error::{ErrorCode, KvError, Result};
 pub use types::limits::{KEY_MAX, VALUE_MAX};
-pub use types::options::{Maintenance, Options, Tuning};
+pub use types::options::{Durability, Maintenance, Options, Tuning, WriteOptions};
 pub use types::policy::{KvsOptions, Place, Policy};
 pub use types::stream::Stream;
 

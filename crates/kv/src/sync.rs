@@ -1,22 +1,22 @@
 //! The means by which threads share state: the locks of `parking_lot`, the pointers of `arc-swap`, atomics and
-//! threads. No other file names where they come from, so that with the feature `shuttle` the same engine
+//! threads. No other file names where they come from, so that with `--cfg shuttle` the same engine
 //! runs on primitives whose every use is a choice of a scheduler that tests control
 //! (`tests/interleavings.rs`).
 
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(shuttle))]
 pub(crate) use arc_swap::{ArcSwap, ArcSwapOption};
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(shuttle))]
 pub(crate) use esker_base::thread;
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(shuttle))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(shuttle))]
 pub(crate) use std::sync::{atomic, mpsc};
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(shuttle))]
 pub(crate) use std::thread::JoinHandle;
 
-#[cfg(feature = "shuttle")]
+#[cfg(shuttle)]
 mod scheduled;
-#[cfg(feature = "shuttle")]
+#[cfg(shuttle)]
 pub(crate) use scheduled::{
     ArcSwap, ArcSwapOption, Condvar, JoinHandle, Mutex, MutexGuard, RwLock, atomic, mpsc, thread,
 };

@@ -7,6 +7,7 @@ use esker_device::{Device, MemoryDevice};
 
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
+use crate::api::location::{Location, Medium};
 use crate::recover::devices::Devices;
 use crate::types::options::{Maintenance, Options, Tuning};
 use crate::types::policy::Policy;
@@ -46,4 +47,15 @@ pub(crate) fn kvdb_on(devices: Devices, tuning: Tuning) -> (Kvdb, Kvs, Clock) {
     let db = Kvdb::create_on(devices, options).unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     (db, kvs, clock)
+}
+
+impl Devices {
+    /// The location that they are.
+    pub(crate) fn location(&self) -> Location {
+        let location = Location::devices(self.manifest.clone(), self.capacity.clone());
+        match &self.staging {
+            Some(staging) => location.staging(Medium::device(staging.clone())),
+            None => location,
+        }
+    }
 }

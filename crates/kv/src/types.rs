@@ -10,6 +10,7 @@ pub(crate) mod expiry;
 pub(crate) mod extent;
 pub(crate) mod ids;
 pub(crate) mod key;
+pub(crate) mod key_bounds;
 pub(crate) mod key_list;
 pub(crate) mod limits;
 pub(crate) mod options;

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::script::{Script, create_kvss};
 use common::sparse::FileSystem;
+use common::{Devices, OnDevices};
 use common::{bytes_of, edit, faulty, in_memory, records, small_tuning, test_options, tiny_tuning};
 use esker_base::ErrorKind;
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{
-    Batch, Compression, Devices, KvError, Kvdb, KvsOptions, Layout, Options, Policy, Tuning,
+    Batch, Compression, KvError, Kvdb, KvsOptions, Location, Medium, Options, Policy, Readable,
+    Tuning,
 };
 use esker_sim::{CrashRecorder, Effect, FaultPlan, Plan, Target};
 
@@ -99,7 +101,7 @@ fn a_copy_needs_no_staging_class_and_little_more_than_live_bytes() {
 #[test]
 fn a_copy_keeps_values_compressed_and_deleted_prefixes_where_they_are() {
     let db = Kvdb::create_on(devices("source"), options()).unwrap();
-    let compressed = KvsOptions { compression: Compression::Zstd, ..KvsOptions::default() };
+    let compressed = KvsOptions::default().compression(Compression::Zstd);
     let kvs = db.create_kvs("k", compressed).unwrap();
     let put = |n: u32| kvs.put(format!("{:02}/{n:04}", n % 20).as_bytes(), &[7; 300]).unwrap();
     (0..400).for_each(put);
@@ -120,7 +122,8 @@ fn a_copy_keeps_values_compressed_and_deleted_prefixes_where_they_are() {
     db.backup_on(&copy).unwrap();
     assert_eq!(Kvdb::check_on(&copy).unwrap().findings, Vec::<String>::new());
     for read_only in [true, false] {
-        let open = Kvdb::open_on(copy.clone(), Options { read_only, ..options() }).unwrap();
+        let open =
+            Kvdb::open_on(copy.clone(), options().with(|set| set.read_only = read_only)).unwrap();
         if read_only {
             assert_eq!(held(&open), held(&db));
         } else {
@@ -169,8 +172,11 @@ fn other_lba_sizes_are_refused_by_name() {
 #[test]
 fn backups_beside_a_writer_hold_whole_batches_in_order() {
     let scratch = tempfile::tempdir().unwrap();
-    let options = || Options { tuning: Some(tiny_tuning()), ..Options::default() };
-    let db = Kvdb::create(scratch.path().join("db"), &Layout::with_staging(), options()).unwrap();
+    let options = || Options::default().with(|set| set.tuning = Some(tiny_tuning()));
+    let db = Kvdb::builder(Location::dir(scratch.path().join("db")).staging(Medium::InDir))
+        .options(options())
+        .create()
+        .unwrap();
     let kvss = ["left", "right"].map(|name| db.create_kvs(name, Policy::default()).unwrap());
     let (acknowledged, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut copies = Vec::new();
@@ -195,15 +201,16 @@ fn backups_beside_a_writer_hold_whole_batches_in_order() {
             let least = acknowledged.load(Ordering::SeqCst);
             let dir = scratch.path().join(format!("copy{round}"));
             let staging = round % 2 == 0;
-            let layout = if staging { Layout::with_staging() } else { Layout::capacity_only() };
-            db.backup(&dir, &layout).unwrap();
+            let to = Location::dir(&dir);
+            let to = if staging { to.staging(Medium::InDir) } else { to };
+            db.backup(&to).unwrap();
             copies.push((least, acknowledged.load(Ordering::SeqCst) + 1, dir));
         }
         done.store(true, Ordering::Relaxed);
     });
     for (least, most, dir) in copies {
-        assert_eq!(Kvdb::check(&dir).unwrap().findings, Vec::<String>::new());
-        let copy = Kvdb::open(&dir, options()).unwrap();
+        assert_eq!(Kvdb::builder(&dir).check().unwrap().findings, Vec::<String>::new());
+        let copy = Kvdb::builder(&dir).options(options()).open().unwrap();
         let snapshot = copy.snapshot();
         let all = |name: &str| {
             let mut found = Vec::new();
@@ -407,14 +414,14 @@ fn a_failed_copy_takes_its_files_with_it() {
     let (dir, capacity) = (scratch.path().join("copy"), scratch.path().join("capacity"));
     std::fs::create_dir(&dir).unwrap();
     std::fs::write(dir.join("staging.esker"), b"").unwrap();
-    let layout = Layout { capacity: Some(capacity.clone()), ..Layout::with_staging() };
+    let to = Location::dir(&dir).staging(Medium::InDir).capacity(Medium::Path(capacity.clone()));
     plan.once(Target::Read, plan.seen(Target::Read) + 8, Effect::Fail);
-    db.backup(&dir, &layout).unwrap_err();
+    db.backup(&to).unwrap_err();
     let left: Vec<_> = dir.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["staging.esker"], "what was there stays");
     assert!(!capacity.exists());
-    db.backup(&dir, &layout).unwrap();
-    let copy = Kvdb::open(&dir, options()).unwrap();
+    db.backup(&to).unwrap();
+    let copy = Kvdb::builder(&dir).options(options()).open().unwrap();
     assert_eq!(script.state_of(&copy), Some(script.written()));
 }
 

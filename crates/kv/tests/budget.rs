@@ -2,12 +2,15 @@
 //! record cache may take. That resident memory keeps to the budget all the while is measured in
 //! `tests/tests/memory.rs`.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::{Devices, OnDevices};
 use esker_base::Clock;
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Devices, Kvdb, Kvs, Options, Policy};
+use esker_kv::{Kvdb, Kvs, Options, Policy};
 
 const MEMORY_BYTES: u64 = 32 << 20;
 
@@ -50,8 +53,10 @@ fn the_memory_of_compactions_is_the_caches_while_there_are_none() {
         staging: Some(device("staging")),
     };
     let clock = Clock::virtual_time();
-    let options =
-        Options { memory_bytes: MEMORY_BYTES, clock: clock.clone(), ..Options::default() };
+    let options = Options::default().with(|set| {
+        set.memory_bytes = MEMORY_BYTES;
+        set.clock = clock.clone();
+    });
     let db = Kvdb::create_on(devices, options).unwrap();
     let kvs = db.create_kvs("records", Policy::default()).unwrap();
     let window = MEMORY_BYTES / 8;
@@ -77,7 +82,7 @@ fn read_only_kvdb_keeps_to_the_budget() {
         |name: &str| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 1 << 28, 4096)) };
     let devices =
         Devices { manifest: device("manifest"), capacity: device("capacity"), staging: None };
-    let options = Options { memory_bytes: MEMORY_BYTES, ..Options::default() };
+    let options = Options::default().with(|set| set.memory_bytes = MEMORY_BYTES);
     let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
     let kvs = db.create_kvs("records", Policy::default()).unwrap();
     for number in 0..105_000u32 {
@@ -85,7 +90,7 @@ fn read_only_kvdb_keeps_to_the_budget() {
         kvs.put(&key, &[7; 150]).unwrap();
     }
     db.close().unwrap();
-    let db = Kvdb::open_on(devices, Options { read_only: true, ..options }).unwrap();
+    let db = Kvdb::open_on(devices, options.with(|set| set.read_only = true)).unwrap();
     let kvs = db.kvs("records").unwrap();
     for _ in 0..2 {
         let mut cursor = kvs.cursor().unwrap();

@@ -7,14 +7,15 @@
 //! cargo test --release -p esker-kv --test bytes -- --ignored --nocapture
 //! ```
 
+mod common;
+
 use std::fmt;
 use std::sync::Arc;
 
+use common::{Devices, OnDevices};
 use esker_base::Rng;
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{
-    Devices, Kvdb, Kvs, Maintenance, MediaClass, Options, Policy, Stats, Stream, Tuning,
-};
+use esker_kv::{Kvdb, Kvs, Maintenance, MediaClass, Options, Policy, Stats, Stream, Tuning};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Device bytes per user byte, at most: everything that any device is given to write.
@@ -106,7 +107,10 @@ impl fmt::Display for Ratios {
 #[allow(clippy::cast_precision_loss)] // ratios of a few digits
 fn measure(load: Load, staging: bool, maintenance: Maintenance) -> Ratios {
     let devices = devices(staging);
-    let options = Options { memory_bytes: load.memory_bytes, maintenance, ..Options::default() };
+    let options = Options::default().with(|set| {
+        set.memory_bytes = load.memory_bytes;
+        set.maintenance = maintenance;
+    });
     let db = Kvdb::create_on(devices.clone(), options).unwrap();
     let created = Written::by(&devices).in_all() - db.stats().device_written_bytes;
     assert!(created < 64 << 10, "creating wrote {created} bytes");
@@ -191,8 +195,10 @@ fn small_values_cost_more_bytes_than_large_ones() {
 /// A load of 128 MiB, keys in no order, one step of maintenance at a time.
 fn load_of_size(value_bytes: usize) -> Stats {
     const USER_BYTES: u64 = 128 << 20;
-    let options =
-        Options { memory_bytes: 64 << 20, maintenance: Maintenance::Manual, ..Options::default() };
+    let options = Options::default().with(|set| {
+        set.memory_bytes = 64 << 20;
+        set.maintenance = Maintenance::Manual;
+    });
     let db = Kvdb::create_on(devices(true), options).unwrap();
     let kvs = db.create_kvs("records", Policy::default()).unwrap();
     let (mut rng, mut value) = (Rng::new(7), vec![0; value_bytes]);
@@ -218,7 +224,11 @@ fn no_kvs_reads_what_others_wrote() {
     let maintenance = Maintenance::Manual;
     let memory_bytes = 16 << 20;
     let tuning = Some(Tuning { spill_bytes: 1 << 20, ..Tuning::for_budget(memory_bytes) });
-    let options = Options { memory_bytes, maintenance, tuning, ..Options::default() };
+    let options = Options::default().with(|set| {
+        set.memory_bytes = memory_bytes;
+        set.maintenance = maintenance;
+        set.tuning = tuning;
+    });
     let db = Kvdb::create_on(devices.clone(), options).unwrap();
     let create = |n| db.create_kvs(&format!("kvs-{n}"), Policy::default()).unwrap();
     let kvss: Vec<Kvs> = (0..KVSS).map(create).collect();
@@ -251,7 +261,10 @@ fn log_is_read_once_for_updates_that_age() {
     const RECORDS: u64 = 120_000;
     let devices = devices(true);
     let maintenance = Maintenance::Manual;
-    let options = Options { memory_bytes: 32 << 20, maintenance, ..Options::default() };
+    let options = Options::default().with(|set| {
+        set.memory_bytes = 32 << 20;
+        set.maintenance = maintenance;
+    });
     let db = Kvdb::create_on(devices, options).unwrap();
     let kvs = db.create_kvs("records", Policy::default()).unwrap();
     let mut rng = Rng::new(11);

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use common::{Devices, OnDevices};
 use common::{in_memory, small_tuning, test_options};
 use esker_base::{Clock, ErrorKind, thread};
 use esker_device::Device;
-use esker_kv::{Batch, Cursor, Devices, KvError, Kvdb, Kvs, Layout, Options, Policy};
+use esker_kv::{Batch, Cursor, KvError, Kvdb, Kvs, Location, Medium, Options, Policy, Readable};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 
 const KEYS: u64 = 3_000;
 
 fn options() -> Options {
-    Options { memory_bytes: 16 << 20, ..Options::default() }
+    Options::default().with(|set| set.memory_bytes = 16 << 20)
 }
 
 /// A KVS whose values are on the media.
@@ -45,7 +46,10 @@ fn handles_answer_closed_and_the_kvdb_opens_again_beside_them() {
     for close in close {
         let scratch = tempfile::tempdir().unwrap();
         let dir = scratch.path().join("db");
-        let db = Kvdb::create(&dir, &Layout::with_staging(), options()).unwrap();
+        let db = Kvdb::builder(Location::dir(&dir).staging(Medium::InDir))
+            .options(options())
+            .create()
+            .unwrap();
         let kvs = fill(&db);
         let (mut cursor, mut buffered) = (walking(&kvs), kvs.cursor().unwrap().expecting(100));
         buffered.next().unwrap();
@@ -69,7 +73,7 @@ fn handles_answer_closed_and_the_kvdb_opens_again_beside_them() {
         assert!(is_closed(transaction.get(&kvs, key)));
         assert!(is_closed(transaction.put(&kvs, key, b"v")));
 
-        let db = Kvdb::open(&dir, options()).unwrap();
+        let db = Kvdb::builder(&dir).options(options()).open().unwrap();
         let again = db.kvs("a").unwrap();
         assert_eq!(again.get(key).unwrap().unwrap(), [7; 5_000]);
         assert_eq!(again.get(b"k").unwrap(), None);
@@ -84,9 +88,14 @@ fn handles_answer_closed_and_the_kvdb_opens_again_beside_them() {
 fn reads_under_way_end_or_are_closed_and_the_kvdb_opens_again() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");
-    Kvdb::create(&dir, &Layout::with_staging(), options()).unwrap().close().unwrap();
+    Kvdb::builder(Location::dir(&dir).staging(Medium::InDir))
+        .options(options())
+        .create()
+        .unwrap()
+        .close()
+        .unwrap();
     for round in 0..5 {
-        let db = Kvdb::open(&dir, options()).unwrap();
+        let db = Kvdb::builder(&dir).options(options()).open().unwrap();
         let kvs = if round == 0 { fill(&db) } else { db.kvs("a").unwrap() };
         let (ends, began) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -97,7 +106,7 @@ fn reads_under_way_end_or_are_closed_and_the_kvdb_opens_again() {
                     let Ok(mut cursor) = kvs.cursor() else { return };
                     for n in (0..KEYS).cycle().take_while(|_| !ends.load(Ordering::Acquire)) {
                         let result = match walks {
-                            true => cursor.next().map(|row| row.map(|(_, value)| value.to_vec())),
+                            true => cursor.next().map(|row| row.map(|(_, value)| value.into())),
                             false => kvs.get(&n.wrapping_mul(7919).rem_euclid(KEYS).to_be_bytes()),
                         };
                         began.store(true, Ordering::Release);
@@ -119,7 +128,7 @@ fn reads_under_way_end_or_are_closed_and_the_kvdb_opens_again() {
             }
             db.close().unwrap();
             // Readers are still at it.
-            Kvdb::open(&dir, options()).unwrap().close().unwrap();
+            Kvdb::builder(&dir).options(options()).open().unwrap().close().unwrap();
             ends.store(true, Ordering::Release);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::records::{check, devices, put, value};
 use common::shaped::ShapedDevice;
+use common::{Devices, OnDevices};
 use common::{faulty, small_tuning, test_options, tiny_tuning};
 use esker_base::{Clock, ErrorKind, Rng};
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{
-    CompactRequest, Cursor, Devices, KEY_MAX, KvError, Kvdb, Kvs, Layout, Maintenance, MediaClass,
-    Options, Policy, Tuning, VALUE_MAX,
+    CompactRequest, Cursor, KEY_MAX, KvError, Kvdb, Kvs, Location, Maintenance, MediaClass, Medium,
+    Options, Policy, Readable, Tuning, VALUE_MAX,
 };
 use esker_sim::{Effect, FaultPlan, Target};
 
@@ -123,7 +124,7 @@ fn compacting_moves_data_to_where_a_changed_policy_wants_it() {
 
 #[test]
 fn a_goal_is_reached_and_one_that_cannot_be_is_refused() {
-    let options = Options { space_amplification: 3.0, ..counted() };
+    let options = counted().with(|set| set.space_amplification = 3.0);
     let db = Kvdb::create_on(devices(96 << 20, Some(32 << 20)), options).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     let mut rng = Rng::new(7);
@@ -150,7 +151,7 @@ fn a_goal_is_reached_and_one_that_cannot_be_is_refused() {
 /// Later writes of others are left to maintenance: with them there would be no end.
 #[test]
 fn a_goal_that_others_keep_out_of_reach_ends() {
-    let options = Options { space_amplification: 3.0, ..threaded() };
+    let options = threaded().with(|set| set.space_amplification = 3.0);
     let db = Kvdb::create_on(devices(256 << 20, Some(32 << 20)), options).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     let overwrite = |rng: &mut Rng| {
@@ -201,7 +202,7 @@ fn leaves_that_have_become_small_are_joined() {
     let check = |kvs: &Kvs| {
         for n in 0..24_000u64 {
             let expected = n.is_multiple_of(100).then(|| value(n));
-            assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), expected);
+            assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), expected.map(Into::into));
         }
     };
     check(&kvs);
@@ -212,11 +213,10 @@ fn leaves_that_have_become_small_are_joined() {
 }
 
 fn threaded() -> Options {
-    Options {
-        maintenance: Maintenance::Threads,
-        clock: Clock::real(),
-        ..test_options(small_tuning())
-    }
+    test_options(small_tuning()).with(|set| {
+        set.maintenance = Maintenance::Threads;
+        set.clock = Clock::real();
+    })
 }
 
 #[test]
@@ -349,7 +349,10 @@ fn staging_stays_when_capacity_lacks_room_for_what_is_there() {
 fn staging_in_the_directory_is_removed_and_comes_back() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");
-    let db = Kvdb::create(&dir, &Layout::with_staging(), threaded()).unwrap();
+    let db = Kvdb::builder(Location::dir(&dir).staging(Medium::InDir))
+        .options(threaded())
+        .create()
+        .unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     put(&kvs, 0..300);
     db.remove_staging().unwrap();
@@ -357,12 +360,12 @@ fn staging_in_the_directory_is_removed_and_comes_back() {
     put(&kvs, 300..400);
     drop(kvs);
     db.close().unwrap();
-    let db = Kvdb::open(&dir, threaded()).unwrap();
-    db.add_staging(None).unwrap();
+    let db = Kvdb::builder(&dir).options(threaded()).open().unwrap();
+    db.add_staging(&Medium::InDir).unwrap();
     put(&db.kvs("k").unwrap(), 400..500);
     db.close().unwrap();
     assert!(dir.join("staging.esker").exists());
-    let db = Kvdb::open(&dir, threaded()).unwrap();
+    let db = Kvdb::builder(&dir).options(threaded()).open().unwrap();
     check(&db.kvs("k").unwrap(), 0..500);
 }
 
@@ -486,7 +489,7 @@ fn compacting_everything_needs_room_for_a_leaf_and_not_for_all() {
 fn values_of_the_largest_size_are_moved_through_windows_of_any() {
     let tuning = Tuning { gather_bytes: 5000, block_bytes: 4 << 20, ..small_tuning() };
     let devices = devices(32 << 20, Some(16 << 20));
-    let options = Options { memory_bytes: 64 << 20, ..test_options(tuning) };
+    let options = test_options(tuning).with(|set| set.memory_bytes = 64 << 20);
     let db = Kvdb::create_on(devices.clone(), options).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     kvs.put(b"a", &[1; 200]).unwrap();

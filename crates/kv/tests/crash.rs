@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::script::{NAMES, Script, TTL_MS, create_kvss};
+use common::{Devices, OnDevices};
 use common::{test_options, tiny_tuning, with_what_is_left};
 use esker_base::thread;
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{CompactRequest, Devices, KvError, Kvdb, Options, Policy, Tuning};
+use esker_kv::{CompactRequest, KvError, Kvdb, Options, Policy, Tuning};
 use esker_sim::{CrashRecorder, Image, Plan};
 
 /// The order in which devices are attached to the recorder.

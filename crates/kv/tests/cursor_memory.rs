@@ -5,8 +5,9 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::OnDevices;
 use common::{in_memory, medium_tuning, test_options};
-use esker_kv::{Cursor, Kvdb, Options, Policy};
+use esker_kv::{Cursor, Kvdb, Policy};
 
 struct Counting;
 
@@ -42,7 +43,7 @@ fn memory_of_many_cursors_is_counted() {
 }
 
 fn count_with(value: usize, memory_bytes: u64) {
-    let options = Options { memory_bytes, ..test_options(medium_tuning()) };
+    let options = test_options(medium_tuning()).with(|set| set.memory_bytes = memory_bytes);
     let devices = in_memory("memory", [4 << 20, 256 << 20, 128 << 20]);
     let db = Kvdb::create_on(devices, options).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();

@@ -4,15 +4,16 @@ mod common;
 
 use std::sync::Arc;
 
+use common::{Devices, OnDevices};
 use common::{medium_tuning, test_options};
 use esker_device::MemoryDevice;
-use esker_kv::{Cursor, Devices, Kvdb, Options, Policy};
+use esker_kv::{Cursor, Kvdb, Options, Policy};
 
 const KEYS: u32 = 40_000;
 const MEMORY_BYTES: u64 = 32 << 20;
 
 fn options() -> Options {
-    Options { memory_bytes: MEMORY_BYTES, ..test_options(medium_tuning()) }
+    test_options(medium_tuning()).with(|set| set.memory_bytes = MEMORY_BYTES)
 }
 
 /// Takes rows, each of which is there.
@@ -40,7 +41,9 @@ fn windows_of_cursors_shrink_the_more_there_are() {
     db.close().unwrap();
     // As little as there may be of pages and records.
     for memory_bytes in [MEMORY_BYTES, 4 << 20] {
-        let db = Kvdb::open_on(devices.clone(), Options { memory_bytes, ..options() }).unwrap();
+        let db =
+            Kvdb::open_on(devices.clone(), options().with(|set| set.memory_bytes = memory_bytes))
+                .unwrap();
         let kvs = db.kvs("k").unwrap();
         let held = || {
             let dram = db.stats().dram;

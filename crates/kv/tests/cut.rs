@@ -3,14 +3,17 @@
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 
+use common::{Devices, OnDevices};
 use esker_base::ErrorKind;
-use esker_kv::{Kvdb, Layout, MediaClass, Options, Policy};
-use std::collections::BTreeMap;
+use esker_kv::{Kvdb, Location, MediaClass, Medium, Options, Policy};
 
 mod common;
 
 fn filled(dir: &Path) -> u64 {
-    let db = Kvdb::create(dir, &Layout::with_staging(), Options::default()).unwrap();
+    let db = Kvdb::builder(Location::dir(dir).staging(Medium::InDir))
+        .options(Options::default())
+        .create()
+        .unwrap();
     for (name, policy) in [("a", Policy::default()), ("b", Policy::CAPACITY_ONLY)] {
         let kvs = db.create_kvs(name, policy).unwrap();
         for n in 0..3000u32 {
@@ -34,8 +37,8 @@ fn class_file_cut_short_is_refused_by_its_sizes_and_repaired() {
         for length in [0, 4096, 8192] {
             file.set_len(length).unwrap();
             for read_only in [false, true] {
-                let options = Options { read_only, ..Options::default() };
-                let error = Kvdb::open(&old, options).map(drop).unwrap_err();
+                let options = Options::default().with(|set| set.read_only = read_only);
+                let error = Kvdb::builder(&old).options(options).open().map(drop).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
                 let message = error.to_string();
                 let size = format!("it has {length} bytes");
@@ -45,14 +48,14 @@ fn class_file_cut_short_is_refused_by_its_sizes_and_repaired() {
             assert_eq!(file.metadata().unwrap().len(), length, "the refused open wrote");
         }
         let new = dir.path().join(format!("without-{class}"));
-        let remains = Kvdb::remains(&old, &BTreeMap::new()).unwrap();
+        let remains = Location::dir(&old).remains().unwrap();
         let options = Options::default();
-        let report = Kvdb::repair(&remains, &new, &Layout::capacity_only(), options).unwrap();
+        let report = Kvdb::builder(&new).options(options).repair(&remains).unwrap();
         assert!(!report.is_sound(), "{report:#?}");
         drop(remains);
-        Kvdb::open(&new, Options::default()).unwrap().close().unwrap();
+        Kvdb::builder(&new).options(Options::default()).open().unwrap().close().unwrap();
         std::fs::write(&path, whole).unwrap();
-        let db = Kvdb::open(&old, Options::default()).unwrap();
+        let db = Kvdb::builder(&old).options(Options::default()).open().unwrap();
         assert_eq!(db.kvs("a").unwrap().get(&7u32.to_be_bytes()).unwrap().unwrap(), [7; 300]);
         db.close().unwrap();
     }
@@ -61,7 +64,7 @@ fn class_file_cut_short_is_refused_by_its_sizes_and_repaired() {
 #[test]
 fn killed_kvdb_opens_whatever_its_log_has_taken() {
     let dir = tempfile::tempdir().unwrap();
-    let db = Kvdb::create(dir.path(), &Layout::capacity_only(), Options::default()).unwrap();
+    let db = Kvdb::builder(dir.path()).options(Options::default()).create().unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     kvs.put(b"k", b"v").unwrap();
     db.sync().unwrap();
@@ -72,7 +75,7 @@ fn killed_kvdb_opens_whatever_its_log_has_taken() {
     let capacity = copy.path().join("capacity.esker");
     // The log has written one frame: a crash may have left no more than that, and the length of it.
     OpenOptions::new().write(true).open(&capacity).unwrap().set_len(64 << 10).unwrap();
-    let db = Kvdb::open(copy.path(), Options::default()).unwrap();
+    let db = Kvdb::builder(copy.path()).options(Options::default()).open().unwrap();
     assert_eq!(db.kvs("a").unwrap().get(b"k").unwrap().unwrap(), b"v");
 }
 
@@ -92,7 +95,7 @@ fn smaller_device_is_refused_by_its_sizes() {
     let smaller: Arc<dyn Device> = Arc::new(MemoryDevice::new("smaller", bytes, 512));
     let start = AlignedBuf::padded(&bytes_of(&*devices.capacity)[..128 << 10], 512);
     Port::open(&*smaller, 1).unwrap().write(Lba(0), start, None).unwrap();
-    let shrunk = esker_kv::Devices { capacity: smaller, ..devices.clone() };
+    let shrunk = Devices { capacity: smaller, ..devices.clone() };
     let error = Kvdb::open_on(shrunk, test_options(small_tuning())).map(drop).unwrap_err();
     let message = error.to_string();
     let words = ["smaller: the capacity class is cut short: it has 131072 bytes", "size"];

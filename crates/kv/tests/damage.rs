@@ -10,6 +10,7 @@
 
 mod common;
 
+use common::OnDevices;
 use common::sample::{self, Content, LBA_SIZE, MEDIA, Media, options};
 use common::{small_tuning, test_options};
 use esker_base::Rng;
@@ -68,7 +69,8 @@ impl Sample {
                 Ok(got) => {
                     let full = (name.clone(), key.clone());
                     let earlier = self.before.get(&full);
-                    let fine = got.as_ref() == Some(value) || got.as_ref() == earlier;
+                    let fine = got.as_deref() == Some(&value[..])
+                        || got.as_deref() == earlier.map(Vec::as_slice);
                     assert!(fine, "{what}: a wrong value of {name}/{}", key.escape_ascii());
                 }
                 Err(error) => {
@@ -320,7 +322,7 @@ fn a_walk_comes_as_far_as_what_is_sound() {
         must_name(&cursor.prev().unwrap_err().to_string(), "a walk back");
         // Within a prefix it is over where the page begins that cannot be read.
         for (key, forward) in [(&keys[at(first) - 1], true), (&keys[at(last) + 1], false)] {
-            let mut cursor = kvs.cursor().unwrap().keys_only().within(key.as_bytes()).unwrap();
+            let mut cursor = kvs.cursor().unwrap().keys_only().prefix(key.as_bytes()).unwrap();
             if !forward {
                 cursor.seek_to_last().unwrap();
             }

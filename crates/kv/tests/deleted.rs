@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options, tiny_tuning};
 use esker_base::{Clock, Rng, thread};
 use esker_device::MemoryDevice;
-use esker_kv::{Cursor, Devices, Kvdb, Kvs, KvsOptions, Options, Snapshot, Transaction, Tuning};
+use esker_kv::{Cursor, Kvdb, Kvs, KvsOptions, Readable, Snapshot, Transaction, Tuning};
 
 const KEYS: u32 = 5_000;
 const TTL_MS: u64 = 3_600_000;
@@ -26,7 +27,7 @@ fn devices() -> Devices {
 }
 
 fn living() -> KvsOptions {
-    KvsOptions { ttl_ms: Some(TTL_MS), ..KvsOptions::default() }
+    KvsOptions::default().ttl_ms(TTL_MS)
 }
 
 /// All keys of a test fit the memtable.
@@ -35,7 +36,7 @@ fn roomy() -> Tuning {
 }
 
 fn create(tuning: Tuning) -> (Kvdb, Kvs, Clock, Devices) {
-    let options = Options { memory_bytes: 64 << 20, ..test_options(tuning) };
+    let options = test_options(tuning).with(|set| set.memory_bytes = 64 << 20);
     let (clock, devices) = (options.clock.clone(), devices());
     let db = Kvdb::create_on(devices.clone(), options).unwrap();
     let kvs = db.create_kvs("k", living()).unwrap();
@@ -75,7 +76,7 @@ fn check(delete: impl Fn(&Kvdb, &Kvs, &Clock)) {
         for way in [forward, !forward] {
             let (_, passed) = cross(&db, kvs.cursor().unwrap(), way);
             assert!(passed < 20, "{passed} keys are passed over again");
-            let (_, passed) = cross(&db, kvs.cursor().unwrap().within(b"b").unwrap(), way);
+            let (_, passed) = cross(&db, kvs.cursor().unwrap().prefix(b"b").unwrap(), way);
             assert!(passed < 20, "{passed} keys are passed over again within a prefix");
         }
         // Readers that see them do.
@@ -89,7 +90,7 @@ fn check(delete: impl Fn(&Kvdb, &Kvs, &Clock)) {
             assert_eq!(cross(&db, without.cursor(&kvs).unwrap(), forward).0, end);
             let mut own = db.transaction();
             own.put(&kvs, &key(n + 1 - 2 * (n / (KEYS - 1))), b"").unwrap();
-            let mut cursor = own.cursor(&kvs).unwrap().within(b"b").unwrap();
+            let mut cursor = own.cursor(&kvs).unwrap().prefix(b"b").unwrap();
             assert_eq!(std::iter::from_fn(|| step(&mut cursor, true)).count(), 2);
             kvs.delete(&key(n)).unwrap();
             let (found, passed) = cross(&db, kvs.cursor().unwrap(), forward);
@@ -171,7 +172,7 @@ fn an_idle_kvdb_heals_what_walks_pass_over() {
         drop(kvs);
         db.close().unwrap();
         // The ranges that walks have found are not known any more.
-        let options = Options { memory_bytes: 64 << 20, ..test_options(roomy()) };
+        let options = test_options(roomy()).with(|set| set.memory_bytes = 64 << 20);
         let db = Kvdb::open_on(devices, options).unwrap();
         let (found, passed) = cross(&db, db.kvs("k").unwrap().cursor().unwrap(), true);
         assert_eq!((found, passed), (Some(b"c".to_vec()), 0));
@@ -248,7 +249,7 @@ fn walk_ends_over_own_deletes_of_keys_that_are_gone() {
                 };
                 let cursor = own.cursor(kvs).unwrap();
                 assert_eq!(ends(|| walk(cursor)), left, "way {way}, {known}, {forward}");
-                let within = own.cursor(kvs).unwrap().within(b"b/").unwrap();
+                let within = own.cursor(kvs).unwrap().prefix(b"b/").unwrap();
                 assert_eq!(ends(|| walk(within)), left, "way {way} within a prefix");
             }
         }
@@ -367,8 +368,11 @@ fn walks_of_any_moment_find_what_was_there_then_whatever_is_deleted() {
 #[test]
 fn walks_beside_writers_find_what_is_there_all_the_time() {
     let options =
-        Options { maintenance: esker_kv::Maintenance::Threads, ..test_options(tiny_tuning()) };
-    let options = Options { clock: Clock::real(), memory_bytes: 64 << 20, ..options };
+        test_options(tiny_tuning()).with(|set| set.maintenance = esker_kv::Maintenance::Threads);
+    let options = options.with(|set| {
+        set.clock = Clock::real();
+        set.memory_bytes = 64 << 20;
+    });
     let db = Kvdb::create_on(devices(), options).unwrap();
     let kvs = db.create_kvs("k", KvsOptions::default()).unwrap();
     let (ends, rounds) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
-use esker_kv::{Kvdb, Layout, Options, Policy, Tuning};
+use esker_kv::{Kvdb, Location, Medium, Options, Policy, Tuning};
 
 mod common;
 
@@ -15,7 +15,10 @@ const KEYS: u32 = 6000;
 fn options() -> Options {
     // Sizes by which a few thousand writes go through all kinds of maintenance.
     let tuning = Tuning { workers: 2, ..common::small_tuning() };
-    Options { memory_bytes: 8 << 20, tuning: Some(tuning), ..Options::default() }
+    Options::default().with(|set| {
+        set.memory_bytes = 8 << 20;
+        set.tuning = Some(tuning);
+    })
 }
 
 fn value(n: u32) -> Vec<u8> {
@@ -26,7 +29,10 @@ fn value(n: u32) -> Vec<u8> {
 #[ignore = "the child of the test below"]
 fn child_without_descriptors() {
     let Ok(dir) = std::env::var(DIR) else { return };
-    let db = Kvdb::create(&dir, &Layout::with_staging(), options()).unwrap();
+    let db = Kvdb::builder(Location::dir(&dir).staging(Medium::InDir))
+        .options(options())
+        .create()
+        .unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     let mut taken: Vec<File> = Vec::new();
     let refused = loop {
@@ -67,7 +73,8 @@ fn kvdb_goes_on_without_descriptors() {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
-    let db = Kvdb::open(path, options()).unwrap();
+    let db = Kvdb::builder(path).options(options()).open().unwrap();
     let kvs = db.kvs("a").unwrap();
-    (0..2 * KEYS).for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n))));
+    (0..2 * KEYS)
+        .for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into())));
 }

@@ -6,11 +6,12 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::sample::Media;
+use common::{Devices, OnDevices};
 use common::{edit, in_memory, remains, test_options, tiny_tuning, used};
 use esker_base::ErrorKind;
 use esker_base::units::to_usize;
 use esker_device::Device;
-use esker_kv::{CompactRequest, Devices, KvError, Kvdb, Kvs, Options, Policy};
+use esker_kv::{CompactRequest, KvError, Kvdb, Kvs, Policy};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -54,7 +55,7 @@ fn read(kvss: &[Kvs], oracle: &Oracle) -> BTreeMap<usize, usize> {
     let mut damaged = BTreeMap::new();
     for ((at, key), value) in oracle {
         match kvss[*at].get(key) {
-            Ok(found) => assert_eq!(found.as_ref(), Some(value), "{at} {key:?}"),
+            Ok(found) => assert_eq!(found.as_deref(), Some(&value[..]), "{at} {key:?}"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
                 *damaged.entry(*at).or_default() += 1;
@@ -164,7 +165,8 @@ fn damaged_kvset_meta_stops_no_other_kvs() {
             edit(&*own, lba, |bytes| bytes[60] ^= 0x20);
             let what = format!("{} LBA {lba}", own.name());
             let (options, read_only) = (test_options(tiny_tuning()), true);
-            let db = Kvdb::open_on(copy.clone(), Options { read_only, ..options }).unwrap();
+            let db =
+                Kvdb::open_on(copy.clone(), options.with(|set| set.read_only = read_only)).unwrap();
             let is_in_use = !db.stats().damaged.is_empty();
             db.close().unwrap();
             let fenced = outcomes.fenced;

@@ -6,9 +6,10 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::remains;
 use common::sample::{LBA_SIZE, Media, options, read_all};
-use esker_kv::{Devices, Kvdb, Policy, Remains};
+use common::{Devices, OnDevices};
+use common::{remains, without_manifest};
+use esker_kv::{Kvdb, Policy, Remains};
 
 /// Forgets the KVDB, and leaves the rest.
 fn wipe(devices: &Devices) -> Devices {
@@ -91,7 +92,7 @@ fn a_repair_salvages_nothing_of_a_former_kvdb() {
 /// Content that a repair finds without a manifest: a byte of each value, by number.
 fn found_without_a_manifest(devices: &Devices) -> BTreeMap<u32, u8> {
     let salvaged = Media::blank().devices();
-    let left = Remains { manifest: None, ..remains(devices) };
+    let left = without_manifest(devices);
     Kvdb::repair_on(&left, &salvaged, options()).unwrap();
     let found = read_all(&Kvdb::open_on(salvaged, options()).unwrap()).unwrap();
     let number = |key: Vec<u8>| u32::from_be_bytes(key.try_into().unwrap());

@@ -9,13 +9,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, Rng};
-use esker_kv::{CompactRequest, KvError, Kvdb, Kvs, Layout, Options, Policy};
+use esker_kv::{CompactRequest, KvError, Kvdb, Kvs, Location, Options, Policy};
 use full::system::{Kind, System};
 
 const SIZES: [usize; 3] = [16, 1000, 200_000];
 
 fn options() -> Options {
-    Options { memory_bytes: 64 << 20, ..Options::default() }
+    Options::default().with(|set| set.memory_bytes = 64 << 20)
 }
 
 fn key(n: u64) -> Vec<u8> {
@@ -77,7 +77,7 @@ fn fill(db: &Kvdb, a: &Kvs, b: &Kvs, size: usize) -> u64 {
 impl Full {
     fn new(kind: Kind, size: usize) -> Option<Full> {
         let system = System::mount(kind)?;
-        let db = Kvdb::create(system.dir(), &Layout::capacity_only(), options()).unwrap();
+        let db = Kvdb::builder(system.dir()).options(options()).create().unwrap();
         let a = db.create_kvs("a", Policy::default()).unwrap();
         let b = db.create_kvs("b", Policy::default()).unwrap();
         let end = fill(&db, &a, &b, size);
@@ -117,7 +117,7 @@ impl Full {
             put.unwrap_or_else(|error| panic!("{error}\n{:?}", self.db.stats()));
         }
         for n in 0..8 {
-            assert_eq!(self.a.get(&key(9_000_000 + n)).unwrap(), Some(value(n, self.size)));
+            assert_eq!(self.a.get(&key(9_000_000 + n)).unwrap(), Some(value(n, self.size).into()));
         }
         assert_eq!(self.db.stats().stopped, None);
     }
@@ -128,7 +128,7 @@ impl Full {
 
     fn has(&self, numbers: impl Iterator<Item = u64>) {
         for n in numbers {
-            assert_eq!(self.a.get(&key(n)).unwrap(), Some(value(n, self.size)), "{n}");
+            assert_eq!(self.a.get(&key(n)).unwrap(), Some(value(n, self.size).into()), "{n}");
         }
     }
 
@@ -144,7 +144,7 @@ impl Full {
         drop(a);
         db.close().unwrap();
         system.fill();
-        let db = Kvdb::open(system.dir(), options()).unwrap();
+        let db = Kvdb::builder(system.dir()).options(options()).open().unwrap();
         system.fill();
         let (a, reserve) = (db.kvs("a").unwrap(), reserve(&db));
         Full { db, a, end, size, system, reserve }
@@ -240,7 +240,7 @@ const CASE: &str = "ESKER_FULL_CASE";
 #[ignore = "a case of the test below, which runs it in a process of its own"]
 fn case_in_a_process() {
     let Some(dir) = std::env::var_os(CASE) else { return };
-    let db = Kvdb::open(&dir, options()).unwrap();
+    let db = Kvdb::builder(&dir).options(options()).open().unwrap();
     let a = db.kvs("a").unwrap();
     // Some deletes, and a kill in the midst of the maintenance after them.
     (0..200).for_each(|n| a.delete(&key(n)).unwrap());
@@ -265,7 +265,7 @@ fn opening_works_after_a_kill_and_a_little_space_lets_it_go_on() {
         let complained = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("deleted"), "{said}{complained}");
         system.fill();
-        let db = Kvdb::open(system.dir(), options()).unwrap();
+        let db = Kvdb::builder(system.dir()).options(options()).open().unwrap();
         let a = db.kvs("a").unwrap();
         assert!((0..200).all(|n| a.get(&key(n)).unwrap().is_none()));
         let reserve = reserve(&db);
@@ -282,13 +282,13 @@ fn opening_works_after_a_kill_and_a_little_space_lets_it_go_on() {
 fn backup_to_a_full_file_system_names_it() {
     let Some(system) = System::mount(Kind::Tmpfs) else { return };
     let scratch = tempfile::tempdir().unwrap();
-    let db = Kvdb::create(scratch.path().join("db"), &Layout::capacity_only(), options()).unwrap();
+    let db = Kvdb::builder(scratch.path().join("db")).options(options()).create().unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     (0..100).for_each(|n| kvs.put(&key(n), &value(n, 10_000)).unwrap());
     for leaves in [0, 300 << 10] {
         system.fill();
         system.gives_back(leaves);
-        let error = db.backup(system.dir(), &Layout::capacity_only()).unwrap_err();
+        let error = db.backup(&Location::dir(system.dir())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
         let at = system.mount_point().display().to_string();
         assert!(error.to_string().contains(&at), "{error}");

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_base::{Clock, Rng, thread};
-use esker_kv::{ClassStats, Kvdb, Kvs, Layout, Options, Policy, Stats};
+use esker_kv::{ClassStats, Kvdb, Kvs, Location, Medium, Options, Policy, Stats};
 
 const KVSS: u64 = 16;
 const VALUE_BYTES: usize = 100;
@@ -32,14 +32,14 @@ fn a_hundred_million_keys() {
     let kept = std::env::var_os("ESKER_DIR").map(PathBuf::from);
     let dir = kept.unwrap_or_else(|| scratch.path().to_owned()).join("db");
     // Key pages take 23 bytes a key; they fit, and there is not much room for records.
-    let options = Options { memory_bytes: (keys * 45).max(256 << 20), ..Options::default() };
+    let options = Options::default().with(|set| set.memory_bytes = (keys * 45).max(256 << 20));
     if !dir.exists() {
         load(&dir, &options, keys);
     }
 
     let clock = Clock::real();
     let began = clock.now();
-    let db = Kvdb::open(&dir, options).unwrap();
+    let db = Kvdb::builder(&dir).options(options).open().unwrap();
     let opened = clock.now().since(began);
     println!(
         "opened in {opened:.2?}, {} bytes read",
@@ -61,7 +61,10 @@ fn a_hundred_million_keys() {
 /// Puts all keys, in no order, and closes the KVDB when nothing is left to do.
 fn load(dir: &Path, options: &Options, keys: u64) {
     let clock = Clock::real();
-    let db = Kvdb::create(dir, &Layout::with_staging(), options.clone()).unwrap();
+    let db = Kvdb::builder(Location::dir(dir).staging(Medium::InDir))
+        .options(options.clone())
+        .create()
+        .unwrap();
     for n in 0..KVSS {
         db.create_kvs(&format!("kvs-{n}"), Policy::default()).unwrap();
     }

@@ -16,10 +16,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use build::{Content, LATER_MS, SHAPES, SIZES, kvss, options};
+use common::remains;
+use common::{Devices, OnDevices};
 use esker_base::checksum::crc32c;
 use esker_base::{AlignedBuf, ErrorKind, Lba};
 use esker_device::{Device, MemoryDevice, Port};
-use esker_kv::{Devices, KvError, Kvdb, MediaClass, Remains};
+use esker_kv::{KvError, Kvdb, MediaClass, Remains};
 
 /// The version of the format that this build adds images of.
 const NEWEST: &str = "1";
@@ -180,11 +182,7 @@ fn check(path: &Path) {
 
     // A repair understands it as well.
     let devices = media.devices();
-    let whole = |device: &Arc<dyn Device>| (device.clone(), u64::MAX);
-    let capacity = (MediaClass::Capacity, whole(&devices.capacity));
-    let staging = devices.staging.iter().map(|device| (MediaClass::Staging, whole(device)));
-    let classes = staging.chain([capacity]).collect();
-    let remains = Remains { manifest: Some(devices.manifest.clone()), classes, directory: None };
+    let remains = remains(&devices);
     let blank = Media { lba_size: media.lba_size, lbas: BTreeMap::new() }.devices();
     let report = Kvdb::repair_on(&remains, &blank, options()).unwrap();
     assert!(report.is_sound(), "{name}: {report:#?}");

@@ -3,9 +3,12 @@
 //! Guarantees of Finding Bugs", ASPLOS 2010). It is the engine's own source; the replaced parts are in
 //! `src/sync.rs`. A wait that nothing but a timeout would end counts as a deadlock.
 //!
-//! `cargo test --release -p esker-kv --features shuttle --test interleavings -- --nocapture`;
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p esker-kv --target-dir target/shuttle --test interleavings --
+//! --nocapture`;
 //! `ESKER_SCHEDULES=100000` tries so many schedules of each scenario. A failure prints its schedule, which
 //! `shuttle::replay` takes.
+
+#![cfg(shuttle)]
 
 mod common;
 
@@ -14,11 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use common::{Devices, OnDevices};
 use common::{test_options, tiny_tuning};
 use esker_device::{
     Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, QueuePair,
 };
-use esker_kv::{Batch, Devices, KvError, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
+use esker_kv::{Batch, KvError, Kvdb, Kvs, Maintenance, Options, Policy, Readable, Tuning};
 use esker_sim::{CrashRecorder, ImageId};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
@@ -99,7 +103,7 @@ fn devices(wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> Devices {
 }
 
 fn options() -> Options {
-    Options { memory_bytes: 32 << 20, ..test_options(tiny_tuning()) }
+    test_options(tiny_tuning()).with(|set| set.memory_bytes = 32 << 20)
 }
 
 fn create(options: Options) -> (Arc<Kvdb>, Kvs) {
@@ -258,7 +262,7 @@ fn readers_never_get_what_was_elsewhere() {
     const KEYS: u8 = 3;
     explore(|| {
         let tuning = Tuning { spill_bytes: 1, compact_kvsets: 2, ..tiny_tuning() };
-        let (db, kvs) = create(Options { tuning: Some(tuning), ..options() });
+        let (db, kvs) = create(options().with(|set| set.tuning = Some(tuning)));
         let value = |key: u8, n: u8| [&[key, n][..], &[key ^ n; 200]].concat();
         let write = move |kvs: &Kvs, n: u8| {
             (0..KEYS).for_each(|key| kvs.put(&[key], &value(key, n)).unwrap());
@@ -300,7 +304,7 @@ fn readers_never_get_what_was_elsewhere() {
 #[test]
 fn whoever_waits_is_woken() {
     explore(|| {
-        let options = Options { maintenance: Maintenance::Threads, ..options() };
+        let options = options().with(|set| set.maintenance = Maintenance::Threads);
         let devices = devices(|device| device);
         let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
         let kvs = db.create_kvs("k", Policy::default()).unwrap();
@@ -315,7 +319,7 @@ fn whoever_waits_is_woken() {
         join_all(writers.collect());
         drop(kvs);
         db.close().unwrap();
-        let options = Options { maintenance: Maintenance::Manual, ..options };
+        let options = options.with(|set| set.maintenance = Maintenance::Manual);
         let db = Kvdb::open_on(devices, options).unwrap();
         let kvs = db.kvs("k").unwrap();
         for (thread, n) in (0..2u8).flat_map(|thread| (0..8u8).map(move |n| (thread, n))) {
@@ -340,7 +344,7 @@ fn two_workers_on_one_tree_lose_nothing() {
         };
         let recorder = CrashRecorder::new();
         let devices = devices(|device| recorder.attach(device));
-        let options = Options { tuning: Some(tuning), ..options() };
+        let options = options().with(|set| set.tuning = Some(tuning));
         let db = Arc::new(Kvdb::create_on(devices, options.clone()).unwrap());
         let kvs = db.create_kvs("k", Policy::default()).unwrap();
         let key = |n: u8| [&[n][..], &[n; 1200]].concat();

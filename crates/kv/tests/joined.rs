@@ -5,8 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use common::OnDevices;
 use common::{edit, in_memory, remains, small_tuning, test_options, used};
-use esker_kv::{CompactRequest, KeyRange, Kvdb, Layout, Options, Policy, Remains, RepairReport};
+use esker_kv::{
+    CompactRequest, KeyRange, Kvdb, Location, Medium, Options, Policy, Remains, RepairReport,
+};
 
 fn value(n: u32) -> Vec<u8> {
     [&n.to_be_bytes()[..], &[7; 90]].concat()
@@ -20,10 +23,10 @@ fn fill(db: &Kvdb, keys: u32) {
 
 /// Repairs the remains to a new directory. Returns the report, and how many keys have their values.
 fn repaired(remains: &Remains, to: &Path, keys: u32) -> (RepairReport, u32) {
-    let report = Kvdb::repair(remains, to, &Layout::capacity_only(), Options::default()).unwrap();
-    let db = Kvdb::open(to, Options::default()).unwrap();
+    let report = Kvdb::builder(to).options(Options::default()).repair(remains).unwrap();
+    let db = Kvdb::builder(to).options(Options::default()).open().unwrap();
     let kvs = db.kvs(&report.kvss[0].name).unwrap();
-    let right = |n: &u32| kvs.get(&n.to_be_bytes()).unwrap() == Some(value(*n));
+    let right = |n: &u32| kvs.get(&n.to_be_bytes()).unwrap() == Some(value(*n).into());
     let count = (0..keys).filter(right).count();
     db.close().unwrap();
     (report, u32::try_from(count).unwrap())
@@ -34,12 +37,15 @@ fn staging_that_is_gone_or_empty_costs_no_value_on_capacity() {
     const KEYS: u32 = 40_000;
     let dir = tempfile::tempdir().unwrap();
     let old = dir.path().join("old");
-    let db = Kvdb::create(&old, &Layout::with_staging(), Options::default()).unwrap();
+    let db = Kvdb::builder(Location::dir(&old).staging(Medium::InDir))
+        .options(Options::default())
+        .create()
+        .unwrap();
     fill(&db, KEYS);
     db.close().unwrap();
     let staging = old.join("staging.esker");
     std::fs::File::create(&staging).unwrap();
-    let emptied = Kvdb::remains(&old, &BTreeMap::new()).unwrap();
+    let emptied = Location::dir(&old).remains().unwrap();
     let mut gone = emptied.clone();
     gone.classes.remove(&esker_kv::MediaClass::Staging);
     for (what, remains) in [("emptied", emptied), ("gone", gone)] {

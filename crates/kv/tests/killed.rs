@@ -12,14 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_base::{Clock, thread};
-use esker_kv::{Batch, Kvdb, Kvs, KvsOptions, Layout, Options, Policy, Tuning};
+use esker_kv::{Batch, Kvdb, Kvs, KvsOptions, Location, Medium, Options, Policy, Tuning};
 
 const CASE: &str = "ESKER_KILLED_CASE";
 const DIR: &str = "ESKER_KILLED_DIR";
 
 /// The timed flush comes too late to help.
 fn options() -> Options {
-    Options { memory_bytes: 32 << 20, durability_ms: 600_000, ..Options::default() }
+    Options::default().with(|set| {
+        set.memory_bytes = 32 << 20;
+        set.durability.ms = 600_000;
+    })
 }
 
 fn key(n: u64) -> Vec<u8> {
@@ -36,7 +39,7 @@ fn put(kvs: &Kvs, keys: std::ops::Range<u64>) {
 
 /// The first of the keys that is not there with its value.
 fn first_missing(kvs: &Kvs, keys: std::ops::Range<u64>) -> Option<u64> {
-    keys.into_iter().find(|n| kvs.get(&key(*n)).unwrap() != Some(value(*n)))
+    keys.into_iter().find(|n| kvs.get(&key(*n)).unwrap() != Some(value(*n).into()))
 }
 
 fn kill_oneself() -> ! {
@@ -48,7 +51,10 @@ fn kill_oneself() -> ! {
 /// A new KVDB with a KVS "a"; `None` where the file system keeps no frames.
 fn new_kvdb() -> Option<tempfile::TempDir> {
     let scratch = tempfile::tempdir().unwrap();
-    let db = Kvdb::create(scratch.path().join("db"), &Layout::with_staging(), options()).unwrap();
+    let db = Kvdb::builder(Location::dir(scratch.path().join("db")).staging(Medium::InDir))
+        .options(options())
+        .create()
+        .unwrap();
     db.create_kvs("a", Policy::default()).unwrap();
     let keeps = tail(&scratch).exists();
     db.close().unwrap();
@@ -77,7 +83,7 @@ fn run(case: &str, scratch: &tempfile::TempDir) -> String {
 }
 
 fn open(scratch: &tempfile::TempDir) -> (Kvdb, Kvs) {
-    let db = Kvdb::open(scratch.path().join("db"), options()).unwrap();
+    let db = Kvdb::builder(scratch.path().join("db")).options(options()).open().unwrap();
     let kvs = db.kvs("a").unwrap();
     (db, kvs)
 }
@@ -89,7 +95,10 @@ fn case_in_a_process() {
     let dir = Path::new(&dir).join("db");
     // Log segments of which a long load fills several.
     let tuning = Tuning { block_bytes: 2 << 20, ..Tuning::for_budget(options().memory_bytes) };
-    let db = Kvdb::open(&dir, Options { tuning: Some(tuning), ..options() }).unwrap();
+    let db = Kvdb::builder(&dir)
+        .options(options().with(|set| set.tuning = Some(tuning)))
+        .open()
+        .unwrap();
     let kvs = db.kvs("a").unwrap();
     match case.as_str() {
         "few" => put(&kvs, 0..2_000),
@@ -103,7 +112,7 @@ fn case_in_a_process() {
             put(&kvs, 0..100);
             kvs.delete(&key(7)).unwrap();
             kvs.delete_prefix(b"key-0000002").unwrap();
-            let timed = KvsOptions { ttl_ms: Some(3_600_000), ..Policy::default().into() };
+            let timed = KvsOptions::default().ttl_ms(3_600_000);
             let timed = db.create_kvs("timed", timed).unwrap();
             timed.put(b"soon", b"gone").unwrap();
             let mut batch = Batch::new();
@@ -183,7 +192,7 @@ fn every_kind_of_record_comes_back_and_deletes_stay() {
     run("kinds", &scratch);
     let (db, kvs) = open(&scratch);
     let missing: Vec<u64> =
-        (0..200).filter(|n| kvs.get(&key(*n)).unwrap() != Some(value(*n))).collect();
+        (0..200).filter(|n| kvs.get(&key(*n)).unwrap() != Some(value(*n).into())).collect();
     assert_eq!(missing, [7].into_iter().chain(20..30).collect::<Vec<_>>());
     let timed = db.kvs("timed").unwrap();
     assert_eq!(timed.get(b"soon").unwrap().unwrap(), b"gone");
@@ -197,7 +206,7 @@ fn records_too_large_for_the_file_are_durable_when_acknowledged() {
     let (_db, kvs) = open(&scratch);
     for n in 0..6 {
         let large = kvs.get(format!("large-{n}").as_bytes()).unwrap();
-        assert_eq!(large, Some(vec![n; 900_000]), "{n}");
+        assert_eq!(large, Some(vec![n; 900_000].into()), "{n}");
     }
     assert_eq!(first_missing(&kvs, 0..60), None);
 }
@@ -230,8 +239,8 @@ fn reader_sees_what_a_killed_process_has_written_and_leaves_it() {
     let Some(scratch) = new_kvdb() else { return };
     run("few", &scratch);
     for _ in 0..2 {
-        let to_read = Options { read_only: true, ..options() };
-        let db = Kvdb::open(scratch.path().join("db"), to_read).unwrap();
+        let to_read = options().with(|set| set.read_only = true);
+        let db = Kvdb::builder(scratch.path().join("db")).options(to_read).open().unwrap();
         assert_eq!(first_missing(&db.kvs("a").unwrap(), 0..2_000), None);
         let mut cursor = db.kvs("a").unwrap().cursor().unwrap();
         let mut count = 0;
@@ -257,14 +266,17 @@ fn repair_has_what_a_killed_process_has_written() {
                 let file = file.unwrap().path();
                 fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
             }
-            content(&Kvdb::open(copy, options()).unwrap())
+            content(&Kvdb::builder(copy).options(options()).open().unwrap())
         };
-        let remains = Kvdb::remains(&from, &BTreeMap::new()).unwrap();
+        let remains = Location::dir(&from).remains().unwrap();
         let to = scratch.path().join("to");
-        let report = Kvdb::repair(&remains, &to, &Layout::with_staging(), options()).unwrap();
+        let report = Kvdb::builder(Location::dir(&to).staging(Medium::InDir))
+            .options(options())
+            .repair(&remains)
+            .unwrap();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
         assert!(tail(&scratch).exists(), "the damaged KVDB is left as it is");
-        let repaired = content(&Kvdb::open(&to, options()).unwrap());
+        let repaired = content(&Kvdb::builder(&to).options(options()).open().unwrap());
         assert!(
             repaired.len() > 150 && repaired == opened,
             "{case}: {} of {}",
@@ -273,9 +285,12 @@ fn repair_has_what_a_killed_process_has_written() {
         );
         // Nobody knows whose records they are.
         fs::remove_file(from.join("manifest.esker")).unwrap();
-        let remains = Kvdb::remains(&from, &BTreeMap::new()).unwrap();
+        let remains = Location::dir(&from).remains().unwrap();
         let to = scratch.path().join("without-manifest");
-        let report = Kvdb::repair(&remains, &to, &Layout::with_staging(), options()).unwrap();
+        let report = Kvdb::builder(Location::dir(&to).staging(Medium::InDir))
+            .options(options())
+            .repair(&remains)
+            .unwrap();
         assert!(!report.findings.is_empty());
     }
 }
@@ -389,21 +404,26 @@ fn file_is_passed_over_when_others_have_written_since() {
 #[test]
 fn durable_puts_need_no_file() {
     let Some(scratch) = new_kvdb() else { return };
-    let always = Options { durability_ms: 0, ..options() };
-    let db = Kvdb::open(scratch.path().join("db"), always).unwrap();
+    let always = options().with(|set| set.durability.ms = 0);
+    let db = Kvdb::builder(scratch.path().join("db")).options(always).open().unwrap();
     db.kvs("a").unwrap().put(b"k", b"v").unwrap();
     assert!(!tail(&scratch).exists());
-    let too_many = Options { durability_bytes: 8 << 30, memory_bytes: 32 << 30, ..options() };
+    let too_many = options().with(|set| {
+        set.durability.bytes = 8 << 30;
+        set.memory_bytes = 32 << 30;
+    });
     drop(db);
-    let db = Kvdb::open(scratch.path().join("db"), too_many).unwrap();
+    let db = Kvdb::builder(scratch.path().join("db")).options(too_many).open().unwrap();
     db.kvs("a").unwrap().put(b"k", b"v").unwrap();
     assert!(!tail(&scratch).exists(), "more frames than the file has room for");
 }
 
 /// Bytes that the files of the classes take of the file system, and bytes that the figures say they take.
 fn blocks_and_figures(scratch: &tempfile::TempDir) -> (u64, u64) {
-    let db =
-        Kvdb::open(scratch.path().join("db"), Options { read_only: true, ..options() }).unwrap();
+    let db = Kvdb::builder(scratch.path().join("db"))
+        .options(options().with(|set| set.read_only = true))
+        .open()
+        .unwrap();
     let classes = db.stats().classes;
     let said = classes.iter().map(|class| class.used_bytes + class.reserve_bytes).sum();
     let blocks = ["staging", "capacity"].map(|class| {

@@ -12,9 +12,10 @@ mod common;
 use std::sync::Arc;
 
 use common::script::{NAMES, Script, create_kvss};
+use common::{Devices, OnDevices};
 use common::{faulty, in_memory, test_options, tiny_tuning};
 use esker_base::{Clock, LbaCount};
-use esker_kv::{Devices, KvError, Kvdb, Kvs};
+use esker_kv::{KvError, Kvdb, Kvs};
 use esker_sim::{Effect, FaultPlan, ImageDevice, Target};
 
 const STEP: usize = if cfg!(debug_assertions) { 7 } else { 1 };

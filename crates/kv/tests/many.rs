@@ -6,11 +6,12 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use common::{Devices, OnDevices};
 use common::{in_memory, small_tuning, test_options};
 use esker_base::units::to_usize;
 use esker_base::{ErrorKind, Rng};
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Devices, KvError, Kvdb, Kvs, Options, Policy, Stats, Tuning};
+use esker_kv::{KvError, Kvdb, Kvs, Options, Policy, Stats, Tuning};
 use esker_sim::{CrashRecorder, Plan};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -20,7 +21,7 @@ const MIB: u64 = 1 << 20;
 /// A budget of 16 MiB, but for blocks of a size that memory has room for.
 fn options() -> Options {
     let tuning = Tuning { block_bytes: 2 * MIB, ..Tuning::for_budget(16 * MIB) };
-    Options { memory_bytes: 16 * MIB, ..test_options(tuning) }
+    test_options(tuning).with(|set| set.memory_bytes = 16 * MIB)
 }
 
 fn create(db: &Kvdb, count: usize) -> Vec<Kvs> {
@@ -45,7 +46,11 @@ fn assert_holds(db: &Kvdb, model: &Model, kvss: usize) {
         for ((_, key), value) in model.range((n, 0)..(n + 1, 0)) {
             let found = cursor.next().unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()));
             assert_eq!(found, Some((key.to_be_bytes().to_vec(), value.clone())), "kvs-{n}");
-            assert_eq!(kvs.get(&key.to_be_bytes()).unwrap().as_ref(), Some(value), "kvs-{n}");
+            assert_eq!(
+                kvs.get(&key.to_be_bytes()).unwrap().as_deref(),
+                Some(&value[..]),
+                "kvs-{n}"
+            );
         }
         assert!(cursor.next().unwrap().is_none(), "kvs-{n}");
     }
@@ -139,7 +144,7 @@ fn a_kvset_of_a_few_keys_takes_two_pages() {
 #[test]
 fn more_kvss_than_the_budget_is_enough_for_are_refused() {
     let devices = in_memory("", [8 * MIB, 64 * MIB, 64 * MIB]);
-    let with = |memory_bytes| Options { memory_bytes, ..options() };
+    let with = |memory_bytes| options().with(|set| set.memory_bytes = memory_bytes);
     let db = Kvdb::create_on(devices.clone(), with(20 * MIB)).unwrap();
     let kvss = create(&db, 640);
     let full = db.create_kvs("another", Policy::default()).map(drop).unwrap_err();

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::shaped::ShapedDevice;
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_device::MemoryDevice;
-use esker_kv::{Batch, CompactRequest, Compression, Devices, Kvdb, Kvs, MediaClass, Place, Policy};
+use esker_kv::{Batch, CompactRequest, Compression, Kvdb, Kvs, MediaClass, Place, Policy};
 
 type Oracle = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -114,7 +115,7 @@ fn walk_within(kvs: &Kvs, oracle: &Oracle, rng: &mut Rng) {
     };
     let keys: Vec<&Vec<u8>> = oracle.keys().filter(|key| key.starts_with(&prefix)).collect();
     let keys_only = rng.chance(1, 2);
-    let mut cursor = kvs.cursor().unwrap().within(&prefix).unwrap();
+    let mut cursor = kvs.cursor().unwrap().prefix(&prefix).unwrap();
     if keys_only {
         cursor = cursor.keys_only();
     }
@@ -197,7 +198,11 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
             }
             760..960 => {
                 let key = key(&mut rng);
-                assert_eq!(kvs.get(&key).unwrap().as_ref(), oracle.get(&key), "step {step}");
+                assert_eq!(
+                    kvs.get(&key).unwrap().as_deref(),
+                    oracle.get(&key).map(Vec::as_slice),
+                    "step {step}"
+                );
             }
             960..968 => walk(kvs, oracle, &mut rng),
             968..975 => walk_within(kvs, oracle, &mut rng),

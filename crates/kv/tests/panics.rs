@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use common::{Devices, OnDevices};
 use common::{in_memory, small_tuning, test_options};
 use esker_base::{Clock, thread};
 use esker_device::{Command, Device, DeviceError, QueuePair, forward};
-use esker_kv::{CompactRequest, Devices, KvError, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
+use esker_kv::{CompactRequest, KvError, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
 
 /// Names of threads: of those of a KVDB, and of the one that the test starts.
 const THREADS: [&str; 6] =
@@ -73,12 +74,11 @@ fn fused(devices: &Devices, thread: &'static str) -> (Devices, Fuse) {
 }
 
 fn options() -> Options {
-    Options {
-        maintenance: Maintenance::Threads,
-        clock: Clock::real(),
-        durability_ms: 20,
-        ..test_options(Tuning { workers: 2, ..small_tuning() })
-    }
+    test_options(Tuning { workers: 2, ..small_tuning() }).with(|set| {
+        set.maintenance = Maintenance::Threads;
+        set.clock = Clock::real();
+        set.durability.ms = 20;
+    })
 }
 
 fn key(n: u64) -> [u8; 8] {
@@ -151,7 +151,10 @@ fn waiting_callers_are_woken_by_a_panic() {
     let memory = in_memory("waits", [4 << 20, 64 << 20, 64 << 20]);
     let (devices, fuse) = fused(&memory, "esker-flush");
     // Each write waits for the log.
-    let options = Options { durability_ms: 1000, durability_bytes: 1, ..options() };
+    let options = options().with(|set| {
+        set.durability.ms = 1000;
+        set.durability.bytes = 1;
+    });
     let db = Arc::new(Kvdb::create_on(devices, options).unwrap());
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     fuse.is_armed.store(true, Ordering::Release);

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use common::shaped::{ShapedDevice, Taken};
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_device::OpKind;
-use esker_kv::{Devices, Kvdb, MediaClass, Policy, Stream, Tuning};
+use esker_kv::{Kvdb, MediaClass, Policy, Stream, Tuning};
 
 /// The id of each stream by the number of handles, in the order of [`Stream::ALL`]: log, young
 /// keys, old keys, old values, manifest.

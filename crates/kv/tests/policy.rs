@@ -6,10 +6,11 @@ mod common;
 use std::sync::Arc;
 
 use common::records::{check, put, value};
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::ErrorKind;
 use esker_device::MemoryDevice;
-use esker_kv::{Batch, Devices, KvError, Kvdb, Kvs, MediaClass, Place, PlaceStats, Policy, Tuning};
+use esker_kv::{Batch, KvError, Kvdb, Kvs, MediaClass, Place, PlaceStats, Policy, Tuning};
 
 fn devices(capacity_bytes: u64, staging_bytes: Option<u64>) -> Devices {
     let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));

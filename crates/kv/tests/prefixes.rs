@@ -4,11 +4,12 @@ mod common;
 
 use std::sync::Arc;
 
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::ErrorKind;
 use esker_device::MemoryDevice;
 use esker_kv::{
-    Batch, ClassStats, Devices, KEY_MAX, Kvdb, Kvs, Options, Policy, Stats, Stream, Tuning,
+    Batch, ClassStats, KEY_MAX, Kvdb, Kvs, Options, Policy, Readable, Stats, Stream, Tuning,
 };
 
 fn devices() -> Devices {
@@ -98,7 +99,7 @@ fn a_walk_passes_over_a_deleted_prefix_without_reading_it() {
     kvs.put(b"b/000500", b"new").unwrap();
     db.close().unwrap();
     // As little DRAM as there may be: every key page that is looked at is read.
-    let options = Options { memory_bytes: 1 << 20, ..options() };
+    let options = options().with(|set| set.memory_bytes = 1 << 20);
     let db = Kvdb::open_on(devices, options).unwrap();
     let kvs = db.kvs("k").unwrap();
     let misses = |db: &Kvdb| db.stats().cache.key_page_misses;
@@ -135,7 +136,7 @@ fn later_writes_stay_at_every_stage_of_their_life() {
         let (kvs, other) = (db.kvs("k").unwrap(), db.kvs("other").unwrap());
         assert_eq!(keys(&kvs), [&b"ab2"[..], b"ac"]);
         let got = kvs.get_many(&[&b"ab0"[..], b"ab1", b"ab2", b"ac"]).unwrap();
-        assert_eq!(got, [None, None, Some(b"last".to_vec()), Some(b"stays".to_vec())]);
+        assert_eq!(got, [None, None, Some(b"last"[..].into()), Some(b"stays"[..].into())]);
         assert_eq!(other.get(b"ab").unwrap().unwrap(), b"other");
     };
     check(&db);

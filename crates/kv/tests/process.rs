@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use esker_base::{Clock, thread};
 use esker_device::{FileDevice, Port, file::FileOptions};
-use esker_kv::{Batch, CompactRequest, KvError, Kvdb, Kvs, Layout, Options, Policy};
+use esker_kv::{
+    Batch, CompactRequest, KvError, Kvdb, Kvs, Location, Medium, Options, Policy, Readable,
+};
 
 const CASE: &str = "ESKER_PROCESS_CASE";
 const DIR: &str = "ESKER_PROCESS_DIR";
@@ -19,7 +21,10 @@ const KEYS: u64 = 3_000;
 
 /// The timed flush comes too late to help: only the end of the process can.
 fn options() -> Options {
-    Options { memory_bytes: 32 << 20, durability_ms: 600_000, ..Options::default() }
+    Options::default().with(|set| {
+        set.memory_bytes = 32 << 20;
+        set.durability.ms = 600_000;
+    })
 }
 
 fn key(n: u64) -> Vec<u8> {
@@ -74,7 +79,10 @@ fn run(case: &str, dir: &Path) -> (ExitStatus, String) {
 /// Creates a KVDB in a directory of its own and runs a case on it.
 fn run_on_new(case: &str) -> (tempfile::TempDir, ExitStatus, String) {
     let scratch = tempfile::tempdir().unwrap();
-    let db = Kvdb::create(scratch.path().join("db"), &Layout::with_staging(), options()).unwrap();
+    let db = Kvdb::builder(Location::dir(scratch.path().join("db")).staging(Medium::InDir))
+        .options(options())
+        .create()
+        .unwrap();
     db.create_kvs("a", Policy::default()).unwrap();
     db.close().unwrap();
     let (status, said) = run(case, scratch.path());
@@ -82,7 +90,7 @@ fn run_on_new(case: &str) -> (tempfile::TempDir, ExitStatus, String) {
 }
 
 fn reopened(scratch: &tempfile::TempDir) -> (Kvdb, Kvs) {
-    let db = Kvdb::open(scratch.path().join("db"), options()).unwrap();
+    let db = Kvdb::builder(scratch.path().join("db")).options(options()).open().unwrap();
     let kvs = db.kvs("a").unwrap();
     (db, kvs)
 }
@@ -104,7 +112,7 @@ fn case_in_a_process() {
         "of the child" => return open_after_another(&dir),
         _ => {}
     }
-    let db = Kvdb::open(&dir, options()).unwrap();
+    let db = Kvdb::builder(&dir).options(options()).open().unwrap();
     let kvs = db.kvs("a").unwrap();
     match case.as_str() {
         "exit" => {
@@ -225,8 +233,8 @@ fn fork_beside(db: Kvdb, kvs: Kvs, dir: &Path, exits: bool) {
             is_forked(own.drop_kvs("a")),
             is_forked(own.compact(CompactRequest::Full)),
             is_forked(own.remove_staging()),
-            is_forked(own.add_staging(None)),
-            is_forked(own.backup("/nowhere", &Layout::default())),
+            is_forked(own.add_staging(&Medium::InDir)),
+            is_forked(own.backup(&Location::dir("/nowhere"))),
             own.stats().stopped.is_some(),
             !own.compact_status().active,
             own.observer().stats().is_none(),
@@ -260,7 +268,7 @@ fn fork_beside(db: Kvdb, kvs: Kvs, dir: &Path, exits: bool) {
     });
     db.close().unwrap();
     assert_eq!(code_of(pid), 0);
-    drop(Kvdb::open(dir, options()).unwrap());
+    drop(Kvdb::builder(dir).options(options()).open().unwrap());
 }
 
 /// Opens the KVDB as soon as its parent's parent has closed it.
@@ -268,7 +276,7 @@ fn open_after_another(dir: &Path) {
     let clock = Clock::real();
     let end = clock.now() + Duration::from_secs(60);
     let own = loop {
-        match Kvdb::open(dir, options()) {
+        match Kvdb::builder(dir).options(options()).open() {
             Ok(own) => break own,
             Err(error) => assert!(clock.now() < end, "{error}"),
         }
@@ -372,7 +380,7 @@ fn forked_child_is_refused_and_harms_nothing() {
         assert_eq!(kvs.get(b"of the child").unwrap().unwrap(), b"own", "{case}");
         assert_eq!(db.kvs_names(), ["a"], "{case}");
         db.close().unwrap();
-        let report = Kvdb::check(scratch.path().join("db")).unwrap();
+        let report = Kvdb::builder(scratch.path().join("db")).check().unwrap();
         assert_eq!(report.findings, Vec::<String>::new(), "{case}");
     }
 }

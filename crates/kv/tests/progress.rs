@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use esker_base::Progress;
-use esker_kv::{CompactRequest, KvError, Kvdb, Layout, Options, Policy};
+use esker_kv::{CompactRequest, KvError, Kvdb, Location, Options, Policy};
 
 const KEYS: u32 = 3000;
 
@@ -15,7 +15,7 @@ fn key(n: u32) -> [u8; 4] {
 }
 
 fn options() -> Options {
-    Options { memory_bytes: 256 << 20, ..Options::default() }
+    Options::default().with(|set| set.memory_bytes = 256 << 20)
 }
 
 /// Options with an observer, and all that it was told.
@@ -42,7 +42,7 @@ fn stopping(phase: &'static str, percent: u64) -> Options {
 /// A KVDB in `dir` as a kill leaves it, with records in the log and none elsewhere, or most of them in kvsets.
 fn killed(dir: &Path, is_ingested: bool) {
     let live = dir.with_extension("live");
-    let db = Kvdb::create(&live, &Layout::default(), options()).unwrap();
+    let db = Kvdb::builder(&live).options(options()).create().unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     for n in 0..KEYS {
         kvs.put(&key(n), &[7; 1000]).unwrap();
@@ -81,10 +81,10 @@ fn opening_tells_of_replay_and_can_be_called_off() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");
     killed(&dir, false);
-    let error = Kvdb::open(&dir, stopping("reading the log", 0)).err().unwrap();
+    let error = Kvdb::builder(&dir).options(stopping("reading the log", 0)).open().err().unwrap();
     assert!(matches!(error, KvError::Cancelled), "{error}");
     let (options, told) = observed();
-    let db = Kvdb::open(&dir, options).unwrap();
+    let db = Kvdb::builder(&dir).options(options).open().unwrap();
     assert_told(&told, "reading the log", 2);
     assert_whole(&db);
     db.close().unwrap();
@@ -95,17 +95,20 @@ fn cancelled_backup_leaves_no_kvdb_and_can_be_repeated() {
     let scratch = tempfile::tempdir().unwrap();
     let (dir, copy) = (scratch.path().join("db"), scratch.path().join("copy"));
     killed(&dir, true);
-    let db = Kvdb::open(&dir, stopping("copying", 30)).unwrap();
-    let error = db.backup(&copy, &Layout::default()).unwrap_err();
+    let db = Kvdb::builder(&dir).options(stopping("copying", 30)).open().unwrap();
+    let error = db.backup(&Location::dir(&copy)).unwrap_err();
     assert!(matches!(error, KvError::Cancelled), "{error}");
-    assert!(matches!(Kvdb::open(&copy, options()), Err(KvError::NotAKvdb { .. })));
+    assert!(matches!(
+        Kvdb::builder(&copy).options(options()).open(),
+        Err(KvError::NotAKvdb { .. })
+    ));
     assert_whole(&db);
     db.close().unwrap();
     let (options, told) = observed();
-    let db = Kvdb::open(&dir, options).unwrap();
-    db.backup(&copy, &Layout::default()).unwrap();
+    let db = Kvdb::builder(&dir).options(options).open().unwrap();
+    db.backup(&Location::dir(&copy)).unwrap();
     assert_told(&told, "copying", 90);
-    let copy = Kvdb::open(&copy, self::options()).unwrap();
+    let copy = Kvdb::builder(&copy).options(self::options()).open().unwrap();
     assert_whole(&copy);
     db.close().unwrap();
 }
@@ -117,21 +120,21 @@ fn cancelled_repair_leaves_no_kvdb() {
     killed(&dir, true);
     for phase in ["searching", "salvaging"] {
         let new = scratch.path().join(phase);
-        let remains = Kvdb::remains(&dir, &Default::default()).unwrap();
-        let stopped = Kvdb::repair(&remains, &new, &Layout::default(), stopping(phase, 30));
+        let remains = Location::dir(&dir).remains().unwrap();
+        let stopped = Kvdb::builder(&new).options(stopping(phase, 30)).repair(&remains);
         assert!(matches!(stopped, Err(KvError::Cancelled)), "{phase}: {stopped:?}");
-        assert!(Kvdb::open(&new, options()).is_err(), "{phase}");
+        assert!(Kvdb::builder(&new).options(options()).open().is_err(), "{phase}");
     }
     let (options, told) = observed();
-    let remains = Kvdb::remains(&dir, &Default::default()).unwrap();
+    let remains = Location::dir(&dir).remains().unwrap();
     let new = scratch.path().join("new");
-    let report = Kvdb::repair(&remains, &new, &Layout::default(), options).unwrap();
+    let report = Kvdb::builder(&new).options(options).repair(&remains).unwrap();
     assert!(report.is_sound(), "{report:?}");
     let heard = told.lock().unwrap().clone();
     assert!(heard.iter().any(|one| one.phase == "salvaging"), "{heard:?}");
     assert_told(&told, "searching", 99);
     drop(remains);
-    assert_whole(&Kvdb::open(&new, self::options()).unwrap());
+    assert_whole(&Kvdb::builder(&new).options(self::options()).open().unwrap());
 }
 
 #[test]
@@ -143,12 +146,12 @@ fn cancelled_compaction_says_so_and_keeps_all() {
         "compacting" => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
-    let db = Kvdb::open(&dir, stopping).unwrap();
+    let db = Kvdb::builder(&dir).options(stopping).open().unwrap();
     assert!(db.compact(CompactRequest::Full).unwrap().cancelled);
     assert_whole(&db);
     db.close().unwrap();
     let (options, told) = observed();
-    let db = Kvdb::open(&dir, options).unwrap();
+    let db = Kvdb::builder(&dir).options(options).open().unwrap();
     assert!(!db.compact(CompactRequest::Full).unwrap().cancelled);
     assert!(told.lock().unwrap().iter().any(|one| one.phase == "compacting"));
     assert_whole(&db);

@@ -4,16 +4,17 @@
 mod common;
 
 use common::script::{Script, create_kvss};
+use common::{Devices, OnDevices};
 use common::{in_memory, small_tuning, test_options};
 use esker_base::ErrorKind;
-use esker_kv::{Devices, KvError, Kvdb, Layout, Maintenance, Options, Policy};
+use esker_kv::{KvError, Kvdb, Location, Maintenance, Medium, Options, Policy, Readable};
 
 fn options() -> Options {
     test_options(small_tuning())
 }
 
 fn to_read() -> Options {
-    Options { read_only: true, ..options() }
+    options().with(|set| set.read_only = true)
 }
 
 fn devices() -> Devices {
@@ -67,7 +68,7 @@ fn every_way_to_write_is_refused() {
     db.create_kvs("a", Policy::default()).unwrap().put(b"k", b"v").unwrap();
     db.close().unwrap();
     for maintenance in [Maintenance::Manual, Maintenance::Threads] {
-        let options = Options { maintenance, ..to_read() };
+        let options = to_read().with(|set| set.maintenance = maintenance);
         let db = Kvdb::open_on(devices.clone(), options).unwrap();
         let kvs = db.kvs("a").unwrap();
         let mut transaction = db.transaction();
@@ -80,7 +81,7 @@ fn every_way_to_write_is_refused() {
             db.drop_kvs("a").unwrap_err(),
             db.ingest().unwrap_err(),
             db.step().unwrap_err(),
-            db.add_staging(None).unwrap_err(),
+            db.add_staging(&Medium::InDir).unwrap_err(),
         ];
         for error in refused {
             assert!(matches!(error, KvError::ReadOnly), "{error}");
@@ -95,20 +96,21 @@ fn every_way_to_write_is_refused() {
 #[test]
 fn a_log_that_exceeds_the_budget_is_refused_before_memory_is() {
     let devices = devices();
-    let large = || Options { memory_bytes: 64 << 20, ..options() };
+    let large = || options().with(|set| set.memory_bytes = 64 << 20);
     let tuning = esker_kv::Tuning { memtable_bytes: 2 << 20, ..small_tuning() };
-    let db = Kvdb::create_on(devices.clone(), Options { tuning: Some(tuning), ..large() }).unwrap();
+    let db =
+        Kvdb::create_on(devices.clone(), large().with(|set| set.tuning = Some(tuning))).unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     for n in 0..700u32 {
         kvs.put(&n.to_be_bytes(), &[1; 1000]).unwrap();
     }
     db.sync().unwrap();
     std::mem::forget(db);
-    let small = Options { memory_bytes: 1 << 20, ..to_read() };
+    let small = to_read().with(|set| set.memory_bytes = 1 << 20);
     let error = Kvdb::open_on(devices.clone(), small).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("larger budget"), "{error}");
-    let db = Kvdb::open_on(devices, Options { read_only: true, ..large() }).unwrap();
+    let db = Kvdb::open_on(devices, large().with(|set| set.read_only = true)).unwrap();
     assert!(db.kvs("a").unwrap().get(&699u32.to_be_bytes()).unwrap().is_some());
 }
 
@@ -117,17 +119,23 @@ fn readers_share_files_that_a_writer_has_alone() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");
     let plain = Options::default;
-    let db = Kvdb::create(&dir, &Layout::with_staging(), plain()).unwrap();
+    let db = Kvdb::builder(Location::dir(&dir).staging(Medium::InDir))
+        .options(plain())
+        .create()
+        .unwrap();
     db.create_kvs("a", Policy::default()).unwrap().put(b"k", b"v").unwrap();
-    let reading = || Kvdb::open(&dir, Options { read_only: true, ..plain() });
+    let reading = || Kvdb::builder(&dir).options(plain().with(|set| set.read_only = true)).open();
     assert_eq!(reading().err().unwrap().kind(), ErrorKind::Conflict);
     db.close().unwrap();
     let names = ["manifest.esker", "capacity.esker", "staging.esker"];
     let content = || names.map(|name| std::fs::read(dir.join(name)).unwrap());
     let before = content();
     let (first, second) = (reading().unwrap(), reading().unwrap());
-    assert_eq!(Kvdb::check(&dir).unwrap().findings, Vec::<String>::new());
-    assert_eq!(Kvdb::open(&dir, plain()).err().unwrap().kind(), ErrorKind::Conflict);
+    assert_eq!(Kvdb::builder(&dir).check().unwrap().findings, Vec::<String>::new());
+    assert_eq!(
+        Kvdb::builder(&dir).options(plain()).open().err().unwrap().kind(),
+        ErrorKind::Conflict
+    );
     for db in [first, second] {
         assert_eq!(db.kvs("a").unwrap().get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
         db.close().unwrap();
@@ -135,7 +143,7 @@ fn readers_share_files_that_a_writer_has_alone() {
     assert_eq!(content(), before);
     // A read-only KVDB can be copied: so a backup is restored to other places.
     let copy = scratch.path().join("copy");
-    reading().unwrap().backup(&copy, &Layout::capacity_only()).unwrap();
-    let copy = Kvdb::open(&copy, plain()).unwrap();
+    reading().unwrap().backup(&Location::dir(&copy)).unwrap();
+    let copy = Kvdb::builder(&copy).options(plain()).open().unwrap();
     assert_eq!(copy.kvs("a").unwrap().get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
 }

@@ -4,15 +4,19 @@ mod common;
 
 use std::time::Duration;
 
+use common::OnDevices;
 use common::{in_memory, medium_tuning, test_options};
 use esker_base::Clock;
-use esker_kv::{CompactRequest, Kvdb, Options, Policy, ReaderStats};
+use esker_kv::{CompactRequest, Kvdb, Options, Policy, Readable, ReaderStats};
 
 const VALUE: usize = 1000;
 const KEYS: u32 = 20_000;
 
 fn options() -> Options {
-    Options { memory_bytes: 512 << 20, transaction_ms: 600_000, ..test_options(medium_tuning()) }
+    test_options(medium_tuning()).with(|set| {
+        set.memory_bytes = 512 << 20;
+        set.transaction_ms = 600_000;
+    })
 }
 
 fn rewrite(db: &Kvdb, round: u8) {
@@ -26,7 +30,7 @@ fn rewrite(db: &Kvdb, round: u8) {
 fn space_that_only_readers_keep_is_told_with_who_keeps_it() {
     let devices = in_memory("readers", [4 << 20, 512 << 20, 256 << 20]);
     let clock = Clock::virtual_time();
-    let options = Options { clock: clock.clone(), ..options() };
+    let options = options().with(|set| set.clock = clock.clone());
     let db = Kvdb::create_on(devices, options).unwrap();
     db.create_kvs("k", Policy::default()).unwrap();
     rewrite(&db, 1);

@@ -4,11 +4,14 @@
 //! The devices count. Maintenance is manual, so that nobody else reads meanwhile, and the data is
 //! four times the memory budget, so that most values cannot be in DRAM.
 
+mod common;
+
 use std::sync::Arc;
 
+use common::{Devices, OnDevices};
 use esker_base::Rng;
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Devices, Kvdb, Kvs, Maintenance, Options, Policy, VALUE_MAX};
+use esker_kv::{Kvdb, Kvs, Maintenance, Options, Policy, VALUE_MAX};
 use xxhash_rust::xxh3::xxh3_64;
 
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -78,7 +81,7 @@ impl Counted {
         for _ in 0..SAMPLES {
             let number = rng.below(records);
             let (value, reads) = self.count(|| kvs.get(&key(number)).unwrap());
-            assert!(value == Some(expected(number)), "record {number}");
+            assert!(value == Some(expected(number).into()), "record {number}");
             assert!(reads <= 1, "record {number} took {reads} device reads");
             total += reads;
         }
@@ -87,12 +90,11 @@ impl Counted {
 }
 
 fn options() -> Options {
-    Options {
-        memory_bytes: MEMORY_BYTES,
-        durability_bytes: 1 << 20,
-        maintenance: Maintenance::Manual,
-        ..Options::default()
-    }
+    Options::default().with(|set| {
+        set.memory_bytes = MEMORY_BYTES;
+        set.durability.bytes = 1 << 20;
+        set.maintenance = Maintenance::Manual;
+    })
 }
 
 /// Keys in no order, none above `userA`.
@@ -202,7 +204,7 @@ fn large_values_take_one_device_read_too() {
     let mut worst = std::collections::BTreeMap::new();
     for number in 0..sizes.len() as u64 * 8 {
         let (got, reads) = counted.count(|| kvs.get(&key(number)).unwrap());
-        assert!(got == Some(value(number)), "record {number}");
+        assert!(got == Some(value(number).into()), "record {number}");
         let most = worst.entry(size(number)).or_insert(0);
         *most = reads.max(*most);
     }

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::units::to_usize;
 use esker_base::{Clock, Rng};
 use esker_device::MemoryDevice;
 use esker_kv::{
-    CompactRequest, Compression, Devices, Kvdb, Kvs, KvsOptions, Options, Policy, Snapshot, Stream,
-    Tuning,
+    CompactRequest, Compression, Kvdb, Kvs, KvsOptions, Policy, Readable, Snapshot, Stream, Tuning,
 };
 
 fn create() -> (Kvdb, Clock) {
@@ -23,7 +23,7 @@ fn create() -> (Kvdb, Clock) {
         capacity: device("capacity", 64 << 20),
         staging: Some(device("staging", 32 << 20)),
     };
-    let options = Options { memory_bytes: 24 << 20, ..test_options(small_tuning()) };
+    let options = test_options(small_tuning()).with(|set| set.memory_bytes = 24 << 20);
     let clock = options.clock.clone();
     (Kvdb::create_on(devices, options).unwrap(), clock)
 }
@@ -59,7 +59,7 @@ fn cached_record_is_found_under_newer_kvsets_without_its_key() {
     }
     db.compact(CompactRequest::Full).unwrap();
     assert_eq!(kvs.get(b"key").unwrap().as_deref(), Some(LARGE), "it has moved");
-    assert_eq!(kvs.get_many(&[b"key"]).unwrap(), [Some(LARGE.to_vec())]);
+    assert_eq!(kvs.get_many(&[b"key"]).unwrap(), [Some(LARGE.into())]);
     assert_eq!((hits_by_key(&db), db.stats().cache.record_misses), (7, 0));
 }
 
@@ -68,9 +68,9 @@ fn read_to_age(memory_bytes: u64, compression: Compression) -> u64 {
     let device = |name: &str| Arc::new(MemoryDevice::new(name, 64 << 20, 512));
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
     let tuning = Tuning { spill_bytes: 96 << 10, ..small_tuning() };
-    let options = Options { memory_bytes, ..test_options(tuning) };
+    let options = test_options(tuning).with(|set| set.memory_bytes = memory_bytes);
     let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
-    let with = KvsOptions { compression, ..KvsOptions::default() };
+    let with = KvsOptions::default().compression(compression);
     let kvs = db.create_kvs("k", with).unwrap();
     let value = |n: u32| [&n.to_be_bytes()[..], &[7; 200]].concat();
     for n in 0..3000u32 {
@@ -89,7 +89,7 @@ fn read_to_age(memory_bytes: u64, compression: Compression) -> u64 {
     let kvs = db.kvs("k").unwrap();
     for n in 0..3000u32 {
         let key = n.wrapping_mul(0x9e37_79b1).to_be_bytes();
-        assert_eq!(kvs.get(&key).unwrap(), Some(value(n)));
+        assert_eq!(kvs.get(&key).unwrap(), Some(value(n).into()));
     }
     read
 }
@@ -257,23 +257,29 @@ impl World {
                 self.snapshots.clear();
                 let name = kvs.name().to_owned();
                 self.db.drop_kvs(&name).unwrap();
-                let options = KvsOptions { ttl_ms: *ttl_ms, ..KvsOptions::default() };
+                let options = KvsOptions::default().ttl_ms(*ttl_ms);
                 (*kvs, *oracle) = (self.db.create_kvs(&name, options).unwrap(), Oracle::new());
             }
             368..400 => {
                 let keys: Vec<Vec<u8>> = (0..rng.below(10)).map(|_| self::key(rng)).collect();
                 let found = kvs.get_many(&keys).unwrap();
                 for (key, found) in keys.iter().zip(&found) {
-                    assert_eq!(found.as_ref(), living(oracle, key, now_ms));
+                    assert_eq!(found.as_deref(), living(oracle, key, now_ms).map(Vec::as_slice));
                 }
             }
             400..550 if !self.snapshots.is_empty() => {
                 let which_snapshot = to_usize(rng.below(self.snapshots.len() as u64));
                 let (snapshot, oracles, then_ms) = &self.snapshots[which_snapshot];
                 let found = snapshot.get(kvs, &key).unwrap();
-                assert_eq!(found.as_ref(), living(&oracles[which], &key, *then_ms));
+                assert_eq!(
+                    found.as_deref(),
+                    living(&oracles[which], &key, *then_ms).map(Vec::as_slice)
+                );
             }
-            _ => assert_eq!(kvs.get(&key).unwrap().as_ref(), living(oracle, &key, now_ms)),
+            _ => assert_eq!(
+                kvs.get(&key).unwrap().as_deref(),
+                living(oracle, &key, now_ms).map(Vec::as_slice)
+            ),
         }
     }
 }

@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::shaped::ShapedDevice;
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::units::to_usize;
 use esker_base::{Clock, ErrorKind, Rng};
 use esker_device::Device;
 use esker_kv::{
-    Batch, Devices, Kvdb, Layout, Maintenance, MediaClass, Options, Place, Policy, Tuning,
+    Batch, Kvdb, Location, Maintenance, MediaClass, Medium, Options, Place, Policy, Tuning,
 };
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 
@@ -26,13 +27,19 @@ const ROUNDS: usize = 5;
 
 /// A budget of 2 GiB, of which the log is as long as a budget makes it; nothing is ingested unasked.
 fn options() -> Options {
-    Options { memory_bytes: 2 * GIB, maintenance: Maintenance::Manual, ..Options::default() }
+    Options::default().with(|set| {
+        set.memory_bytes = 2 * GIB;
+        set.maintenance = Maintenance::Manual;
+    })
 }
 
 /// Fills nine tenths of a memtable in random order, of so many KVSs in turn, and ends as a kill does; returns
 /// the bytes of the log, in which all of it is.
 fn fill(path: &Path, kvss: usize, value_size: usize) -> u64 {
-    let db = Kvdb::create(path, &Layout::with_staging(), options()).unwrap();
+    let db = Kvdb::builder(Location::dir(path).staging(Medium::InDir))
+        .options(options())
+        .create()
+        .unwrap();
     let named = (0..kvss).map(|n| db.create_kvs(&n.to_string(), Policy::default()).unwrap());
     let kvss: Vec<_> = named.collect();
     let full = Tuning::for_budget(2 * GIB).memtable_bytes;
@@ -67,7 +74,7 @@ fn opening_after_a_kill() {
             let path = dir.path().join("db");
             let bytes = fill(&path, kvss, value_size);
             let (began, cpu_began) = (clock.now(), cpu_seconds());
-            let db = Kvdb::open(&path, options()).unwrap();
+            let db = Kvdb::builder(&path).options(options()).open().unwrap();
             let (seconds, cpu) =
                 (clock.now().since(began).as_secs_f64(), cpu_seconds() - cpu_began);
             assert!(db.stats().dram.memtable_bytes > bytes / 4, "the log was replayed");
@@ -207,7 +214,7 @@ fn read_all(db: &Kvdb, oracle: &Oracle) {
                 assert_eq!(cursor.prev().unwrap(), at.checked_sub(1).map(|at| rows[at]));
             }
         }
-        let mut within = kvs.cursor().unwrap().within(b"all-of-them-begin-alike-01").unwrap();
+        let mut within = kvs.cursor().unwrap().prefix(b"all-of-them-begin-alike-01").unwrap();
         for (row, value) in
             rows.iter().filter(|(row, _)| row.starts_with(b"all-of-them-begin-alike-01"))
         {
@@ -229,7 +236,7 @@ fn log_is_replayed_in_one_round_or_in_several() {
             {
                 let devices = devices(largest);
                 let oracle = write_log(&devices, &test_options(large));
-                let to_read = Options { read_only: true, ..test_options(large) };
+                let to_read = test_options(large).with(|set| set.read_only = true);
                 let db = Kvdb::open_on(devices.clone(), to_read).unwrap();
                 read_all(&db, &oracle);
                 drop(db);
@@ -301,7 +308,8 @@ fn replayed_records_are_written_over_copied_and_replayed_again() {
     // Threads come to it unasked.
     let copy = devices(1 << 20);
     let oracle = write_log(&copy, &options);
-    let db = Kvdb::open_on(copy, Options { maintenance: Maintenance::Threads, ..options }).unwrap();
+    let db =
+        Kvdb::open_on(copy, options.with(|set| set.maintenance = Maintenance::Threads)).unwrap();
     while db.stats().maintenance.ingests == 0 {
         std::thread::yield_now();
     }
@@ -366,7 +374,7 @@ fn a_long_log_is_sorted_in_runs_and_in_parts() {
 #[test]
 fn values_of_the_log_are_cached_when_they_are_read() {
     let large = Tuning { memtable_bytes: 4 << 20, ..small_tuning() };
-    let options = Options { memory_bytes: 64 << 20, ..test_options(large) };
+    let options = test_options(large).with(|set| set.memory_bytes = 64 << 20);
     let devices = devices(1 << 20);
     let oracle = write_log(&devices, &options);
     let db = Kvdb::open_on(devices, options).unwrap();
@@ -375,7 +383,7 @@ fn values_of_the_log_are_cached_when_they_are_read() {
     let mut large = oracle.iter().filter(|(_, value)| value.len() > 100);
     let ((which, key), value) = large.next().unwrap();
     let kvs = db.kvs(KVSS[*which]).unwrap();
-    assert_eq!(kvs.get(key).unwrap().as_ref(), Some(value));
+    assert_eq!(kvs.get(key).unwrap().as_deref(), Some(&value[..]));
     assert_eq!(db.stats().cache.records, 1);
 }
 

@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::{Devices, OnDevices};
 use common::{edit, in_memory, remains, test_options, tiny_tuning, used};
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, ErrorKind, Lba, LbaCount, Rng};
 use esker_device::{MemoryDevice, Port};
 use esker_kv::{
-    Compression, Devices, Kvdb, KvsOptions, Layout, ManifestState, MediaClass, Options, Policy,
+    Compression, Kvdb, KvsOptions, Location, ManifestState, MediaClass, Medium, Options, Policy,
     Remains, RepairReport,
 };
 
@@ -33,8 +34,8 @@ fn options() -> Options {
 fn kvs_options() -> [KvsOptions; 3] {
     [
         KvsOptions::default(),
-        KvsOptions { compression: Compression::Auto, ..KvsOptions::default() },
-        KvsOptions { ttl_ms: Some(TTL_MS), ..Policy::CAPACITY_ONLY.into() },
+        KvsOptions::default().compression(Compression::Auto),
+        Policy::CAPACITY_ONLY.into().ttl_ms(TTL_MS),
     ]
 }
 
@@ -275,7 +276,7 @@ fn every_damage_of_the_manifest_leaves_most_and_is_told() {
         });
         let (report, found) = repair(&remains(&devices), &history);
         let what = format!("manifest LBA {lba}");
-        let open = Kvdb::open_on(devices.clone(), Options { read_only: true, ..options() });
+        let open = Kvdb::open_on(devices.clone(), options().with(|set| set.read_only = true));
         if open.is_err() {
             assert!(!report.is_sound(), "{what}");
         }
@@ -405,7 +406,8 @@ fn without_a_manifest_what_lies_on_the_media_is_found() {
     let mut all = 0;
     for seed in 11..17 {
         let (devices, history) = build(seed, 700);
-        let missing = Remains { manifest: None, ..remains(&devices) };
+        let mut missing = remains(&devices);
+        missing.manifest = None;
         let (report, found) = repair(&missing, &history);
         assert_eq!(report.manifest, ManifestState::Lost);
         assert!(!report.is_sound() && report.caveats.len() >= 2, "{report:#?}");
@@ -449,26 +451,29 @@ fn a_class_that_is_gone_takes_its_data_and_no_other() {
 fn a_repair_takes_no_place_of_another_kvdb_and_files_of_any_length() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");
-    let plain = || Options { tuning: options().tuning, ..Options::default() };
-    let db = Kvdb::create(&dir, &Layout::with_staging(), plain()).unwrap();
+    let plain = || Options::default().with(|set| set.tuning = options().tuning);
+    let db = Kvdb::builder(Location::dir(&dir).staging(Medium::InDir))
+        .options(plain())
+        .create()
+        .unwrap();
     let kvs = db.create_kvs("a", Policy::STAGING_ONLY).unwrap();
     for n in 0..2000u32 {
         kvs.put(&n.to_be_bytes(), &[u8::try_from(n % 251).unwrap(); 100]).unwrap();
     }
     db.settle().unwrap();
-    let open = Kvdb::remains(&dir, &BTreeMap::new()).map(drop);
+    let open = Location::dir(&dir).remains().map(drop);
     assert_eq!(open.unwrap_err().kind(), ErrorKind::Conflict);
     drop(kvs);
     db.close().unwrap();
-    let left = Kvdb::remains(&dir, &BTreeMap::new()).unwrap();
-    let full = Kvdb::repair(&left, &dir, &Layout::capacity_only(), plain());
+    let left = Location::dir(&dir).remains().unwrap();
+    let full = Kvdb::builder(&dir).options(plain()).repair(&left);
     assert_eq!(full.unwrap_err().kind(), ErrorKind::Exists);
     let path = |name: &str| dir.join(name);
     let repaired = |to: &str| {
         let into = scratch.path().join(to);
-        let left = Kvdb::remains(&dir, &BTreeMap::new()).unwrap();
-        let report = Kvdb::repair(&left, &into, &Layout::capacity_only(), plain()).unwrap();
-        let into = Kvdb::open(into, plain()).unwrap();
+        let left = Location::dir(&dir).remains().unwrap();
+        let report = Kvdb::builder(&into).options(plain()).repair(&left).unwrap();
+        let into = Kvdb::builder(into).options(plain()).open().unwrap();
         let name = into.kvs_names().into_iter().next();
         let right = name.map_or(0, |name| {
             let kvs = into.kvs(&name).unwrap();
@@ -498,7 +503,7 @@ fn a_repair_takes_no_place_of_another_kvdb_and_files_of_any_length() {
     std::fs::remove_file(path("manifest.esker")).unwrap();
     let (report, right) = repaired("gone");
     assert!(report.manifest == ManifestState::Lost && right == 2000, "{right} {report:?}");
-    let nothing = Kvdb::remains(scratch.path().join("other"), &BTreeMap::new()).map(drop);
+    let nothing = Location::dir(scratch.path().join("other")).remains().map(drop);
     assert_eq!(nothing.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
@@ -506,7 +511,11 @@ fn a_repair_takes_no_place_of_another_kvdb_and_files_of_any_length() {
 fn manifest_costs_no_key_that_a_repair_without_it_finds() {
     let (devices, history) = build(8, 700);
     let staging = devices.staging.clone().unwrap();
-    let without_manifest = |remains: &Remains| Remains { manifest: None, ..remains.clone() };
+    let without_manifest = |remains: &Remains| {
+        let mut remains = remains.clone();
+        remains.manifest = None;
+        remains
+    };
     let judge_both = |what: &str, remains: &Remains| {
         let (report, found) = repair(remains, &history);
         judge(what, &history, &report, &found);

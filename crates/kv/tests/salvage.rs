@@ -5,14 +5,15 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use common::{Devices, OnDevices};
 use common::{
     bytes_of, edit, faulty, in_memory, newest_records, remains, small_tuning, test_options, used,
+    without_manifest,
 };
 use esker_base::{ErrorKind, Lba};
 use esker_device::Device;
 use esker_kv::{
-    Batch, CompactRequest, Devices, KvError, Kvdb, ManifestState, Options, Policy, Remains,
-    RepairReport,
+    Batch, CompactRequest, KvError, Kvdb, ManifestState, Options, Policy, Remains, RepairReport,
 };
 use esker_sim::{CrashRecorder, Effect, FaultDevice, FaultPlan, Plan, Target};
 
@@ -322,7 +323,7 @@ fn leftovers_of_an_interrupted_step_do_not_pass_for_later_data() {
         (200..220).for_each(|n| put(&db, n, &[n; 9]));
         db.sync().unwrap();
         std::mem::forget(db);
-        let (_, found) = repair(&Remains { manifest: None, ..remains(&devices) });
+        let (_, found) = repair(&without_manifest(&devices));
         // Nobody knows their names: each has the keys of one.
         let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
         for (kvs, key) in found.keys() {
@@ -349,7 +350,7 @@ fn names_that_were_invented_are_told_and_no_others() {
     std::mem::forget(db);
     let (report, _) = repair(&remains(&devices));
     assert!(report.is_sound() && report.caveats.is_empty(), "{report:#?}");
-    let (report, _) = repair(&Remains { manifest: None, ..remains(&devices) });
+    let (report, _) = repair(&without_manifest(&devices));
     let name = name_of(&report)[0];
     assert!(
         report.caveats.iter().any(|it| it.contains("names") && it.contains(name)),

@@ -11,11 +11,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use common::{Devices, OnDevices};
 use common::{bytes_of, in_memory, small_tuning, test_options};
 use esker_base::Clock;
 use esker_device::{Command, Device, DeviceError, Op, QueuePair, forward};
 use esker_kv::{
-    CompactRequest, Devices, KvError, Kvdb, Kvs, Layout, Maintenance, Options, Policy, Tuning,
+    CompactRequest, KvError, Kvdb, Kvs, Location, Maintenance, Medium, Options, Policy, Readable,
+    Tuning,
 };
 
 /// A drive on which a discard leaves everything as it is.
@@ -71,7 +73,7 @@ fn count(bytes: &[u8], marker: &[u8]) -> usize {
 
 fn check_kept(kvs: &Kvs, keys: std::ops::Range<u32>) {
     for n in keys {
-        assert_eq!(kvs.get(&key(KEPT, n)).unwrap(), Some(value(KEPT, n)));
+        assert_eq!(kvs.get(&key(KEPT, n)).unwrap(), Some(value(KEPT, n).into()));
         assert_eq!(kvs.get(&key(GONE, n)).unwrap(), None);
     }
 }
@@ -168,13 +170,15 @@ fn read_data(file: &Path, bytes: &mut Vec<u8>) {
 fn nothing_of_what_was_deleted_is_left_in_files_while_the_threads_work() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");
-    let options = Options {
-        memory_bytes: 32 << 20,
-        maintenance: Maintenance::Threads,
-        clock: Clock::real(),
-        ..Options::default()
-    };
-    let db = Kvdb::create(&dir, &Layout::with_staging(), options).unwrap();
+    let options = Options::default().with(|set| {
+        set.memory_bytes = 32 << 20;
+        set.maintenance = Maintenance::Threads;
+        set.clock = Clock::real();
+    });
+    let db = Kvdb::builder(Location::dir(&dir).staging(Medium::InDir))
+        .options(options)
+        .create()
+        .unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     fill_and_delete(&db, &kvs, 6000);
     assert!(count_in_files(&dir, GONE) > 0);
@@ -204,7 +208,7 @@ fn scrub_is_refused_while_a_reader_keeps_what_was_deleted() {
     let refused = db.compact(CompactRequest::Scrub).unwrap_err();
     assert!(matches!(refused, KvError::Pinned(_)), "{refused}");
     assert!(refused.to_string().contains("1 snapshot"), "{refused}");
-    assert_eq!(snapshot.get(&kvs, &key(GONE, 7)).unwrap(), Some(value(GONE, 7)));
+    assert_eq!(snapshot.get(&kvs, &key(GONE, 7)).unwrap(), Some(value(GONE, 7).into()));
     drop(snapshot);
     db.compact(CompactRequest::Scrub).unwrap();
     assert_eq!(count(&media_of(&devices), GONE), 0);
@@ -214,8 +218,11 @@ fn scrub_is_refused_while_a_reader_keeps_what_was_deleted() {
 fn writers_that_go_on_lose_nothing_while_others_are_scrubbed() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");
-    let options = Options { memory_bytes: 32 << 20, ..Options::default() };
-    let db = Kvdb::create(&dir, &Layout::with_staging(), options.clone()).unwrap();
+    let options = Options::default().with(|set| set.memory_bytes = 32 << 20);
+    let db = Kvdb::builder(Location::dir(&dir).staging(Medium::InDir))
+        .options(options.clone())
+        .create()
+        .unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     put(&kvs, GONE, 0..4000);
     (0..4000).for_each(|n| kvs.delete(&key(GONE, n)).unwrap());
@@ -232,7 +239,7 @@ fn writers_that_go_on_lose_nothing_while_others_are_scrubbed() {
     check_kept(&kvs, 0..10_000);
     assert_eq!(count_in_files(&dir, GONE), 0);
     db.close().unwrap();
-    assert!(Kvdb::check(&dir).unwrap().findings.is_empty());
-    let db = Kvdb::open(&dir, options).unwrap();
+    assert!(Kvdb::builder(&dir).check().unwrap().findings.is_empty());
+    let db = Kvdb::builder(&dir).options(options).open().unwrap();
     check_kept(&db.kvs("a").unwrap(), 0..10_000);
 }

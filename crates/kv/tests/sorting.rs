@@ -5,12 +5,11 @@ mod common;
 use std::sync::Arc;
 
 use common::records::{devices, value};
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_device::Device;
-use esker_kv::{
-    CompactRequest, Cursor, Devices, Kvdb, Kvs, Options, Policy, Stats, Stream, Tuning,
-};
+use esker_kv::{CompactRequest, Cursor, Kvdb, Kvs, Options, Policy, Stats, Stream, Tuning};
 use esker_sim::{CrashRecorder, Plan};
 
 const KEYS: u64 = 4000;
@@ -24,7 +23,7 @@ fn options() -> Options {
         gather_bytes: 1 << 20,
         ..small_tuning()
     };
-    Options { memory_bytes: 3 << 20, ..test_options(tuning) }
+    test_options(tuning).with(|set| set.memory_bytes = 3 << 20)
 }
 
 /// Keys in random order, so that each spill has some of every range.
@@ -127,7 +126,7 @@ fn nothing_else_has_values_put_in_order() {
             0 => kvs.put(&key.to_be_bytes(), &value(key)).unwrap(),
             // Short walks come to one block or two.
             1 => kvs.cursor().unwrap().seek(&key.to_be_bytes()).unwrap(),
-            _ => assert_eq!(kvs.get(&key.to_be_bytes()).unwrap(), Some(value(key))),
+            _ => assert_eq!(kvs.get(&key.to_be_bytes()).unwrap(), Some(value(key).into())),
         }
     }
     db.settle().unwrap();

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use common::records::{check, devices, put, value};
 use common::sparse::FileSystem;
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::{ErrorKind, Rng};
 use esker_device::MemoryDevice;
-use esker_kv::{Devices, KvError, Kvdb, Kvs, Options, Policy, Tuning};
+use esker_kv::{KvError, Kvdb, Kvs, Medium, Policy, Tuning};
 
 /// Puts records from `first` on until there is no space; returns the first that had none.
 fn fill(db: &Kvdb, kvs: &Kvs, first: u64) -> u64 {
@@ -46,7 +47,7 @@ fn fills_and_frees(devices: Devices) {
         let live = (end - start) * 900;
         assert!(live > 2 << 20, "round {round}: only {live} bytes fit a class of 6 MiB");
         for n in start..end {
-            assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)), "round {round}");
+            assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()), "round {round}");
         }
         // Deleting works when putting does not, and makes room.
         for n in start..end {
@@ -155,7 +156,7 @@ fn a_small_staging_class_spills_over_to_capacity_instead_of_failing() {
     }
     db.settle().unwrap();
     for n in 0..4000u64 {
-        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)));
+        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()));
     }
 }
 
@@ -184,8 +185,8 @@ fn staging_can_be_added_to_a_live_kvdb() {
     };
     put(0..500);
     // Without a directory there is no place that goes without saying.
-    let placeless = db.add_staging(None).unwrap_err();
-    assert!(placeless.to_string().contains("use add_staging_device"), "{placeless}");
+    let placeless = db.add_staging(&Medium::InDir).unwrap_err();
+    assert!(placeless.to_string().contains("has no directory"), "{placeless}");
     assert!(!std::path::Path::new("staging.esker").exists());
     let staging: Arc<dyn esker_device::Device> =
         Arc::new(MemoryDevice::new("staging", 8 << 20, 512));
@@ -198,7 +199,7 @@ fn staging_can_be_added_to_a_live_kvdb() {
     let db = Kvdb::open_on(again, test_options(small_tuning())).unwrap();
     let kvs = db.kvs("k").unwrap();
     for n in 0..1500u64 {
-        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)));
+        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()));
     }
     drop((kvs, db));
     let error = Kvdb::open_on(devices, test_options(small_tuning())).err().unwrap();
@@ -208,8 +209,8 @@ fn staging_can_be_added_to_a_live_kvdb() {
 #[test]
 fn a_device_smaller_than_the_parts_holds_data_and_makes_room_again() {
     for capacity_bytes in [8 << 20, 16 << 20, 36 << 20] {
-        let options = || Options { tuning: None, ..test_options(small_tuning()) };
-        let options = || Options { memory_bytes: 32 << 20, ..options() };
+        let options = || test_options(small_tuning()).with(|set| set.tuning = None);
+        let options = || options().with(|set| set.memory_bytes = 32 << 20);
         let devices = devices(capacity_bytes, None);
         let mut db = Kvdb::create_on(devices.clone(), options()).unwrap();
         let mut kvs = db.create_kvs("k", Policy::default()).unwrap();
@@ -221,7 +222,11 @@ fn a_device_smaller_than_the_parts_holds_data_and_makes_room_again() {
             db = Kvdb::open_on(devices.clone(), options()).unwrap();
             kvs = db.kvs("k").unwrap();
             for n in 0..end {
-                assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)), "round {round}");
+                assert_eq!(
+                    kvs.get(&n.to_be_bytes()).unwrap(),
+                    Some(value(n).into()),
+                    "round {round}"
+                );
                 kvs.delete(&n.to_be_bytes()).unwrap();
             }
             db.ingest().unwrap();

@@ -6,21 +6,21 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::{Clock, Rng, thread};
 use esker_device::MemoryDevice;
-use esker_kv::{Batch, Devices, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
+use esker_kv::{Batch, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
 
 const WRITERS: u64 = 4;
 const KEYS: u64 = 200;
 
 fn options() -> Options {
-    Options {
-        maintenance: Maintenance::Threads,
-        clock: Clock::real(),
-        durability_ms: 5,
-        ..test_options(Tuning { workers: 2, ..small_tuning() })
-    }
+    test_options(Tuning { workers: 2, ..small_tuning() }).with(|set| {
+        set.maintenance = Maintenance::Threads;
+        set.clock = Clock::real();
+        set.durability.ms = 5;
+    })
 }
 
 fn key(writer: u64, n: u64) -> Vec<u8> {

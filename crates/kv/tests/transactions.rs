@@ -7,10 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::{ErrorKind, Rng, thread};
 use esker_device::MemoryDevice;
-use esker_kv::{Devices, KvError, Kvdb, Kvs, Options, Policy, Snapshot, Transaction, Tuning};
+use esker_kv::{
+    KvError, Kvdb, Kvs, Options, Policy, Readable, Snapshot, Transaction, Tuning, Value,
+    WriteOptions,
+};
 
 type Key = (usize, Vec<u8>);
 type Content = BTreeMap<Key, Vec<u8>>;
@@ -136,11 +140,11 @@ impl Model {
             }
             9..14 => {
                 let got = one.transaction.get(&kvs, &key.1).unwrap();
-                assert_eq!(got.as_ref(), one.sees.get(&key));
+                assert_eq!(got.as_deref(), one.sees.get(&key).map(Vec::as_slice));
             }
             14 => {
                 let got = one.transaction.get_for_update(&kvs, &key.1).unwrap();
-                assert_eq!(got.as_ref(), one.sees.get(&key));
+                assert_eq!(got.as_deref(), one.sees.get(&key).map(Vec::as_slice));
                 one.held.insert(key);
             }
             15 => {
@@ -174,8 +178,11 @@ impl Model {
         let is_lost = !(writes.is_empty() && prefixes.is_empty())
             && (writes.keys().chain(&held).any(key_is_newer)
                 || prefixes.iter().any(prefix_is_newer));
-        let result =
-            if self.rng.chance(1, 4) { transaction.commit_durable() } else { transaction.commit() };
+        let result = if self.rng.chance(1, 4) {
+            transaction.commit_with(&WriteOptions::durable())
+        } else {
+            transaction.commit()
+        };
         match result {
             Ok(()) => {
                 assert!(!is_lost, "a conflict was missed");
@@ -201,11 +208,16 @@ impl Model {
         let key = self.key();
         let (snapshot, content) = &self.snapshots[at];
         let kvs = &self.kvss[key.0];
-        assert_eq!(snapshot.get(kvs, &key.1).unwrap().as_ref(), content.get(&key));
+        assert_eq!(
+            snapshot.get(kvs, &key.1).unwrap().as_deref(),
+            content.get(&key).map(Vec::as_slice)
+        );
         assert_eq!(all(snapshot.cursor(kvs).unwrap()), of(content, key.0));
         let keys: Vec<Vec<u8>> = (0..40).map(|n| format!("key{:03}", n * 5).into_bytes()).collect();
-        let expected: Vec<Option<Vec<u8>>> =
-            keys.iter().map(|one| content.get(&(key.0, one.clone())).cloned()).collect();
+        let expected: Vec<Option<Value>> = keys
+            .iter()
+            .map(|one| content.get(&(key.0, one.clone())).cloned().map(Value::from))
+            .collect();
         assert_eq!(snapshot.get_many(kvs, &keys).unwrap(), expected);
         if self.rng.chance(1, 5) {
             drop(self.snapshots.remove(at));
@@ -272,7 +284,7 @@ fn every_conflict_is_found_and_none_is_invented() {
 
 #[test]
 fn a_transaction_ends_after_its_time_and_what_it_kept_is_freed() {
-    let options = Options { transaction_ms: 1000, ..test_options(small_tuning()) };
+    let options = test_options(small_tuning()).with(|set| set.transaction_ms = 1000);
     let clock = options.clock.clone();
     let (db, kvss) = create(options);
     kvss[0].put(b"k", b"old").unwrap();
@@ -295,7 +307,7 @@ fn a_transaction_ends_after_its_time_and_what_it_kept_is_freed() {
 
 #[test]
 fn a_transaction_ends_by_itself_when_nobody_begins_another() {
-    let options = Options { transaction_ms: 1000, ..test_options(small_tuning()) };
+    let options = test_options(small_tuning()).with(|set| set.transaction_ms = 1000);
     let clock = options.clock.clone();
     let (db, kvss) = create(options);
     let late = db.transaction();
@@ -356,8 +368,10 @@ fn limits_and_foreign_handles_are_refused_and_change_nothing() {
 fn threads_move_money_and_every_snapshot_adds_up() {
     const ACCOUNTS: u64 = 20;
     const EACH: u64 = 100;
-    let options =
-        Options { memory_bytes: 32 << 20, tuning: Some(small_tuning()), ..Options::default() };
+    let options = Options::default().with(|set| {
+        set.memory_bytes = 32 << 20;
+        set.tuning = Some(small_tuning());
+    });
     let (db, kvss) = create(options);
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
     let account = |n: u64| (usize::try_from(n % 2).unwrap(), n.to_be_bytes());

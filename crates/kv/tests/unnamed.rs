@@ -7,8 +7,11 @@ mod hook;
 
 use std::collections::BTreeMap;
 
-use common::{edit, faulty, in_memory, newest_records, remains, small_tuning, test_options};
-use esker_kv::{Devices, Kvdb, Kvs, Options, Policy, Remains, RepairReport, Tuning};
+use common::{Devices, OnDevices};
+use common::{
+    edit, faulty, in_memory, newest_records, remains, small_tuning, test_options, without_manifest,
+};
+use esker_kv::{Kvdb, Kvs, Options, Policy, Remains, RepairReport, Tuning};
 use esker_sim::{Effect, FaultPlan, Target};
 use hook::Hook;
 
@@ -53,7 +56,7 @@ fn put(kvs: &Kvs, keys: impl IntoIterator<Item = u32>, size: usize) {
 /// Damages one record of the manifest after the other. Each repair brings back values that were put, and as many
 /// keys as without any manifest: all of them.
 fn damage_each_record(devices: &Devices, keys: usize) {
-    let none = repair(&Remains { manifest: None, ..remains(devices) }).1;
+    let none = repair(&without_manifest(devices)).1;
     assert_eq!(none.len(), keys, "without a manifest");
     let mut missing = Vec::new();
     for (number, lba) in newest_records(&*devices.manifest).into_iter().enumerate() {

@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::Rng;
 use esker_device::{
     Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
 };
-use esker_kv::{CompactRequest, Cursor, Devices, KvError, Kvdb, Kvs, Options, Policy, Tuning};
+use esker_kv::{CompactRequest, Cursor, KvError, Kvdb, Kvs, Options, Policy, Tuning};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
 use parking_lot::Mutex;
 
@@ -40,7 +41,7 @@ fn tuning() -> Tuning {
 
 /// No room for key pages or records.
 fn options(memory_bytes: u64, tuning: Tuning) -> Options {
-    Options { memory_bytes, ..test_options(tuning) }
+    test_options(tuning).with(|set| set.memory_bytes = memory_bytes)
 }
 
 const LITTLE: u64 = 2 << 20;
@@ -407,7 +408,8 @@ fn a_long_walk_does_not_push_others_out_of_the_record_cache() {
     db.settle().unwrap();
     // A part of the half that the walk does not come to.
     let hot = || (0..KEYS / 2).step_by(2).filter(|n| n % 500 != 7);
-    let read = || hot().for_each(|n| assert!(kvs.get(&n.to_be_bytes()).unwrap() == Some(value(n))));
+    let read =
+        || hot().for_each(|n| assert!(kvs.get(&n.to_be_bytes()).unwrap() == Some(value(n).into())));
     let walk = || {
         let mut cursor = kvs.cursor().unwrap();
         cursor.seek(&(KEYS / 2).to_be_bytes()).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esker_base::{AlignedBuf, Clock, ErrorKind, Lba};
 use esker_device::{Create, Device, MemoryDevice, Port, conformance};
-use esker_kv::{Kvdb, Layout, MediaClass, NamedDevice, Options, Policy};
+use esker_kv::{Kvdb, Location, MediaClass, Medium, Options, Policy};
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{
     Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig, Target, TargetConfig,
@@ -102,24 +102,24 @@ fn a_database_on_a_remote_namespace_is_found_again() {
     let scratch = tempfile::tempdir().unwrap();
     let target = serve(&[memory(256)], Access::Any);
     let text = text(&target, "");
-    let options = || Options { memory_bytes: 64 << 20, ..Options::default() };
+    let options = || Options::default().with(|set| set.memory_bytes = 64 << 20);
     let value = |n: u32| [n.to_le_bytes(); 50].concat();
     {
         let device = open(&text).unwrap().device;
         let name = text.parse::<Spec>().unwrap().for_reopening().unwrap().to_string();
-        let given = BTreeMap::from([(MediaClass::Capacity, NamedDevice { name, device })]);
-        let layout = Layout { staging: None, capacity: None };
-        let db = Kvdb::create_with(scratch.path(), &layout, &given, options()).unwrap();
+        let location = Location::dir(scratch.path()).capacity(Medium::Device { name, device });
+        let db = Kvdb::builder(location).options(options()).create().unwrap();
         let kvs = db.create_kvs("a", Policy::default()).unwrap();
         for n in 0..5000u32 {
             kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
         }
         db.close().unwrap();
     }
-    let names = Kvdb::device_names(scratch.path()).unwrap();
-    let device = open(&names[&MediaClass::Capacity]).unwrap().device;
-    let given = BTreeMap::from([(MediaClass::Capacity, device)]);
-    let db = Kvdb::open_with(scratch.path(), &given, options()).unwrap();
+    let location = Location::dir(scratch.path());
+    let name = location.device_names().unwrap()[&MediaClass::Capacity].clone();
+    let device = open(&name).unwrap().device;
+    let location = location.capacity(Medium::Device { name, device });
+    let db = Kvdb::builder(location).options(options()).open().unwrap();
     let kvs = db.kvs("a").unwrap();
     for n in (0..5000u32).step_by(7) {
         assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)));

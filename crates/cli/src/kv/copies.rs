@@ -17,7 +17,7 @@ use esker_kv::{
 use crate::args::{Medium, Staging};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
-use crate::media::{Devices, Media};
+use crate::media::{Devices, Media, at};
 use crate::progress::Watch;
 use crate::{output, place};
 
@@ -43,7 +43,7 @@ pub(super) fn back_up(dir: &Path, to: &Target<'_>, options: Options, json: bool)
     let (db, _devices) = place::open_watched(dir, options, &watch)?;
     let media = to.media(has_staging(&db));
     let devices = place::new_devices(to.dir, &media)?;
-    let report = db.backup_with(to.dir, &media.layout(), &devices.named()?);
+    let report = db.backup(&media.location(to.dir, &devices)?);
     let report = ended(report, &watch, "there is no copy; begin it again at any time")?;
     if json {
         let whole = serde_json::to_value(report).map_err(io::Error::from)?;
@@ -76,7 +76,7 @@ fn has_staging(db: &Kvdb) -> bool {
 /// Copies what is sound of the database in `dir`: as a repair does, to a database like the original.
 pub(super) fn back_up_sound(dir: &Path, to: &Target<'_>, options: Options, json: bool) -> Result {
     let has_staging = Devices::of_damaged(dir, &BTreeMap::new())
-        .and_then(|devices| Ok(Kvdb::remains(dir, &devices.given())?))?
+        .and_then(|devices| Ok(devices.location(dir).remains()?))?
         .classes
         .contains_key(&MediaClass::Staging);
     let inside = Staging::Inside;
@@ -103,7 +103,8 @@ pub(super) fn repair(
     let new = place::new_devices(to.dir, &media)?;
     let watch = Watch::start()?;
     let options = options.on_progress(watch.observer());
-    let report = Kvdb::repair_with(&remains, to.dir, &media.layout(), &new.named()?, options);
+    let location = media.location(to.dir, &new)?;
+    let report = Kvdb::builder(location).options(options).repair(&remains);
     let made = to.dir.display();
     let kept = format!("the new database is not whole; remove its files in {made} and begin again");
     let report = ended(report, &watch, &kept)?;
@@ -136,7 +137,8 @@ fn same(one: &Path, other: &Path) -> bool {
 fn remains(dir: &Path, old: &BTreeMap<MediaClass, &Staging>) -> Result<Remains> {
     let advice =
         "say with --old-staging or --old-capacity where the class is, or `none` to do without it";
-    let mut given = Devices::of_damaged(dir, old).map_err(|failure| failure.and(advice))?.given();
+    let devices = Devices::of_damaged(dir, old).map_err(|failure| failure.and(advice))?;
+    let mut location = devices.location(dir);
     for (class, place) in old {
         let device: Arc<dyn Device> = match place {
             Staging::At(Medium::Device(_)) => continue,
@@ -144,9 +146,9 @@ fn remains(dir: &Path, old: &BTreeMap<MediaClass, &Staging>) -> Result<Remains> 
             Staging::Inside => old_class(*class, dir)?,
             Staging::None => Arc::new(MemoryDevice::new("nothing", 4096, 4096)),
         };
-        given.insert(*class, device);
+        location = at(location, *class, esker_kv::Medium::device(device));
     }
-    let mut remains = Kvdb::remains(dir, &given).map_err(|error| match error.kind() {
+    let mut remains = location.remains().map_err(|error| match error.kind() {
         ErrorKind::Conflict | ErrorKind::Unsupported => Failure::from(error),
         _ => Failure::from(error).and(advice),
     })?;

@@ -218,7 +218,7 @@ mod tests {
     use std::sync::Arc;
 
     use esker_device::{Device, MemoryDevice};
-    use esker_kv::{Devices, Kvdb, Options, Policy};
+    use esker_kv::{Kvdb, Location, Options, Policy};
 
     use super::*;
 
@@ -227,17 +227,16 @@ mod tests {
         let memory =
             |name, bytes| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, bytes, 512)) };
         let (manifest, capacity) = (memory("m", 16 << 20), memory("c", 256 << 20));
-        let devices = Devices { manifest, capacity, staging: None };
-        let options = || Options { memory_bytes: 16 << 20, ..Options::default() };
-        let db = Kvdb::create_on(devices.clone(), options()).unwrap();
+        let location = Location::devices(manifest, capacity);
+        let options = || Options::default().with(|set| set.memory_bytes = 16 << 20);
+        let db = Kvdb::builder(&location).options(options()).create().unwrap();
         db.create_kvs("a", Policy::default()).unwrap().put(b"k", b"v").unwrap();
         let counters =
             ["written", "bytes since", "operations: ", "caches: ", " young blocks", "stalls: "];
         let shown = Screen(&db.stats()).to_string();
         assert!(counters.iter().all(|counter| shown.contains(counter)), "{shown}");
         db.close().unwrap();
-        let to_read = Options { read_only: true, ..options() };
-        let db = Kvdb::open_on(devices, to_read).unwrap();
+        let db = Kvdb::builder(&location).options(options()).open_read_only().unwrap();
         let shown = Screen(&db.stats()).to_string();
         assert!(!counters.iter().any(|counter| shown.contains(counter)), "{shown}");
         for held in ["garbage", "old values", "DRAM: ", "policy staging-max-capacity"] {

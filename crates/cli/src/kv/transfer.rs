@@ -45,7 +45,7 @@ impl Range {
         out: &mut impl Write,
         failed: impl Fn(io::Error) -> Failure,
     ) -> Result<u64> {
-        let mut cursor = cursor.within(&self.prefix)?;
+        let mut cursor = cursor.prefix(&self.prefix)?;
         if self.keys_only {
             cursor = cursor.keys_only();
         }

@@ -47,21 +47,21 @@ impl Batch {
     }
 
     /// Adds a put. Of several writes to one key, the last one counts.
-    pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) {
+    pub fn put(&mut self, kvs: &Kvs, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         self.is_of(kvs);
-        self.push(kvs.id, key, Change::Put(value));
+        self.push(kvs.id, key.as_ref(), Change::Put(value.as_ref()));
     }
 
     /// Adds a delete.
-    pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) {
+    pub fn delete(&mut self, kvs: &Kvs, key: impl AsRef<[u8]>) {
         self.is_of(kvs);
-        self.push(kvs.id, key, Change::Delete);
+        self.push(kvs.id, key.as_ref(), Change::Delete);
     }
 
     /// Adds a delete of all keys that begin with `prefix`: those of earlier writes of the batch, too.
-    pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) {
+    pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: impl AsRef<[u8]>) {
         self.is_of(kvs);
-        self.push(kvs.id, prefix, Change::DeletePrefix);
+        self.push(kvs.id, prefix.as_ref(), Change::DeletePrefix);
     }
 
     fn is_of(&mut self, kvs: &Kvs) {

@@ -1,6 +1,6 @@
 //! A KVDB: creating, opening, closing it, and operations on all of its KVSs.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::mem;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,9 @@ use esker_base::progress::{Meter, Unit};
 use esker_device::Device;
 
 use crate::api::batch::Batch;
+use crate::api::creation;
 use crate::api::kvs::{Kvs, check_ttl};
-use crate::api::layout::{self, Layout, NamedDevice};
+use crate::api::location::{self, Medium};
 use crate::api::snapshot::Snapshot;
 use crate::api::stats::Stats;
 use crate::api::transaction::Transaction;
@@ -30,158 +31,68 @@ use crate::tree::view::Tree;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::ids::{Ids, KvsId, LeafId};
-use crate::types::options::{Maintenance, Options};
+use crate::types::options::{Maintenance, Options, WriteOptions};
 use crate::types::policy::KvsOptions;
 
-/// An open KVDB. It is closed by [`Kvdb::close`], or when it is dropped; then all writes are made durable as far as
-/// the devices allow, and errors are lost: prefer `close`.
+/// An open KVDB: a handle, cheap to clone, used from any thread. [`Kvdb::close`] closes it, or the drop of the last
+/// clone; then all writes are made durable as far as the devices allow, and errors are lost: prefer `close`.
 ///
-/// Either way it lets go of its devices, and handles that are still there (each [`Kvs`], [`Snapshot`],
+/// Either way it lets go of its devices, and handles that are still there (each clone, [`Kvs`], [`Snapshot`],
 /// [`Transaction`] and [`Cursor`](crate::Cursor)) answer `Closed` from then on. A read that is under way on another
 /// thread ends first, or is answered `Closed`.
+#[derive(Clone)]
 pub struct Kvdb {
     pub(crate) engine: Arc<Engine>,
+    opened: Arc<Opened>,
+}
+
+/// An open KVDB as long as any handle of it is there.
+struct Opened {
+    engine: Arc<Engine>,
     dir: Option<PathBuf>,
-    manifest: Arc<dyn Device>,
+    manifest: Mutex<Option<Arc<dyn Device>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The result of closing it, once that has begun.
+    closed: Mutex<Option<Result<()>>>,
     _at_exit: Option<AtExit>,
 }
 
+impl fmt::Debug for Kvdb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kvdb").field("dir", &self.opened.dir).finish_non_exhaustive()
+    }
+}
+
 impl Kvdb {
-    /// Creates a KVDB in the directory `dir`, which is made if need be, and opens it.
-    ///
-    /// # Errors
-    /// `Exists` when there is one already or a class's path holds data, `Invalid` for options
-    /// that cannot work, or a device's error.
-    pub fn create(dir: impl AsRef<Path>, layout: &Layout, options: Options) -> Result<Kvdb> {
-        Kvdb::create_with(dir, layout, &BTreeMap::new(), options)
-    }
-
-    /// Like [`Kvdb::create`], with devices of any kind for some classes instead of those that the layout names. The
-    /// manifest keeps their names.
-    ///
-    /// # Errors
-    /// As [`Kvdb::create`]; `Invalid` when a name is a path.
-    pub fn create_with(
-        dir: impl AsRef<Path>,
-        layout: &Layout,
-        given: &BTreeMap<MediaClass, NamedDevice>,
-        options: Options,
-    ) -> Result<Kvdb> {
-        options.check_to_create()?;
-        let dir = dir.as_ref();
-        let classes = layout.classes(dir, given)?;
-        let devices = layout::make(dir, &classes, given)?;
-        open::create(&devices, &classes, &options)?;
-        Kvdb::start(devices, Some(dir.to_owned()), options)
-    }
-
-    /// Opens the KVDB in the directory `dir`.
-    ///
-    /// # Errors
-    /// `NotFound` when there is none, `Conflict` when another process has it open ([read
-    /// only](Options::read_only): open to write), `Corrupt` when its structures are damaged, `Invalid` when it has
-    /// more KVSs than [`Options::kvs_limit`] says, or a device's error.
-    pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Kvdb> {
-        Kvdb::open_with(dir, &BTreeMap::new(), options)
-    }
-
-    /// Like [`Kvdb::open`], with the devices that [`Kvdb::device_names`] asks for.
-    ///
-    /// # Errors
-    /// As [`Kvdb::open`]; `Invalid` when one is missing.
-    pub fn open_with(
-        dir: impl AsRef<Path>,
-        given: &BTreeMap<MediaClass, Arc<dyn Device>>,
-        options: Options,
-    ) -> Result<Kvdb> {
-        options.check()?;
-        let dir = dir.as_ref();
-        let devices = layout::open(dir, given, options.read_only)?;
-        Kvdb::start(devices, Some(dir.to_owned()), options)
-    }
-
-    /// The names of the devices that the KVDB in the directory `dir` was created with, of those
-    /// that are neither files nor block devices: whoever opens it has to bring them.
-    ///
-    /// # Errors
-    /// As [`Kvdb::open`].
-    pub fn device_names(dir: impl AsRef<Path>) -> Result<BTreeMap<MediaClass, String>> {
-        layout::device_names(dir.as_ref())
-    }
-
-    /// Creates a KVDB on devices of any kind, and opens it. Nothing but the manifest's device is asked whether
-    /// it holds something: the others are overwritten.
-    ///
-    /// # Errors
-    /// As [`Kvdb::create`].
-    pub fn create_on(devices: Devices, options: Options) -> Result<Kvdb> {
-        options.check_to_create()?;
-        layout::check_without_kvdb(&devices)?;
-        open::create(&devices, &devices.names(), &options)?;
-        Kvdb::start(devices, None, options)
-    }
-
-    /// Opens the KVDB on devices of any kind.
-    ///
-    /// # Errors
-    /// As [`Kvdb::open`].
-    pub fn open_on(devices: Devices, options: Options) -> Result<Kvdb> {
-        options.check()?;
-        Kvdb::start(devices, None, options)
-    }
-
-    pub(crate) fn start(devices: Devices, dir: Option<PathBuf>, options: Options) -> Result<Kvdb> {
+    pub(crate) fn start(devices: Devices, dir: Option<&Path>, options: Options) -> Result<Kvdb> {
         let threads = options.maintenance == Maintenance::Threads && !options.read_only;
-        let Some((engine, left)) = open::open(&devices, dir.as_deref(), options)? else {
-            let path = dir.unwrap_or_else(|| devices.manifest.name().into());
+        let Some((engine, left)) = open::open(&devices, dir, options)? else {
+            let path = dir.map_or_else(|| devices.manifest.name().into(), Path::to_owned);
             return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
         };
-        let manifest = devices.manifest.clone();
         let _at_exit = engine.flush_at_exit();
-        let db = Kvdb { engine, dir, manifest, threads: Mutex::new(Vec::new()), _at_exit };
+        let opened = Opened {
+            engine: engine.clone(),
+            dir: dir.map(Path::to_owned),
+            manifest: Mutex::new(Some(devices.manifest.clone())),
+            threads: Mutex::new(Vec::new()),
+            closed: Mutex::new(None),
+            _at_exit,
+        };
+        let db = Kvdb { engine, opened: Arc::new(opened) };
         if threads {
             let started = db.engine.start_threads().map_err(|error| {
                 KvError::Options(format!("the maintenance threads could not be started: {error}"))
             })?;
-            *db.threads.lock() = started;
+            *db.opened.threads.lock() = started;
         }
-        if let Some(dir) = &db.dir
+        if let Some(dir) = dir
             && !db.engine.options.read_only
         {
             db.engine.take_up(dir, left.as_ref())?;
+            creation::end_left(dir);
         }
         Ok(db)
-    }
-
-    /// Verifies the KVDB in the directory `dir`, which nobody has open to write, without changing it.
-    ///
-    /// # Errors
-    /// As [`Kvdb::open`] where nobody knows which structures there are to check: the manifest is damaged, and
-    /// only [`Kvdb::repair`] remains. All other damage is a finding of the report, and no error.
-    pub fn check(dir: impl AsRef<Path>) -> Result<CheckReport> {
-        Kvdb::check_with(dir, &BTreeMap::new(), |_| ControlFlow::Continue(()))
-    }
-
-    /// Like [`Kvdb::check`], with the devices that [`Kvdb::device_names`] asks for. `on_progress` is told how far it is;
-    /// its `Break` ends the check, whose report then says what was found until then.
-    ///
-    /// # Errors
-    /// As [`Kvdb::check`]; `Invalid` when one is missing.
-    pub fn check_with(
-        dir: impl AsRef<Path>,
-        given: &BTreeMap<MediaClass, Arc<dyn Device>>,
-        on_progress: impl FnMut(&Progress) -> ControlFlow<()> + Send,
-    ) -> Result<CheckReport> {
-        Kvdb::check_observed(&layout::open(dir.as_ref(), given, true)?, on_progress)
-    }
-
-    /// Verifies the KVDB on devices of any kind.
-    ///
-    /// # Errors
-    /// As [`Kvdb::check`].
-    pub fn check_on(devices: &Devices) -> Result<CheckReport> {
-        Kvdb::check_observed(devices, |_| ControlFlow::Continue(()))
     }
 
     pub(crate) fn check_observed(
@@ -216,6 +127,7 @@ impl Kvdb {
         let options = options.into();
         Kvdb::check_kvs_name(name)?;
         check_ttl(options.ttl_ms)?;
+        options.compression.check(name)?;
         self.engine.check_owner()?;
         let _naming = self.engine.naming.lock();
         self.engine.check_running()?;
@@ -239,6 +151,33 @@ impl Kvdb {
         let taken = |id| id == KvsId(0) || self.engine.view.load().trees.contains_key(&id);
         let mut ids = std::iter::repeat_with(|| KvsId(Ids::count_of(self.engine.ids.next())));
         ids.find(|id| !taken(*id)).expect("there are fewer than 2^32 KVSs")
+    }
+
+    /// The KVS of this name, which is created, with these options, where there is none.
+    ///
+    /// # Errors
+    /// As [`Kvdb::create_kvs`].
+    pub fn kvs_or_create(&self, name: &str, options: impl Into<KvsOptions>) -> Result<Kvs> {
+        let options = options.into();
+        loop {
+            if let Some(kvs) = self.find_kvs(name)? {
+                return Ok(kvs);
+            }
+            match self.create_kvs(name, options) {
+                // Somebody else was faster, and may drop it again.
+                Err(KvError::KvsExists(_)) => {}
+                created => return created,
+            }
+        }
+    }
+
+    /// The KVS of this name, if there is one.
+    ///
+    /// # Errors
+    /// `Closed` when the KVDB is closed.
+    pub fn find_kvs(&self, name: &str) -> Result<Option<Kvs>> {
+        self.engine.check_open()?;
+        Ok(self.find(name))
     }
 
     /// The KVS of this name.
@@ -307,13 +246,21 @@ impl Kvdb {
     /// As [`Kvs::put`], and `Invalid` when the batch is too large to be atomic, or has handles of another
     /// KVDB.
     pub fn write(&self, batch: &Batch) -> Result<()> {
+        self.write_with(batch, &WriteOptions::default())
+    }
+
+    /// Like [`Kvdb::write`], as `options` say.
+    ///
+    /// # Errors
+    /// As [`Kvdb::write`].
+    pub fn write_with(&self, batch: &Batch, options: &WriteOptions) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
         batch.check_of(&self.engine)?;
-        self.engine.write_batch(batch, |_| Ok(()))?;
+        let seqno = self.engine.write_batch(batch, |_| Ok(()))?;
         self.engine.counters.batches.add(1);
-        Ok(())
+        self.engine.make_durable(seqno, options)
     }
 
     /// Makes everything written so far durable.
@@ -366,41 +313,17 @@ impl Kvdb {
         self.engine.ingest_all().map(drop)
     }
 
-    /// Gives the KVDB a staging class while it runs. `path` is as in [`Layout`].
+    /// Gives the KVDB a staging class while it runs. On a device of the caller's the manifest keeps its name. Such a
+    /// device must begin with zeroes, unless the KVDB has no directory: then it is overwritten.
     ///
     /// # Errors
-    /// `Exists` when it has one already or the path holds data; `Conflict` when somebody still reads from the
-    /// device since it was removed; `Invalid` for no path when the KVDB has no directory; a device's.
-    pub fn add_staging(&self, path: Option<PathBuf>) -> Result<()> {
+    /// `Exists` when it has one already or the medium holds data; `Conflict` when somebody still reads from the
+    /// device since it was removed; `Invalid` for a name or path that cannot be; a device's.
+    pub fn add_staging(&self, medium: &Medium) -> Result<()> {
         self.engine.check_running()?;
-        if self.dir.is_none() && path.is_none() {
-            let why = "it has no directory: name a path for the class, or use add_staging_device";
-            return Err(KvError::Options(why.into()));
-        }
-        let dir = self.dir.clone().unwrap_or_default();
-        let path = layout::known_as(&dir, MediaClass::Staging, &path)?;
-        self.add_staging_on(|| layout::make_class(&dir, &path), path.clone())
-    }
-
-    /// Gives the KVDB a staging class on a device of any kind, which must begin with zeroes; the
-    /// manifest keeps its name.
-    ///
-    /// # Errors
-    /// As [`Kvdb::add_staging`]; `Invalid` when the name is a path.
-    pub fn add_staging_named(&self, staging: NamedDevice) -> Result<()> {
-        staging.check()?;
-        let NamedDevice { name, device } = staging;
-        let blank = || layout::check_blank(&*device, Path::new(&name)).map(|()| device.clone());
-        self.add_staging_on(blank, name.clone())
-    }
-
-    /// Like [`Kvdb::add_staging_named`], but whatever the device holds is overwritten.
-    ///
-    /// # Errors
-    /// As [`Kvdb::add_staging`].
-    pub fn add_staging_device(&self, device: Arc<dyn Device>) -> Result<()> {
-        let name = device.name().to_owned();
-        self.add_staging_on(|| Ok(device), name)
+        let (dir, class) = (self.opened.dir.as_deref(), MediaClass::Staging);
+        let known_as = medium.known_as(dir, class)?;
+        self.add_staging_on(|| medium.make(dir, class), known_as)
     }
 
     fn add_staging_on(
@@ -452,8 +375,8 @@ impl Kvdb {
         staging.end_reserve();
         staging.clear_header()?;
         staging.reclaim()?;
-        match (&self.dir, known_as) {
-            (Some(dir), Some(known_as)) => layout::remove_own(dir, &known_as),
+        match (&self.opened.dir, known_as) {
+            (Some(dir), Some(known_as)) => location::remove_own(dir, &known_as),
             _ => Ok(()),
         }
     }
@@ -488,7 +411,8 @@ impl Kvdb {
             return vec![forked.to_string()];
         }
         let classes = self.engine.classes.all();
-        let devices = classes.iter().map(|media| media.device()).chain([&self.manifest]);
+        let manifest = self.manifest();
+        let devices = classes.iter().map(|media| media.device()).chain(&manifest);
         let mut remarks: Vec<String> = devices.flat_map(|device| device.remarks()).collect();
         remarks.dedup();
         remarks.extend(self.engine.damages());
@@ -497,8 +421,9 @@ impl Kvdb {
         remarks
     }
 
-    pub(super) fn manifest(&self) -> &Arc<dyn Device> {
-        &self.manifest
+    /// The device of the manifest, until the KVDB is closed.
+    pub(super) fn manifest(&self) -> Option<Arc<dyn Device>> {
+        self.opened.manifest.lock().clone()
     }
 
     /// The figures of the KVDB now.
@@ -510,20 +435,33 @@ impl Kvdb {
     }
 
     /// Ingests all records in memory, so that the next open has nothing to replay, and closes. The KVDB may be opened
-    /// again when this returns, whatever it returns and whoever still has handles of it.
+    /// again when this returns, whatever it returns and whoever still has handles of it. Another call has the same
+    /// result, and waits for it.
     ///
     /// # Errors
     /// A device's; writes that were not durable before may not be then.
-    pub fn close(self) -> Result<()> {
-        self.engine.check_owner()?;
-        if !self.engine.options.read_only {
-            self.engine.check_running()?;
-            // Without room for it all is in the log, which the next open replays.
-            self.ingest().or_else(|error| if error.lacks_space() { Ok(()) } else { Err(error) })?;
+    pub fn close(&self) -> Result<()> {
+        let engine = &self.engine;
+        engine.check_owner()?;
+        let mut closed = self.opened.closed.lock();
+        if let Some(result) = &*closed {
+            return result.clone();
         }
-        self.shut()
+        let ingested = if engine.options.read_only {
+            Ok(())
+        } else {
+            // Without room for it all is in the log, which the next open replays.
+            let without_room =
+                |error: KvError| if error.lacks_space() { Ok(()) } else { Err(error) };
+            engine.check_running().and_then(|()| self.ingest().or_else(without_room))
+        };
+        let result = ingested.and(self.opened.shut());
+        *closed = Some(result.clone());
+        result
     }
+}
 
+impl Opened {
     /// Ends the threads; writes acknowledged meanwhile become durable, or why not is the error.
     fn shut(&self) -> Result<()> {
         let engine = &self.engine;
@@ -553,22 +491,42 @@ impl Kvdb {
         engine.classes.keep_all();
         engine.classes.end();
         engine.manifest.end();
+        *self.manifest.lock() = None;
         flushed.and(given)
     }
 }
 
-impl Drop for Kvdb {
+impl Drop for Opened {
     fn drop(&mut self) {
         if self.engine.check_owner().is_err() {
             // The child has no such threads, and locks that they held stay locked: nothing is freed.
             let threads = self.threads.try_lock().map(|mut threads| mem::take(&mut *threads));
-            mem::forget((threads, self.engine.clone(), self.manifest.clone()));
+            let manifest = self.manifest.try_lock().map(|mut manifest| manifest.take());
+            mem::forget((threads, self.engine.clone(), manifest));
             return;
         }
         if !self.engine.closing.load(Ordering::Acquire) {
-            let _ = self.sync();
+            let engine = &self.engine;
+            let _ =
+                engine.check_running().and_then(|()| engine.flush_through(engine.visible.load()));
             let _ = self.shut();
         }
+    }
+}
+
+/// Those of devices alone, as unit tests have them.
+#[cfg(test)]
+impl Kvdb {
+    pub(crate) fn create_on(devices: Devices, options: Options) -> Result<Kvdb> {
+        Kvdb::builder(&devices.location()).options(options).create()
+    }
+
+    pub(crate) fn open_on(devices: Devices, options: Options) -> Result<Kvdb> {
+        Kvdb::start(devices, None, options)
+    }
+
+    pub(crate) fn check_on(devices: &Devices) -> Result<CheckReport> {
+        Kvdb::check_observed(devices, |_| ControlFlow::Continue(()))
     }
 }
 

@@ -1,14 +1,23 @@
 //! A KVS and its calls. Each is checked here, and done in `write` or `read`.
 
+use std::fmt;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use crate::api::item::{Key, Value};
+use crate::api::iter::Iter;
+use crate::api::transaction::Transaction;
 use crate::engine::shared::Engine;
 use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
 use crate::read::cursor::Cursor;
+use crate::tree::view::View;
 use crate::types::compression::Compression;
 use crate::types::error::{KvError, Result};
-use crate::types::ids::KvsId;
+use crate::types::expiry::Moment;
+use crate::types::ids::{KvsId, Seqno};
+use crate::types::key_bounds::KeyBounds;
+use crate::types::options::WriteOptions;
 use crate::types::policy::{KvsOptions, Policy};
 use crate::write::put::{check_record, purpose, size_with_expiry, with_expiry};
 
@@ -18,6 +27,12 @@ pub struct Kvs {
     pub(crate) engine: Arc<Engine>,
     pub(crate) id: KvsId,
     pub(crate) name: Arc<str>,
+}
+
+impl fmt::Debug for Kvs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kvs").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Kvs {
@@ -53,6 +68,7 @@ impl Kvs {
     /// # Errors
     /// As [`Kvs::set_policy`].
     pub fn set_compression(&self, compression: Compression) -> Result<()> {
+        compression.check(&self.name)?;
         self.change_options(|options| options.compression = compression)
     }
 
@@ -81,25 +97,38 @@ impl Kvs {
         Ok(())
     }
 
-    /// Maps `key` to `value`. Durable as the options say ([`crate::types::options::Options::durability_ms`]).
+    /// Maps `key` to `value`. Durable as the KVDB's options say ([`crate::Options::durability`]).
     ///
     /// # Errors
     /// `Invalid` when key or value exceed the limits, `NoSpace` when the media are full, `Corrupt` when the key is
     /// read-only because of damage beside it ([`Kvdb::remarks`](crate::api::kvdb::Kvdb::remarks)), `Closed` when
     /// the KVDB is closed, or the device error since which it takes no writes. With that one the write may have
     /// happened: it is seen before it is durable.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(key, Change::Put(value))?;
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, &WriteOptions::default())
+    }
+
+    /// Like [`Kvs::put`], as `options` say.
+    ///
+    /// # Errors
+    /// As [`Kvs::put`].
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: &WriteOptions,
+    ) -> Result<()> {
+        let seqno = self.write(key.as_ref(), Change::Put(value.as_ref()))?;
         self.engine.counters.puts.add(1);
-        Ok(())
+        self.engine.make_durable(seqno, options)
     }
 
     /// Removes `key`, whether it is there or not.
     ///
     /// # Errors
     /// As [`Kvs::put`].
-    pub fn delete(&self, key: &[u8]) -> Result<()> {
-        self.write(key, Change::Delete)?;
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.write(key.as_ref(), Change::Delete)?;
         self.engine.counters.deletes.add(1);
         Ok(())
     }
@@ -110,13 +139,55 @@ impl Kvs {
     ///
     /// # Errors
     /// As [`Kvs::put`].
-    pub fn delete_prefix(&self, prefix: &[u8]) -> Result<()> {
-        self.write(prefix, Change::DeletePrefix)?;
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.write(prefix.as_ref(), Change::DeletePrefix)?;
         self.engine.counters.prefix_deletes.add(1);
         Ok(())
     }
 
-    fn write(&self, key: &[u8], change: Change<'_>) -> Result<()> {
+    /// Maps `key` to `new`, or removes it where that is `None`, if it has the value `old` (none: `None`) now; else
+    /// says which one it has. Nobody else writes the key in between.
+    ///
+    /// ```
+    /// # use esker_kv::{Kvdb, Location, Policy, KvError};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
+    /// let locks = db.create_kvs("locks", Policy::default())?;
+    /// assert!(locks.compare_and_set("printer", None, Some(b"ada"))?.is_ok());
+    /// let changed = locks.compare_and_set("printer", None, Some(b"grace"))?.unwrap_err();
+    /// assert_eq!(changed.current.as_deref(), Some(&b"ada"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Kvs::put`].
+    pub fn compare_and_set(
+        &self,
+        key: impl AsRef<[u8]>,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<Result<(), Changed>> {
+        let key = key.as_ref();
+        loop {
+            let mut transaction = Transaction::begin(&self.engine);
+            let current = transaction.get_for_update(self, key)?;
+            if current.as_deref() != old {
+                return Ok(Err(Changed { current }));
+            }
+            match new {
+                Some(value) => transaction.put(self, key, value)?,
+                None => transaction.delete(self, key)?,
+            }
+            match transaction.commit() {
+                Err(KvError::TransactionConflict { .. } | KvError::TransactionExpired(_)) => {}
+                committed => return committed.map(Ok),
+            }
+        }
+    }
+
+    fn write(&self, key: &[u8], change: Change<'_>) -> Result<Seqno> {
         let record = Record { kvs: self.id, key, change };
         check_record(&record)?;
         let options = self.options()?;
@@ -127,8 +198,7 @@ impl Kvs {
         }
         let expiry = self.engine.expiry_of_put(&options);
         let size = size_with_expiry(record, expiry);
-        self.engine.write(size, purpose, with_expiry(record, expiry), |_| Ok(()))?;
-        Ok(())
+        self.engine.write(size, purpose, with_expiry(record, expiry), |_| Ok(()))
     }
 
     /// Refuses to read when the KVDB is closed, or the KVS is not `present` in the view to be read.
@@ -155,23 +225,36 @@ impl Kvs {
     ///
     /// # Errors
     /// `Io` or `Corrupt` when it cannot be read, `Closed` when the KVS was dropped or the KVDB is closed.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let mut value = Vec::new();
-        Ok(self.get_into(key, &mut value)?.then_some(value))
+        Ok(self.get_into(key, &mut value)?.then(|| value.into()))
     }
 
     /// Writes the value of `key` to `value`, which is cleared first; false when there is none.
     ///
     /// # Errors
     /// As [`Kvs::get`].
-    pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+    pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
+        self.look(|engine, view, moment| engine.find(view, self.id, key.as_ref(), moment, value))
+    }
+
+    /// Whether `key` has a value, which is not read.
+    ///
+    /// # Errors
+    /// As [`Kvs::get`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.look(|engine, view, moment| engine.contains(view, self.id, key.as_ref(), moment))
+    }
+
+    /// Looks for a key as it is now.
+    fn look<T>(&self, find: impl FnOnce(&Engine, &View, Moment<'_>) -> Result<T>) -> Result<T> {
         let engine = &self.engine;
         engine.counters.gets.add(1);
         let view = engine.view.load();
         // After the view: all that is visible up to here is in it, or was written meanwhile.
         let seqno = engine.visible.load();
         self.check_present(view.tree(self.id).is_some())?;
-        engine.find(&view, self.id, key, engine.now(seqno), value)
+        find(engine, &view, engine.now(seqno))
     }
 
     /// The values of `keys`, in their order. Values that are on the media are read several at a time,
@@ -179,12 +262,13 @@ impl Kvs {
     ///
     /// # Errors
     /// As [`Kvs::get`].
-    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         self.engine.counters.gets.add(keys.len() as u64);
         let view = self.engine.view.load();
         let seqno = self.engine.visible.load();
         self.check_present(view.tree(self.id).is_some())?;
-        self.engine.find_many(&view, self.id, keys, self.engine.now(seqno))
+        let found = self.engine.find_many(&view, self.id, keys, self.engine.now(seqno))?;
+        Ok(values(found))
     }
 
     /// A cursor over the KVS as it is now, before its first key.
@@ -197,6 +281,84 @@ impl Kvs {
         let now_ms = self.engine.wall_clock.now_ms();
         Ok(Cursor::new(&self.engine, &view, (seqno, now_ms), self.id, None))
     }
+
+    /// All keys and values in order, as they are now.
+    ///
+    /// # Errors
+    /// As [`Kvs::cursor`].
+    pub fn iter(&self) -> Result<Iter> {
+        Ok(Iter::new(self.cursor()?, KeyBounds::NONE))
+    }
+
+    /// Those of the keys in a range; none where it ends before it begins.
+    ///
+    /// ```
+    /// # use esker_kv::{Kvdb, Location, Policy, KvError};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
+    /// let words = db.create_kvs("words", Policy::default())?;
+    /// for word in ["ant", "bee", "cat", "cow"] {
+    ///     words.put(word, "")?;
+    /// }
+    /// let from_b = words.range("b"..)?.keys().collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(from_b, ["bee", "cat", "cow"]);
+    /// let last = words.range("b".."cow")?.next_back().unwrap()?;
+    /// assert_eq!(last.0, "cat");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Kvs::cursor`].
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Iter> {
+        Ok(Iter::new(self.cursor()?, KeyBounds::of(&range)))
+    }
+
+    /// Those of the keys that begin with `prefix`.
+    ///
+    /// # Errors
+    /// As [`Kvs::cursor`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        Ok(Iter::new(self.cursor()?, KeyBounds::of_prefix(prefix.as_ref())))
+    }
+
+    /// The first key with its value.
+    ///
+    /// # Errors
+    /// As [`Kvs::get`].
+    pub fn first(&self) -> Result<Option<(Key, Value)>> {
+        self.iter()?.next().transpose()
+    }
+
+    /// The last key with its value.
+    ///
+    /// # Errors
+    /// As [`Kvs::get`].
+    pub fn last(&self) -> Result<Option<(Key, Value)>> {
+        self.iter()?.next_back().transpose()
+    }
+
+    /// Whether it has no keys.
+    ///
+    /// # Errors
+    /// As [`Kvs::get`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.iter()?.keys().next().transpose()?.is_none())
+    }
+}
+
+/// Found values, as callers get them.
+pub(crate) fn values(found: Vec<Option<Vec<u8>>>) -> Vec<Option<Value>> {
+    found.into_iter().map(|value| value.map(Value::from)).collect()
+}
+
+/// The answer to [`Kvs::compare_and_set`] when the key has another value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Changed {
+    /// The value that it has.
+    pub current: Option<Value>,
 }
 
 /// Refuses a time to live that nothing survives.

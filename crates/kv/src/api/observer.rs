@@ -12,15 +12,15 @@ use crate::sync::atomic::Ordering;
 /// Reads the figures of a KVDB while it is open. It keeps neither the KVDB nor its devices open.
 pub struct Observer {
     engine: Weak<Engine>,
-    manifest: Weak<dyn Device>,
+    manifest: Option<Weak<dyn Device>>,
 }
 
 impl Kvdb {
     /// An observer of this KVDB.
     #[must_use]
     pub fn observer(&self) -> Observer {
-        let (engine, manifest) = (&self.engine, self.manifest());
-        Observer { engine: Arc::downgrade(engine), manifest: Arc::downgrade(manifest) }
+        let manifest = self.manifest().map(|device| Arc::downgrade(&device));
+        Observer { engine: Arc::downgrade(&self.engine), manifest }
     }
 }
 
@@ -38,7 +38,8 @@ impl Observer {
         let classes = engine.classes.all();
         let mut all: Vec<DeviceStats> =
             classes.iter().map(|media| media.device().stats()).collect();
-        all.extend(self.manifest.upgrade().map(|device| device.stats()));
+        let manifest = self.manifest.as_ref().and_then(Weak::upgrade);
+        all.extend(manifest.map(|device| device.stats()));
         Some(all)
     }
 

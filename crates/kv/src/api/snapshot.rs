@@ -1,8 +1,11 @@
 //! Snapshots: all KVSs as they were at one moment.
 
+use std::fmt;
 use std::sync::Arc;
 
-use crate::api::kvs::Kvs;
+use crate::api::item::Value;
+use crate::api::kvs::{Kvs, values};
+use crate::api::readable::{Readable, Sealed};
 use crate::engine::readers::{OpenReader, ReaderKind};
 use crate::engine::shared::Engine;
 use crate::read::cursor::Cursor;
@@ -12,7 +15,7 @@ use crate::types::expiry::{Moment, Time};
 use crate::types::ids::Seqno;
 
 /// All KVSs of a KVDB as they were when it was made, whatever was written since. Cheap to make and to
-/// clone, used from any thread. Its time stands still, too: a value that had not expired when it was made is there
+/// clone, used from any thread; [`Readable`] has its reads. Its time stands still, too: a value that had not expired when it was made is there
 /// as long as it lives.
 ///
 /// While it lives it keeps the data that it may read, memtables included, from being freed.
@@ -45,47 +48,42 @@ impl Snapshot {
         Moment { seqno: self.0.seqno, time: Time::At(self.0.now_ms) }
     }
 
-    /// The value that `key` had.
-    ///
-    /// # Errors
-    /// `Io` or `Corrupt` when it cannot be read, `NotFound` when the KVS was created later, `Closed` when it was
-    /// dropped before or the KVDB is closed, `Invalid` when it is of another KVDB.
-    pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut value = Vec::new();
-        Ok(self.get_into(kvs, key, &mut value)?.then_some(value))
-    }
-
-    /// Writes the value that `key` had to `value`, which is cleared first; false when it had none.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub fn get_into(&self, kvs: &Kvs, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.check(kvs)?;
-        self.0.engine.counters.gets.add(1);
-        self.0.engine.find(&self.0.view, kvs.id, key, self.moment(), value)
-    }
-
-    /// The values that `keys` had, in their order; see [`Kvs::get_many`].
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub fn get_many<K: AsRef<[u8]>>(&self, kvs: &Kvs, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.check(kvs)?;
-        self.0.engine.counters.gets.add(keys.len() as u64);
-        self.0.engine.find_many(&self.0.view, kvs.id, keys, self.moment())
-    }
-
-    /// A cursor over a KVS as it was, before its first key.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
-        self.check(kvs)?;
-        Ok(Cursor::new(&self.0.engine, &self.0.view, (self.0.seqno, self.0.now_ms), kvs.id, None))
-    }
-
     fn check(&self, kvs: &Kvs) -> Result<()> {
         kvs.check_of(&self.0.engine)?;
         kvs.check_present(self.0.view.tree(kvs.id).is_some())
+    }
+}
+
+impl Sealed for Snapshot {}
+
+impl Readable for Snapshot {
+    fn get_into(&self, kvs: &Kvs, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
+        self.check(kvs)?;
+        self.0.engine.counters.gets.add(1);
+        self.0.engine.find(&self.0.view, kvs.id, key.as_ref(), self.moment(), value)
+    }
+
+    fn get_many<K: AsRef<[u8]>>(&self, kvs: &Kvs, keys: &[K]) -> Result<Vec<Option<Value>>> {
+        self.check(kvs)?;
+        self.0.engine.counters.gets.add(keys.len() as u64);
+        let found = self.0.engine.find_many(&self.0.view, kvs.id, keys, self.moment())?;
+        Ok(values(found))
+    }
+
+    fn contains_key(&self, kvs: &Kvs, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.check(kvs)?;
+        self.0.engine.counters.gets.add(1);
+        self.0.engine.contains(&self.0.view, kvs.id, key.as_ref(), self.moment())
+    }
+
+    fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
+        self.check(kvs)?;
+        Ok(Cursor::new(&self.0.engine, &self.0.view, (self.0.seqno, self.0.now_ms), kvs.id, None))
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("seqno", &self.0.seqno.0).finish_non_exhaustive()
     }
 }

@@ -204,7 +204,7 @@ pub struct Stalls {
     pub memtable: u64,
     /// For a log segment to be opened.
     pub segment: u64,
-    /// For the log to be flushed, because more than `durability_bytes` were not.
+    /// For the log to be flushed, because more bytes than [`Durability::bytes`](crate::Durability) were not.
     pub durability: u64,
     /// All of them, in nanoseconds.
     pub total_ns: u64,

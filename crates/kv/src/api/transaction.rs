@@ -14,10 +14,13 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::api::batch::Batch;
-use crate::api::kvs::Kvs;
+use crate::api::item::Value;
+use crate::api::kvs::{Kvs, values};
+use crate::api::readable::{Readable, Sealed};
 use crate::engine::shared::Engine;
 use crate::engine::transactions::{HISTORY_PART, Sight};
 use crate::omf::frame::{Change, Record};
@@ -29,6 +32,7 @@ use crate::types::error::{KvError, Result};
 use crate::types::expiry::{Expiry, Moment, Time};
 use crate::types::ids::{KvsId, RecordAddress, Seqno};
 use crate::types::key::key_hash;
+use crate::types::options::WriteOptions;
 use crate::write::put::{check_record, size_with_expiry};
 
 /// Writes of a transaction are gathered in chunks of a quarter of this, in bytes.
@@ -38,7 +42,7 @@ const OWN_SLACK: u64 = 1 << 20;
 
 /// A transaction: see [`Kvdb::transaction`](crate::api::kvdb::Kvdb::transaction).
 ///
-/// Reads see the KVDB as it was at the beginning, with the transaction's own writes. Nobody else sees a
+/// Reads ([`Readable`]) see the KVDB as it was at the beginning, with the transaction's own writes. Nobody else sees a
 /// write before it is committed; dropping the transaction forgets them. Of two transactions that write
 /// the same key at the same time, the one that commits first wins and the other gets
 /// [`KvError::TransactionConflict`]; so does one that loses against a plain write. Keys that a transaction only
@@ -51,10 +55,10 @@ const OWN_SLACK: u64 = 1 << 20;
 /// beside busy writers that is after one or two full memtables.
 ///
 /// ```
-/// # use esker_kv::{Kvdb, Layout, Options, Policy, KvError};
+/// # use esker_kv::{Kvdb, KvError, Policy, Readable};
 /// # fn main() -> Result<(), KvError> {
 /// # let scratch = tempfile::tempdir().unwrap();
-/// # let db = Kvdb::create(scratch.path().join("db"), &Layout::with_staging(), Options::default())?;
+/// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
 /// # let accounts = db.create_kvs("accounts", Policy::default())?;
 /// # accounts.put(b"ada", b"3")?;
 /// loop {
@@ -139,63 +143,47 @@ impl Transaction {
         })
     }
 
-    /// The value of `key`: the transaction's own, or that of its beginning.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`](crate::api::snapshot::Snapshot::get), and `Conflict` when the transaction was open for too
-    /// long.
-    pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let view = self.view(kvs)?;
-        self.engine.counters.gets.add(1);
-        let own = self
-            .own
-            .get(kvs.id, (key, key_hash(key)), Seqno::MAX, |own| own.value.map(<[u8]>::to_vec));
-        if let Some(value) = own {
-            return Ok(value);
-        }
-        let mut value = Vec::new();
-        let moment = Moment { seqno: self.seqno, time: Time::At(self.now_ms) };
-        Ok(self.engine.find(&view, kvs.id, key, moment, &mut value)?.then_some(value))
+    /// The transaction's own value of `key`, handed to `seen`; `None` where it has not written the key.
+    fn get_own<T>(
+        &self,
+        kvs: &Kvs,
+        key: &[u8],
+        seen: impl FnOnce(Option<&[u8]>) -> T,
+    ) -> Option<T> {
+        self.own.get(kvs.id, (key, key_hash(key)), Seqno::MAX, |own| seen(own.value))
     }
 
-    /// Like [`Transaction::get`], and committing fails when someone else has written the key since the
+    fn moment(&self) -> Moment<'_> {
+        Moment { seqno: self.seqno, time: Time::At(self.now_ms) }
+    }
+
+    /// Like [`get`](Readable::get), and committing fails when someone else has written the key since the
     /// beginning, as if it were written here. A transaction that writes nothing commits all the same: its reads are
     /// of one moment.
     ///
     /// # Errors
-    /// As [`Transaction::get`].
-    pub fn get_for_update(&mut self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// See [`Readable`].
+    pub fn get_for_update(&mut self, kvs: &Kvs, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let key = key.as_ref();
         let value = self.get(kvs, key)?;
         self.held.insert((kvs.id, key.to_vec()));
         Ok(value)
     }
 
-    /// A cursor over a KVS as the transaction sees it now, before its first key. Later writes of the
-    /// transaction are not in it.
-    ///
-    /// # Errors
-    /// As [`Transaction::get`].
-    pub fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
-        let view = self.view(kvs)?;
-        let own = MemtableSource::new(self.own.clone(), kvs.id, self.own_seqno);
-        Ok(Cursor::new(&self.engine, &view, (self.seqno, self.now_ms), kvs.id, Some(own)))
-    }
-
     /// Maps `key` to `value` when the transaction is committed.
     ///
     /// # Errors
-    /// `Invalid` when key, value, or the transaction as a whole exceed the limits; else as
-    /// [`Transaction::get`].
-    pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(kvs, key, Change::Put(value))
+    /// `Invalid` when key, value, or the transaction as a whole exceed the limits; else see [`Readable`].
+    pub fn put(&mut self, kvs: &Kvs, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.write(kvs, key.as_ref(), Change::Put(value.as_ref()))
     }
 
     /// Removes `key` when the transaction is committed, whether it is there or not.
     ///
     /// # Errors
     /// As [`Transaction::put`].
-    pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<()> {
-        self.write(kvs, key, Change::Delete)
+    pub fn delete(&mut self, kvs: &Kvs, key: impl AsRef<[u8]>) -> Result<()> {
+        self.write(kvs, key.as_ref(), Change::Delete)
     }
 
     /// Removes all keys that begin with `prefix` when the transaction is committed: its own earlier
@@ -208,8 +196,8 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::put`].
-    pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<()> {
-        self.write(kvs, prefix, Change::DeletePrefix)
+    pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.write(kvs, prefix.as_ref(), Change::DeletePrefix)
     }
 
     fn write(&mut self, kvs: &Kvs, key: &[u8], change: Change<'_>) -> Result<()> {
@@ -264,7 +252,7 @@ impl Transaction {
     }
 
     /// Makes the writes happen: all of them or none, now and after a crash. They become durable as
-    /// plain writes do ([`Options::durability_ms`](crate::types::options::Options::durability_ms)).
+    /// plain writes do ([`Options::durability`](crate::Options::durability)).
     ///
     /// # Errors
     /// [`KvError::TransactionConflict`] when someone else has written one of its keys since it began,
@@ -272,18 +260,18 @@ impl Transaction {
     /// [`Kvdb::write`](crate::api::kvdb::Kvdb::write). Nothing has happened then, unless the error is a device's: the writes
     /// may have happened with that one, all of them or none, and the KVDB takes no more writes.
     pub fn commit(self) -> Result<()> {
-        self.apply().map(drop)
+        self.commit_with(&WriteOptions::default())
     }
 
-    /// Like [`Transaction::commit`], and returns when the writes are durable.
+    /// Like [`Transaction::commit`], as `options` say.
     ///
     /// # Errors
     /// As [`Transaction::commit`]; when making it durable fails, the writes may have happened, and the
     /// KVDB takes no more writes.
-    pub fn commit_durable(self) -> Result<()> {
+    pub fn commit_with(self, options: &WriteOptions) -> Result<()> {
         let engine = self.engine.clone();
         match self.apply()? {
-            Some(seqno) => engine.flush_through(seqno),
+            Some(seqno) => engine.make_durable(seqno, options),
             None => Ok(()),
         }
     }
@@ -327,6 +315,56 @@ impl Transaction {
     }
 }
 
+impl Sealed for Transaction {}
+
+impl Readable for Transaction {
+    fn get_into(&self, kvs: &Kvs, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
+        let (view, key) = (self.view(kvs)?, key.as_ref());
+        self.engine.counters.gets.add(1);
+        value.clear();
+        let own = self.get_own(kvs, key, |own| {
+            value.extend_from_slice(own.unwrap_or_default());
+            own.is_some()
+        });
+        match own {
+            Some(found) => Ok(found),
+            None => self.engine.find(&view, kvs.id, key, self.moment(), value),
+        }
+    }
+
+    fn get_many<K: AsRef<[u8]>>(&self, kvs: &Kvs, keys: &[K]) -> Result<Vec<Option<Value>>> {
+        let view = self.view(kvs)?;
+        self.engine.counters.gets.add(keys.len() as u64);
+        let mut values = values(self.engine.find_many(&view, kvs.id, keys, self.moment())?);
+        for (value, key) in values.iter_mut().zip(keys) {
+            let own = self.get_own(kvs, key.as_ref(), |own| own.map(Value::from));
+            own.into_iter().for_each(|own| *value = own);
+        }
+        Ok(values)
+    }
+
+    fn contains_key(&self, kvs: &Kvs, key: impl AsRef<[u8]>) -> Result<bool> {
+        let (view, key) = (self.view(kvs)?, key.as_ref());
+        self.engine.counters.gets.add(1);
+        match self.get_own(kvs, key, |own| own.is_some()) {
+            Some(found) => Ok(found),
+            None => self.engine.contains(&view, kvs.id, key, self.moment()),
+        }
+    }
+
+    fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {
+        let view = self.view(kvs)?;
+        let own = MemtableSource::new(self.own.clone(), kvs.id, self.own_seqno);
+        Ok(Cursor::new(&self.engine, &view, (self.seqno, self.now_ms), kvs.id, Some(own)))
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").field("seqno", &self.seqno.0).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Transaction {
     fn drop(&mut self) {
         if self.engine.check_owner().is_ok() {
@@ -340,6 +378,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::OWN_SLACK;
+    use crate::api::readable::Readable;
     use crate::testing::kvdb;
     use esker_base::Rng;
 
@@ -381,7 +420,7 @@ mod tests {
         }
         assert_eq!(cursor.next().unwrap(), None);
         for (key, value) in &oracle {
-            assert_eq!(transaction.get(&kvs, key).unwrap().as_ref(), Some(value));
+            assert_eq!(transaction.get(&kvs, key).unwrap().as_deref(), Some(&value[..]));
         }
         transaction.commit().unwrap();
         let mut cursor = kvs.cursor().unwrap();

@@ -13,7 +13,6 @@
 //! 4. Nothing is written to the devices of the original, but for the log flush at the beginning.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use esker_base::units::{round_up, to_usize};
 use serde::Serialize;
 
 use crate::api::kvdb::Kvdb;
-use crate::api::layout::{self, Layout, NamedDevice};
+use crate::api::location::{Location, Made};
 use crate::engine::shared::Engine;
 use crate::log::frame::read_frame;
 use crate::manifest::state::State;
@@ -31,7 +30,6 @@ use crate::media::class::Allocation;
 use crate::media::classes::Classes;
 use crate::media::space::Purpose;
 use crate::omf::frame::{FrameKind, HEADER_SIZE};
-use crate::recover::devices::Devices;
 use crate::recover::open;
 use crate::tree::kvset::Kvset;
 use crate::tree::view::View;
@@ -56,7 +54,7 @@ pub struct BackupReport {
 }
 
 impl Kvdb {
-    /// Copies the KVDB to the directory `dir`, as [`Kvdb::create`] would make one there, while reads
+    /// Copies the KVDB to another place, as [`Builder::create`](crate::Builder::create) would make one there, while reads
     /// and writes go on.
     ///
     /// The copy is a KVDB of its own. It holds all data that was visible when the call began, and a
@@ -64,7 +62,7 @@ impl Kvdb {
     /// the space that live data take. To restore it, open it, or copy it to other devices in turn:
     /// open it with [`Options::read_only`](crate::types::options::Options::read_only) and call this.
     ///
-    /// Nothing is there to be opened until all of it is durable: after a failure or a crash, `dir` holds
+    /// Nothing is there to be opened until all of it is durable: after a failure or a crash, the place holds
     /// no KVDB, and the call may be repeated; after a failure the files that it made are gone. In files the
     /// copy leaves the room that new data would leave, for the KVDB itself may be on the same file system.
     /// The original's media keep the data of the copy as long as the call runs, as a snapshot would.
@@ -73,38 +71,12 @@ impl Kvdb {
     /// `Exists` when there is a KVDB or data already, `NoSpace` when the copy does not fit, `Corrupt`
     /// when something of this KVDB is damaged, `Invalid` when a device of the copy has other LBAs than
     /// the class that is to go there, or a device's error. The KVDB itself goes on.
-    pub fn backup(&self, dir: impl AsRef<Path>, layout: &Layout) -> Result<BackupReport> {
-        self.backup_with(dir, layout, &BTreeMap::new())
-    }
-
-    /// Like [`Kvdb::backup`], with devices of any kind for some classes, as [`Kvdb::create_with`].
-    ///
-    /// # Errors
-    /// As [`Kvdb::backup`].
-    pub fn backup_with(
-        &self,
-        dir: impl AsRef<Path>,
-        layout: &Layout,
-        given: &BTreeMap<MediaClass, NamedDevice>,
-    ) -> Result<BackupReport> {
+    pub fn backup(&self, to: &Location) -> Result<BackupReport> {
         self.engine.check_owner()?;
-        let classes = layout.classes(dir.as_ref(), given)?;
-        let new = layout::new_files(dir.as_ref(), &classes);
-        let devices = layout::make(dir.as_ref(), &classes, given)?;
-        self.engine.back_up(&devices, &classes).inspect_err(|_| {
-            // As far as they go: the error to report is why the copy failed.
-            new.iter().for_each(|file| drop(std::fs::remove_file(file)));
-        })
-    }
-
-    /// Like [`Kvdb::backup`], to devices of any kind, which are overwritten as by [`Kvdb::create_on`].
-    ///
-    /// # Errors
-    /// As [`Kvdb::backup`].
-    pub fn backup_on(&self, devices: &Devices) -> Result<BackupReport> {
-        self.engine.check_owner()?;
-        layout::check_without_kvdb(devices)?;
-        self.engine.back_up(devices, &devices.names())
+        let made = to.make()?;
+        let report = self.engine.back_up(&made)?;
+        made.keep();
+        Ok(report)
     }
 }
 
@@ -117,16 +89,12 @@ struct Captured {
 }
 
 impl Engine {
-    fn back_up(&self, devices: &Devices, paths: &[(MediaClass, String)]) -> Result<BackupReport> {
-        self.copy(self.pin(), devices, paths)
+    fn back_up(&self, to: &Made) -> Result<BackupReport> {
+        self.copy(self.pin(), to)
     }
 
-    fn copy(
-        &self,
-        pinned: Captured,
-        devices: &Devices,
-        paths: &[(MediaClass, String)],
-    ) -> Result<BackupReport> {
+    fn copy(&self, pinned: Captured, to: &Made) -> Result<BackupReport> {
+        let Made { devices, classes: paths, .. } = to;
         let Captured { mut state, seqno, kvsets, blocks } = pinned;
         self.flush_through(seqno)?;
         let kvset_bytes = kvsets.iter().map(|kvset| kvset.export_size());
@@ -146,7 +114,7 @@ impl Engine {
             return Err(segment.media().corrupt("log", segment.extent().lba, detail));
         }
         copy.classes.flush()?;
-        state.uuid = open::new_uuid();
+        state.uuid = to.uuid();
         state.last_id = Ids::begin_copy(state.uuid, state.last_id);
         state.classes = paths.iter().cloned().collect();
         copy.report.kvss = state.kvss.len() as u64;
@@ -430,10 +398,10 @@ mod tests {
         batch.put(&new, b"half", b"v");
         db.write(&batch).unwrap();
         let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
-        let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
-        db.engine.copy(pinned, &devices, &devices.names()).unwrap();
+        let made = Location::devices(device("m"), device("c")).make().unwrap();
+        db.engine.copy(pinned, &made).unwrap();
         let options = Options { maintenance: Maintenance::Manual, ..Options::default() };
-        let copy = Kvdb::open_on(devices, options).unwrap();
+        let copy = Kvdb::open_on(made.keep(), options).unwrap();
         let kvs = copy.kvs("a").unwrap();
         assert_eq!(kvs.get(b"before").unwrap().as_deref(), Some(&b"v"[..]));
         assert_eq!(kvs.get(b"half").unwrap(), None);

@@ -39,14 +39,14 @@ pub(crate) mod scan;
 mod unnamed;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use esker_base::progress::Unit;
 use esker_device::{Device, MemoryDevice};
 
+use crate::api::builder::Builder;
 use crate::api::kvdb::Kvdb;
-use crate::api::layout::{self, Layout, NamedDevice};
+use crate::api::location::Made;
 use crate::copies::repair::report::{ClassesLeft, ManifestState, RepairReport};
 use crate::manifest::survey::Survey;
 use crate::manifest::writer::Manifest;
@@ -61,26 +61,12 @@ use crate::types::policy::KvsOptions;
 use salvage::Salvage;
 use scan::Scanned;
 
-impl Kvdb {
-    /// Opens, to read only, the remains of the KVDB in the directory `dir`, which nobody has open to
-    /// write. Devices for classes that are no files, and for those whose place is lost with the manifest,
-    /// are `given`.
+impl Builder {
+    /// Writes all sound data of a damaged KVDB to a new one, which is made as [`Builder::create`] makes one. The damaged
+    /// KVDB is not changed.
     ///
-    /// # Errors
-    /// `NotFound` when nothing of a KVDB is there, `Conflict` when someone has it open to write,
-    /// `Unsupported` when another release wrote it, or a device's error.
-    pub fn remains(
-        dir: impl AsRef<Path>,
-        given: &BTreeMap<MediaClass, Arc<dyn Device>>,
-    ) -> Result<Remains> {
-        layout::remains(dir.as_ref(), given)
-    }
-
-    /// Writes all sound data of a damaged KVDB to a new one in the directory `dir`, which is made as
-    /// [`Kvdb::create`] makes one. The damaged KVDB is not changed.
-    ///
-    /// Nothing is there to be opened until all of it is durable: after a failure or a crash, `dir` holds
-    /// no KVDB. Remove its files, and call this again.
+    /// Nothing is there to be opened until all of it is durable: after a failure or a crash, the place holds
+    /// no KVDB, and the call may be repeated; after a failure the files that it made are gone.
     ///
     /// Takes as long as reading all of it and writing it again. It needs room for versions of keys that
     /// are overwritten in the end, and memory beside [`Options::memory_bytes`]: for the new manifest, some
@@ -94,60 +80,24 @@ impl Kvdb {
     /// `Exists` when there is a KVDB or data already, `Invalid` for options that cannot work, `Unsupported`
     /// when another release wrote the remains, or an error of the new one. Damage of the remains is no error: it is
     /// in the report.
-    pub fn repair(
-        remains: &Remains,
-        dir: impl AsRef<Path>,
-        layout: &Layout,
-        options: Options,
-    ) -> Result<RepairReport> {
-        Kvdb::repair_with(remains, dir, layout, &BTreeMap::new(), options)
-    }
-
-    /// Like [`Kvdb::repair`], with devices of any kind for some classes, as [`Kvdb::create_with`].
-    ///
-    /// # Errors
-    /// As [`Kvdb::repair`].
-    pub fn repair_with(
-        remains: &Remains,
-        dir: impl AsRef<Path>,
-        layout: &Layout,
-        given: &BTreeMap<MediaClass, NamedDevice>,
-        options: Options,
-    ) -> Result<RepairReport> {
-        options.check_to_create()?;
-        let classes = layout.classes(dir.as_ref(), given)?;
-        let devices = layout::make(dir.as_ref(), &classes, given)?;
-        repair(remains, &devices, &classes, options)
-    }
-
-    /// Like [`Kvdb::repair`], to devices of any kind, which are overwritten as by [`Kvdb::create_on`].
-    ///
-    /// # Errors
-    /// As [`Kvdb::repair`].
-    pub fn repair_on(
-        remains: &Remains,
-        devices: &Devices,
-        options: Options,
-    ) -> Result<RepairReport> {
-        options.check_to_create()?;
-        layout::check_without_kvdb(devices)?;
-        repair(remains, devices, &devices.names(), options)
+    pub fn repair(self, remains: &Remains) -> Result<RepairReport> {
+        self.options.check_to_create()?;
+        let made = self.location.make()?;
+        let report = repair(remains, &made, self.options)?;
+        made.keep();
+        Ok(report)
     }
 }
 
 /// Repairs to new devices, whose classes are known as `paths`. As with a backup, class headers are written
 /// when all else is durable, and the manifest after them; until then it is in memory.
-fn repair(
-    remains: &Remains,
-    devices: &Devices,
-    paths: &[(MediaClass, String)],
-    options: Options,
-) -> Result<RepairReport> {
+fn repair(remains: &Remains, to: &Made, options: Options) -> Result<RepairReport> {
+    let Made { devices, classes: paths, .. } = to;
     let (geometry, name) = (devices.manifest.geometry(), devices.manifest.name());
     let bytes = geometry.capacity.bytes(geometry.lba_size);
     let draft = Arc::new(MemoryDevice::new(name, bytes, geometry.lba_size));
     let drafted = Devices { manifest: draft, ..devices.clone() };
-    open::create(&drafted, paths, &options)?;
+    open::create(&drafted, paths, to.uuid(), &options)?;
     let classes = devices.classes(&options);
     let into = Kvdb::start(drafted, None, options)?;
     let engine = into.engine.clone();

@@ -16,6 +16,7 @@ use crate::sync::atomic::Ordering;
 use crate::types::error::{KvError, Result};
 use crate::types::ids::Seqno;
 use crate::types::options::Maintenance;
+use crate::types::options::WriteOptions;
 use crate::values::block::ValueBlock;
 
 impl Engine {
@@ -24,7 +25,12 @@ impl Engine {
         self.flush_as(self.flushing.lock(), seqno)
     }
 
-    /// The same, by the thread that leads.
+    /// Does so where the options of a write want it.
+    pub(crate) fn make_durable(&self, seqno: Seqno, options: &WriteOptions) -> Result<()> {
+        if options.durable { self.flush_through(seqno) } else { Ok(()) }
+    }
+
+    /// The same as [`Engine::flush_through`], by the thread that leads.
     pub(crate) fn flush_as(
         &self,
         mut leader: MutexGuard<'_, Option<Arc<KvError>>>,
@@ -117,7 +123,7 @@ impl Engine {
             let log = self.writer.lock();
             (log.pending_since(), log.last_seqno())
         };
-        let half = Duration::from_millis(self.options.durability_ms) / 2;
+        let half = Duration::from_millis(self.options.durability.ms) / 2;
         match pending_since {
             Some(since) if self.options.clock.now() >= since + half => self.flush_through(seqno),
             _ => Ok(()),

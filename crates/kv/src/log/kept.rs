@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use esker_base::buf::kept::{HEAD, KeptFile};
 use esker_base::units::to_usize;
-use esker_base::{AlignedBuf, ErrorKind, files};
+use esker_base::{AlignedBuf, files};
 
 use crate::omf::Malformed;
 use crate::omf::frame::{HEADER_SIZE, Record};
@@ -187,11 +187,7 @@ impl LeftFrames {
             let file = files::open_in_place(&self.path, true)?;
             file.write_all_at(&WRITTEN_ANEW.to_ne_bytes(), 8 * SEGMENT as u64)
         };
-        write().map_err(|error| KvError::File {
-            path: self.path.clone(),
-            kind: ErrorKind::from(&error),
-            message: error.to_string(),
-        })
+        write().map_err(|error| KvError::of_file(&self.path, &error))
     }
 
     /// Hands the records behind `last` to `each`, those of a frame at a time, up to the first gap or damage.

@@ -20,7 +20,7 @@ const BEHIND: Duration = Duration::from_secs(1);
 
 impl Engine {
     pub(crate) fn flush_loop(&self) {
-        let window = Duration::from_millis(self.options.durability_ms);
+        let window = Duration::from_millis(self.options.durability.ms);
         let mut log = self.writer.lock();
         while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
             let many = self.is_much_of_log(log.unflushed_bytes());

@@ -19,7 +19,7 @@ use crate::types::stream::Stream;
 pub(crate) const REGION_MAX: u64 = 64 << 20;
 
 /// The manifest device and how it is divided.
-pub(crate) struct Medium {
+pub(crate) struct ManifestDevice {
     pub(crate) device: Arc<Lease>,
     port: Port,
     pub(crate) lba_size: u32,
@@ -47,14 +47,14 @@ pub(crate) struct Region {
 /// Also the size of a read when the rest of a region is looked at.
 pub(crate) const LOOK_BEHIND: u64 = 256 << 10;
 
-impl Medium {
-    pub(crate) fn open(device: Arc<dyn Device>) -> Result<Medium> {
+impl ManifestDevice {
+    pub(crate) fn open(device: Arc<dyn Device>) -> Result<ManifestDevice> {
         let geometry = device.geometry();
         let device = Arc::new(Lease::new(device, &Clock::real()));
         let region = LbaCount(REGION_MAX / u64::from(geometry.lba_size));
         let region_lbas = region.0.min(geometry.capacity.0 / 2);
         let port = Port::open(&*device, 1)?;
-        Ok(Medium {
+        Ok(ManifestDevice {
             device,
             port,
             lba_size: geometry.lba_size,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use esker_base::Lba;
 use esker_device::Device;
 
-use crate::manifest::medium::{Medium, Region};
+use crate::manifest::medium::{ManifestDevice, Region};
 use crate::manifest::state::State;
 use crate::manifest::writer::Manifest;
 use crate::omf::manifest::{Edit, KvsetEdit, RecordHeader};
@@ -41,7 +41,7 @@ impl Survey {
 
     /// Adds the edits of records that are whole by themselves. Those before `behind`, an epoch and an index, are in
     /// the state.
-    fn add_records(&mut self, mut medium: Medium, behind: (u64, u64)) {
+    fn add_records(&mut self, mut medium: ManifestDevice, behind: (u64, u64)) {
         let mut records = Vec::new();
         for region in 0..2 {
             records.extend(medium.loose_records(region));
@@ -97,7 +97,7 @@ impl Manifest {
         };
         survey.damage = Some(why);
         // A device that cannot even be opened has told all it will.
-        let Ok(mut medium) = Medium::open(device) else { return Ok(survey) };
+        let Ok(mut medium) = ManifestDevice::open(device) else { return Ok(survey) };
         let regions = [medium.sound(0, u64::MAX)?, medium.sound(1, u64::MAX)?];
         let valid = regions.into_iter().filter(|region| region.records > 0);
         let newest = valid.max_by_key(|region| region.epoch);
@@ -108,7 +108,7 @@ impl Manifest {
     }
 }
 
-impl Medium {
+impl ManifestDevice {
     /// The first records of a region, `most` at most, as far as they can be read and applied.
     fn sound(&mut self, region: u64, most: u64) -> Result<Region> {
         let mut found = self.unread(region);

@@ -17,9 +17,9 @@ use esker_base::checksum::crc32c;
 use esker_base::codec::Encoder;
 use esker_base::thread::said;
 use esker_base::{Lba, LbaCount};
-use esker_device::Device;
+use esker_device::{Device, Op, Port};
 
-use crate::manifest::medium::{Medium, REGION_MAX};
+use crate::manifest::medium::{ManifestDevice, REGION_MAX};
 use crate::manifest::state::State;
 use crate::omf::manifest::{Edit, HEADER_SIZE, RecordHeader, padded_size};
 use crate::sync::Mutex;
@@ -39,7 +39,7 @@ const TRAIL_LEAST: u64 = 256 << 10;
 pub(crate) struct Manifest(pub(super) Mutex<Writer>);
 
 pub(super) struct Writer {
-    medium: Medium,
+    medium: ManifestDevice,
     region: u64,
     epoch: u64,
     index: u64,
@@ -62,13 +62,13 @@ impl Manifest {
     /// Reads the manifest on `device`, and writes nothing: `None` when there never was one, or writing
     /// the first one was interrupted.
     pub(crate) fn find(device: Arc<dyn Device>) -> Result<Option<FoundManifest>> {
-        let mut medium = Medium::open(device)?;
+        let mut medium = ManifestDevice::open(device)?;
         let newest = Manifest::newest(&mut medium)?;
         Ok(newest.map(|(region, epoch, state)| FoundManifest { medium, region, epoch, state }))
     }
 
     /// Region, epoch and state of the current region.
-    fn newest(medium: &mut Medium) -> Result<Option<(u64, u64, State)>> {
+    fn newest(medium: &mut ManifestDevice) -> Result<Option<(u64, u64, State)>> {
         let regions = [medium.region(0)?, medium.region(1)?];
         let newest = regions.iter().map(|region| region.epoch).max().unwrap_or(0);
         for region in &regions {
@@ -90,12 +90,23 @@ impl Manifest {
     }
 
     /// Writes the first manifest of a KVDB.
+    /// Makes it none any more.
+    pub(crate) fn clear(device: &Arc<dyn Device>) -> Result<()> {
+        const PIECE: u64 = 4096;
+        let (end, mut port) = (device.geometry().capacity.0, Port::open(&**device, 1)?);
+        for lba in (0..end).step_by(4096) {
+            let count = LbaCount(PIECE.min(end - lba));
+            port.run(Op::WriteZeroes { lba: Lba(lba), count })?;
+        }
+        Ok(port.flush()?)
+    }
+
     pub(crate) fn create(
         device: Arc<dyn Device>,
         uuid: [u8; 16],
         edits: Vec<Edit>,
     ) -> Result<Manifest> {
-        let medium = Medium::open(device)?;
+        let medium = ManifestDevice::open(device)?;
         let mut state = State { uuid, ..State::default() };
         state.apply_all(edits).expect("the first edits refer to nothing");
         let (tail, turn) = (Lba(0), Lba(0));
@@ -171,7 +182,7 @@ impl Manifest {
 
 /// A manifest that was read.
 pub(crate) struct FoundManifest {
-    pub(crate) medium: Medium,
+    pub(crate) medium: ManifestDevice,
     region: u64,
     epoch: u64,
     pub(crate) state: State,

@@ -1,6 +1,6 @@
 //! Cursors: ordered walks over a consistent snapshot of a KVS, both ways.
 
-use std::ops::{Bound, Range};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use esker_base::units::to_usize;
@@ -16,8 +16,8 @@ use crate::tree::source::{AnySource, LeavesSource, MemtableSource, Merge, Replay
 use crate::tree::view::{Tree, View};
 use crate::types::error::{KvError, Result};
 use crate::types::ids::{KvsId, LeafId, Seqno};
+use crate::types::key_bounds::KeyBounds;
 use crate::types::limits::VALUE_MAX;
-use crate::types::prefixes::after;
 use crate::values::ahead::{ReadAhead, Way};
 use crate::values::block::{ValueBlock, Values, Wanted};
 use crate::values::budget::Counted;
@@ -27,7 +27,8 @@ use crate::values::cache::record::RecordKey;
 ///
 /// A cursor stands between two keys. [`Cursor::next`] steps over the key behind that point and
 /// returns it, [`Cursor::prev`] the key before it; after `next`, `prev` returns the same key. It walks
-/// over all keys, or [within a prefix](Cursor::within), with values or [without](Cursor::keys_only).
+/// over all keys, [a range](Cursor::range) or [a prefix](Cursor::prefix), with values or
+/// [without](Cursor::keys_only). It lends its buffers: no row costs an allocation, which [`Iter`](crate::Iter) has two of.
 ///
 /// While it lives, a cursor keeps the data that it may read from being freed, in DRAM and on the media. When the
 /// KVDB is closed it answers `Closed`.
@@ -43,8 +44,8 @@ pub struct Cursor {
     tree: Option<Arc<Tree>>,
     /// The leaf of whose blocks the walk has come to one at least.
     leaf_met: Option<LeafId>,
-    /// Only keys that begin so.
-    prefix: Vec<u8>,
+    /// Only keys within.
+    bounds: Arc<KeyBounds>,
     keys_only: bool,
     /// How many rows a walk is expected to take; 0 when nobody has said.
     expected: usize,
@@ -232,7 +233,7 @@ impl Cursor {
             merge: Merge::new(sources),
             tree,
             leaf_met: None,
-            prefix: Vec::new(),
+            bounds: Arc::new(KeyBounds::NONE),
             keys_only: false,
             expected: 0,
             ahead: ReadAhead::default(),
@@ -249,16 +250,55 @@ impl Cursor {
         cursor
     }
 
-    /// The same cursor over the keys that begin with `prefix` alone, before the first of them. It reads
-    /// no value beyond them, and comes to its end where the keys beyond cannot be read.
+    /// The same cursor over the keys of a range alone, before the first of them. It reads no value beyond them, and
+    /// comes to its end where the keys beyond cannot be read. A range that ends before it begins has no keys.
     ///
     /// # Errors
     /// When keys cannot be read.
-    pub fn within(mut self, prefix: &[u8]) -> Result<Cursor> {
-        self.prefix = prefix.to_vec();
-        self.merge.stay_within(&prefix.into());
+    pub fn range<K: AsRef<[u8]>>(mut self, range: impl RangeBounds<K>) -> Result<Cursor> {
+        self.stay_within(KeyBounds::of(&range));
         self.seek_to_first()?;
         Ok(self)
+    }
+
+    /// The same cursor over the keys that begin with `prefix` alone, as [`Cursor::range`].
+    ///
+    /// # Errors
+    /// When keys cannot be read.
+    pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Result<Cursor> {
+        self.stay_within(KeyBounds::of_prefix(prefix.as_ref()));
+        self.seek_to_first()?;
+        Ok(self)
+    }
+
+    /// Walks within these bounds after the next seek.
+    pub(crate) fn stay_within(&mut self, bounds: KeyBounds) {
+        self.bounds = Arc::new(bounds);
+        self.merge.stay_within(&self.bounds);
+    }
+
+    /// Has the last key that it came to be a bound of the walk, which stands before that key or behind it now, and goes
+    /// to the other end. Nothing where it came to none.
+    pub(crate) fn turn(&mut self) -> Result<()> {
+        let passed = match (self.rows.last_taken(), &self.gap) {
+            (Some(key), _) => Some(key.to_vec()),
+            (None, Gap::Before(key) | Gap::After(key)) => Some(key.clone()),
+            (None, Gap::Start | Gap::End) => None,
+        };
+        let mut bounds = KeyBounds::clone(&self.bounds);
+        let passed = passed.map(Bound::Excluded);
+        let forward = self.forward;
+        if let Some(passed) = passed {
+            let side = if forward { &mut bounds.lower } else { &mut bounds.upper };
+            *side = passed;
+            self.stay_within(bounds);
+        }
+        if forward { self.seek_to_last() } else { self.seek_to_first() }
+    }
+
+    /// Whether values come without being read.
+    pub(crate) fn leave_values(&mut self) {
+        self.keys_only = true;
     }
 
     /// The same cursor without values: they come out empty, and are not read.
@@ -276,18 +316,18 @@ impl Cursor {
         self
     }
 
-    /// Goes to the point just before `key`, whether it exists or not. Within a prefix it stays there: a
-    /// key before or behind all that begin so stands for the first or the last point.
+    /// Goes to the point just before `key`, whether it exists or not. It stays within its range or prefix: a key
+    /// before or behind that stands for the first or the last point.
     ///
     /// # Errors
     /// When keys cannot be read.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        if key.starts_with(&self.prefix) {
-            self.seek_gap(Gap::Before(key.to_vec()), true)
-        } else if key < &self.prefix[..] {
+        if self.bounds.is_before(key) {
             self.seek_to_first()
-        } else {
+        } else if self.bounds.is_behind(key) {
             self.seek_to_last()
+        } else {
+            self.seek_gap(Gap::Before(key.to_vec()), true)
         }
     }
 
@@ -324,20 +364,6 @@ impl Cursor {
         self.go(false)
     }
 
-    fn merge_to_first(&mut self) -> Result<()> {
-        match &self.prefix[..] {
-            [] => self.merge.seek(Bound::Unbounded),
-            prefix => self.merge.seek(Bound::Included(prefix)),
-        }
-    }
-
-    fn merge_to_last(&mut self) -> Result<()> {
-        match after(&self.prefix) {
-            Some(end) => self.merge.seek_back(Bound::Excluded(&end)),
-            None => self.merge.seek_back(Bound::Unbounded),
-        }
-    }
-
     /// Stands at `gap`, about to go on `forward` or not.
     fn seek_gap(&mut self, gap: Gap, forward: bool) -> Result<()> {
         self.count_steps();
@@ -352,8 +378,10 @@ impl Cursor {
     /// Puts the merge on the key behind the gap.
     fn place(&mut self) -> Result<()> {
         match (&self.gap, self.forward) {
-            (Gap::Start, true) => self.merge_to_first()?,
-            (Gap::End, false) => self.merge_to_last()?,
+            (Gap::Start, true) => self.merge.seek(self.bounds.lower.as_ref().map(Vec::as_slice))?,
+            (Gap::End, false) => {
+                self.merge.seek_back(self.bounds.upper.as_ref().map(Vec::as_slice))?
+            }
             // Nothing is there: the merge is not looked at.
             (Gap::Start, false) | (Gap::End, true) => {}
             (Gap::Before(key), true) => self.merge.seek(Bound::Included(key))?,
@@ -434,9 +462,8 @@ impl Cursor {
             own: self.own,
         });
         while self.rows.rows.len() < count && self.rows.bytes() < rows_most {
-            // A key beyond the prefix is not stepped over. There is mostly none, and comparing nothing is
-            // not free: where nothing lies at no address, the processor first finds out that it is none.
-            let within = |key: &&[u8]| self.prefix.is_empty() || key.starts_with(&self.prefix);
+            // A key beyond the bounds is not stepped over.
+            let within = |key: &&[u8]| !self.bounds.ends_at(key, self.forward);
             let Some(key) = self.merge.key().filter(within) else {
                 break;
             };

@@ -57,6 +57,18 @@ impl Engine {
         }
     }
 
+    /// Whether `key` has a value at `moment`.
+    pub(crate) fn contains(
+        &self,
+        view: &View,
+        kvs: KvsId,
+        key: &[u8],
+        moment: Moment<'_>,
+    ) -> Result<bool> {
+        let located = self.locate(view, &RecordKey::new(kvs, key), moment, &mut Vec::new());
+        Ok(!matches!(self.if_open(located)?, Located::Absent))
+    }
+
     /// Like [`Engine::find`], for many keys: records on the media are read several at a time.
     pub(crate) fn find_many<K: AsRef<[u8]>>(
         &self,

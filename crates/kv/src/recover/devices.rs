@@ -13,23 +13,16 @@ use crate::types::options::{Options, Tuning};
 
 /// The devices of a KVDB.
 #[derive(Clone)]
-pub struct Devices {
+pub(crate) struct Devices {
     /// Holds the manifest: a few MiB.
-    pub manifest: Arc<dyn Device>,
+    pub(crate) manifest: Arc<dyn Device>,
     /// The capacity class.
-    pub capacity: Arc<dyn Device>,
+    pub(crate) capacity: Arc<dyn Device>,
     /// The staging class, if the KVDB has one.
-    pub staging: Option<Arc<dyn Device>>,
+    pub(crate) staging: Option<Arc<dyn Device>>,
 }
 
 impl Devices {
-    /// The classes and the names of their devices.
-    pub(crate) fn names(&self) -> Vec<(MediaClass, String)> {
-        let named = |class, device: &Arc<dyn Device>| (class, device.name().to_owned());
-        let staging = self.staging.iter().map(|device| named(MediaClass::Staging, device));
-        staging.chain([named(MediaClass::Capacity, &self.capacity)]).collect()
-    }
-
     /// The options with sizes of parts that suit the file systems of the classes, where nobody has chosen others.
     pub(crate) fn fitting(&self, mut options: Options) -> Options {
         let usable = [Some(&self.capacity), self.staging.as_ref()];
@@ -52,8 +45,9 @@ impl Devices {
     }
 }
 
-/// Devices that are left of a KVDB.
+/// Devices that are left of a KVDB: [`Location::remains`](crate::Location::remains). Whatever is not there is lost.
 #[derive(Clone, Default)]
+#[non_exhaustive]
 pub struct Remains {
     /// The manifest's, if it is there.
     pub manifest: Option<Arc<dyn Device>>,

@@ -55,7 +55,7 @@ impl Engine {
         }
         remove_left(dir);
         let limit = self.options.durability_limit();
-        if self.options.durability_ms > 0
+        if self.options.durability.ms > 0
             && limit > 0
             && let Some(kept) =
                 KeptFrames::create(dir, self.manifest.uuid(), (self.tuning.frame_bytes, limit))

@@ -59,6 +59,7 @@ pub(crate) fn open(
     };
     let state = found.state.clone();
     options.check_kvss(state.kvss.len())?;
+    state.kvss.values().try_for_each(|(name, of_kvs)| of_kvs.compression.check(name))?;
     let tuning = options.tuning();
     let classes = devices.classes(&options);
     check_classes(&state, &classes, Err)?;
@@ -241,9 +242,9 @@ pub(crate) fn new_uuid() -> [u8; 16] {
 pub(crate) fn create(
     devices: &Devices,
     paths: &[(MediaClass, String)],
+    uuid: [u8; 16],
     options: &Options,
 ) -> Result<()> {
-    let uuid = new_uuid();
     let classes =
         paths.iter().map(|(class, path)| Edit::Class { class: *class, path: path.clone() });
     let edits = [Edit::LastId { id: Ids::begin(uuid) }].into_iter().chain(classes);

@@ -66,12 +66,12 @@ struct ReplayedVersion {
     offset: u32,
     key: KeptPlace,
     key_size: u16,
-    value: Value,
+    value: ReplayedValue,
     value_size: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Value {
+enum ReplayedValue {
     Deleted,
     /// Behind the key.
     Kept,
@@ -137,11 +137,11 @@ impl Replayed {
     fn add(&mut self, record: &Record<'_>, seqno: Seqno, offset: u32, stated: Expiry) {
         let Record { kvs, key, change } = *record;
         let (value, expiry, bytes) = match change.value() {
-            None => (Value::Deleted, Expiry::NEVER, &[][..]),
+            None => (ReplayedValue::Deleted, Expiry::NEVER, &[][..]),
             Some(bytes) if self.needs_values || bytes.len() <= INLINE_MAX => {
-                (Value::Kept, stated, bytes)
+                (ReplayedValue::Kept, stated, bytes)
             }
-            Some(bytes) => (Value::InLog, stated, bytes),
+            Some(bytes) => (ReplayedValue::InLog, stated, bytes),
         };
         let of_kvs = self.kvss.entry(kvs).or_insert_with(|| Versions::with(key));
         of_kvs.begin_with(key);
@@ -151,7 +151,7 @@ impl Replayed {
             expiry,
             segment: u32::try_from(self.segments.len() - 1).expect("fewer than 2^32 segments"),
             offset,
-            key: self.kept.add(key, if value == Value::Kept { bytes } else { &[] }),
+            key: self.kept.add(key, if value == ReplayedValue::Kept { bytes } else { &[] }),
             key_size: u16::try_from(key.len()).expect("KEY_MAX fits 16 bits"),
             value,
             value_size: u32::try_from(bytes.len()).expect("VALUE_MAX fits 32 bits"),
@@ -236,9 +236,9 @@ impl Replayed {
     fn item_of(&self, version: &ReplayedVersion) -> Item<'_> {
         let &ReplayedVersion { offset, value_size, expiry, .. } = version;
         match version.value {
-            Value::Deleted => Item::Tombstone,
-            Value::Kept => Item::Value(self.kept.value(version), expiry),
-            Value::InLog => {
+            ReplayedValue::Deleted => Item::Tombstone,
+            ReplayedValue::Kept => Item::Value(self.kept.value(version), expiry),
+            ReplayedValue::InLog => {
                 let segment = &self.segments[version.segment as usize];
                 // It is in no kvset, which would have numbers for blocks.
                 Item::Stored(segment, Stored { block: 0, offset, value_size, expiry })
@@ -250,9 +250,9 @@ impl Replayed {
         let value_size = version.value_size;
         Newest {
             value: match version.value {
-                Value::Deleted => YoungValue::Deleted,
-                Value::Kept => YoungValue::Here(self.kept.value(version)),
-                Value::InLog => YoungValue::InLog { value_size },
+                ReplayedValue::Deleted => YoungValue::Deleted,
+                ReplayedValue::Kept => YoungValue::Here(self.kept.value(version)),
+                ReplayedValue::InLog => YoungValue::InLog { value_size },
             },
             expiry: version.expiry,
             address: RecordAddress {

@@ -13,6 +13,7 @@ use crate::tree::view::Tree;
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
 use crate::types::ids::{KvsId, Seqno};
+use crate::types::key_bounds::KeyBounds;
 use crate::types::prefixes::behind;
 
 /// Something that can be walked in key order, both ways.
@@ -288,12 +289,12 @@ pub(crate) struct Merge<S> {
 const SHORT_KEYS: usize = 32;
 
 impl Merge<AnySource> {
-    /// Looks on media for no other keys from now on than those that begin with `prefix`.
-    pub(crate) fn stay_within(&mut self, prefix: &Arc<[u8]>) {
+    /// Looks on media for no other keys from now on than those within `bounds`.
+    pub(crate) fn stay_within(&mut self, bounds: &Arc<KeyBounds>) {
         for source in &mut self.sources {
             match source {
-                AnySource::Kvset(kvset) => kvset.stay_within(prefix),
-                AnySource::Leaves(leaves) => leaves.prefix = Some(prefix.clone()),
+                AnySource::Kvset(kvset) => kvset.stay_within(bounds),
+                AnySource::Leaves(leaves) => leaves.bounds = Some(bounds.clone()),
                 AnySource::Memtable(_) | AnySource::Replayed(_) => {}
             }
         }
@@ -513,20 +514,20 @@ pub(crate) struct LeavesSource {
     tree: Arc<Tree>,
     leaf: usize,
     merge: Merge<KvsetCursor>,
-    /// It goes on to no leaf for other keys than those that begin so.
-    prefix: Option<Arc<[u8]>>,
+    /// It goes on to no leaf for keys beyond.
+    bounds: Option<Arc<KeyBounds>>,
 }
 
 impl LeavesSource {
     pub(crate) fn new(tree: Arc<Tree>) -> LeavesSource {
-        LeavesSource { tree, leaf: 0, merge: Merge::new(Vec::new()), prefix: None }
+        LeavesSource { tree, leaf: 0, merge: Merge::new(Vec::new()), bounds: None }
     }
 
     fn enter(&mut self, leaf: usize) {
         self.leaf = leaf;
         self.merge = merge_kvsets(&self.tree.leaves[leaf].kvsets);
-        if let Some(prefix) = &self.prefix {
-            self.merge.sources.iter_mut().for_each(|kvset| kvset.stay_within(prefix));
+        if let Some(bounds) = &self.bounds {
+            self.merge.sources.iter_mut().for_each(|kvset| kvset.stay_within(bounds));
         }
     }
 
@@ -534,7 +535,7 @@ impl LeavesSource {
     fn settle(&mut self) -> Result<()> {
         while self.merge.key().is_none()
             && let Some(next) = self.tree.leaves.get(self.leaf + 1)
-            && self.prefix.as_ref().is_none_or(|prefix| next.lower.starts_with(prefix))
+            && self.bounds.as_ref().is_none_or(|bounds| !bounds.is_behind(&next.lower))
         {
             self.enter(self.leaf + 1);
             self.merge.seek(Bound::Unbounded)?;
@@ -545,7 +546,10 @@ impl LeavesSource {
     fn settle_back(&mut self) -> Result<()> {
         while self.merge.key().is_none()
             && self.leaf > 0
-            && self.prefix.as_ref().is_none_or(|prefix| self.tree.leaves[self.leaf].lower > *prefix)
+            && self
+                .bounds
+                .as_ref()
+                .is_none_or(|bounds| bounds.reach_below(&self.tree.leaves[self.leaf].lower))
         {
             self.enter(self.leaf - 1);
             self.merge.seek_back(Bound::Unbounded)?;

@@ -5,8 +5,11 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::types::error::{KvError, Result};
+
 /// How the values of a KVS are compressed when they age. Values that are compressed already stay as
-/// they are.
+/// they are. Zstandard needs the feature `zstd`, which is on by default; a build without it opens no KVDB with a KVS
+/// that uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
@@ -26,6 +29,16 @@ impl Compression {
     /// All of them.
     pub const ALL: [Compression; 4] =
         [Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto];
+
+    /// Refuses what this build has no code for.
+    pub(crate) fn check(self, kvs: &str) -> Result<()> {
+        match self {
+            Compression::Zstd | Compression::Auto if !cfg!(feature = "zstd") => {
+                Err(KvError::WithoutZstd(kvs.into()))
+            }
+            _ => Ok(()),
+        }
+    }
 
     fn name(self) -> &'static str {
         match self {

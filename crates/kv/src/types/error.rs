@@ -1,11 +1,11 @@
 //! The engine's errors: the event, its object, and the remedy.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use esker_base::{ErrorKind, Lba};
-use esker_device::{DeviceError, OpKind};
+use esker_device::{DeviceError, OpKind, SystemError};
 use thiserror::Error;
 
 use crate::types::class::MediaClass;
@@ -18,7 +18,46 @@ pub type Result<T, E = KvError> = std::result::Result<T, E>;
 pub(crate) const SALVAGE_ADVICE: &str =
     "; restore it from a copy, or salvage what is sound with `esker kv repair`";
 
-/// An error of the engine.
+/// Codes of errors that a program can switch on. Their numbers stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(i32)]
+pub enum ErrorCode {
+    /// A device or file system failed; [`source`](std::error::Error::source) has the system's error number.
+    Io = 1,
+    /// The KVDB, KVS, file or device named is not there.
+    NotFound = 2,
+    /// It is there already.
+    Exists = 3,
+    /// A key, a value, a batch, a name, an option or a location cannot be.
+    Invalid = 4,
+    /// This build, device or file system cannot do it.
+    Unsupported = 5,
+    /// A class or its file system is full: [`KvError::class`].
+    NoSpace = 6,
+    /// A medium returned other data than was written: [`KvError::damage`].
+    Damaged = 7,
+    /// The KVDB, or these keys of it, take no writes.
+    ReadOnly = 8,
+    /// Someone else wrote a key of the transaction: begin it again.
+    TransactionConflict = 9,
+    /// The transaction was open for too long: begin it again.
+    TransactionExpired = 10,
+    /// Other work has to end first: try again then.
+    Busy = 11,
+    /// Another process or handle has it.
+    InUse = 12,
+    /// The work was called off.
+    Cancelled = 13,
+    /// The KVDB is closed, the KVS dropped, or this is a forked child.
+    Closed = 14,
+    /// An earlier failure stopped writes: open the KVDB again.
+    Stopped = 15,
+    /// A thread of the engine panicked.
+    Panicked = 16,
+}
+
+/// An error of the engine: [`KvError::code`] is what a program switches on.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum KvError {
@@ -200,6 +239,9 @@ pub enum KvError {
         kind: ErrorKind,
         /// The system's words.
         message: String,
+        /// The system's error number, if it has one.
+        #[source]
+        system: Option<SystemError>,
     },
     /// Writes are refused since an earlier failure; reads still work.
     #[error(
@@ -222,6 +264,12 @@ pub enum KvError {
         /// The damage.
         cause: Arc<KvError>,
     },
+    /// A KVS uses Zstandard, and this build has none.
+    #[error(
+        "the KVS '{0}' compresses values with Zstandard, and this build of esker-kv is without its feature `zstd`: \
+         build it with that"
+    )]
+    WithoutZstd(String),
     /// The KVDB was opened to be read.
     #[error("the KVDB was opened to be read only: open it without `read_only` to write")]
     ReadOnly,
@@ -294,6 +342,12 @@ pub(crate) fn go_on(flow: ControlFlow<()>) -> Result<()> {
 }
 
 impl KvError {
+    /// What the file system refused.
+    pub(crate) fn of_file(path: &Path, error: &std::io::Error) -> KvError {
+        let (path, kind) = (path.to_owned(), ErrorKind::from(error));
+        KvError::File { path, kind, message: error.to_string(), system: SystemError::of(error) }
+    }
+
     /// Whether a step failed for lack of space alone, so that it has changed nothing: the engine
     /// found no extent, or the device had no room for a write.
     pub(crate) fn lacks_space(&self) -> bool {
@@ -337,13 +391,67 @@ impl KvError {
         }
     }
 
+    /// Returns the code of the error, on which a program can switch.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            KvError::TransactionConflict { .. } => ErrorCode::TransactionConflict,
+            KvError::TransactionExpired(_) => ErrorCode::TransactionExpired,
+            KvError::Cancelled => ErrorCode::Cancelled,
+            KvError::ReadOnly | KvError::Fenced { .. } => ErrorCode::ReadOnly,
+            KvError::Stopped { .. } => ErrorCode::Stopped,
+            KvError::Panicked { .. } => ErrorCode::Panicked,
+            KvError::Busy | KvError::Pinned(_) | KvError::StillRead(_) => ErrorCode::Busy,
+            _ => match self.kind() {
+                ErrorKind::NotFound => ErrorCode::NotFound,
+                ErrorKind::Exists => ErrorCode::Exists,
+                ErrorKind::Invalid => ErrorCode::Invalid,
+                ErrorKind::Unsupported => ErrorCode::Unsupported,
+                ErrorKind::NoSpace => ErrorCode::NoSpace,
+                ErrorKind::Corrupt => ErrorCode::Damaged,
+                ErrorKind::Conflict => ErrorCode::InUse,
+                ErrorKind::Retry => ErrorCode::Busy,
+                ErrorKind::Closed => ErrorCode::Closed,
+                _ => ErrorCode::Io,
+            },
+        }
+    }
+
+    /// The class without room, of an error with [`ErrorCode::NoSpace`].
+    #[must_use]
+    pub fn class(&self) -> Option<MediaClass> {
+        match self {
+            KvError::NoSpace { class, .. }
+            | KvError::ClassFull { class, .. }
+            | KvError::NoSpaceToDelete { class, .. }
+            | KvError::NoRoomWithout { class, .. }
+            | KvError::CutShort { class, .. } => Some(*class),
+            _ => None,
+        }
+    }
+
+    /// The device or file with damage, and where that begins there, of an error with [`ErrorCode::Damaged`]. Where the
+    /// place is not known it is the device's beginning.
+    #[must_use]
+    pub fn damage(&self) -> Option<(&str, Lba)> {
+        match self {
+            KvError::Corrupt { device, lba, .. } => Some((device, *lba)),
+            KvError::CutShort { device, .. } => Some((device, Lba(0))),
+            KvError::Device(error) if error.kind() == ErrorKind::Corrupt => {
+                Some((error.device(), error.lba()))
+            }
+            KvError::Stopped { cause } | KvError::Fenced { cause, .. } => cause.damage(),
+            _ => None,
+        }
+    }
+
     /// Returns the kind of the error: the remedy for callers.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
             KvError::Device(error) => error.kind(),
             KvError::Corrupt { .. } | KvError::CutShort { .. } => ErrorKind::Corrupt,
-            KvError::Version { .. } => ErrorKind::Unsupported,
+            KvError::Version { .. } | KvError::WithoutZstd(_) => ErrorKind::Unsupported,
             KvError::NoSpace { .. } | KvError::ManifestFull { .. } | KvError::ClassFull { .. } => {
                 ErrorKind::NoSpace
             }

@@ -2,6 +2,7 @@
 //! which follow from the budget.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use esker_base::progress::OnProgress;
 use esker_base::{Clock, Progress};
@@ -18,18 +19,67 @@ pub enum Maintenance {
     Manual,
 }
 
+/// When acknowledged writes are durable: as long as the device answers in time, within a time and a number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Durability {
+    /// A write acknowledged longer ago than this is durable, in milliseconds. 0 makes every write durable before it
+    /// returns.
+    pub ms: u64,
+    /// At most this many bytes of acknowledged writes are not yet durable. 0 makes every write durable before it returns.
+    pub bytes: u64,
+}
+
+impl Durability {
+    /// Every write is durable before it returns.
+    pub const ALWAYS: Durability = Durability { ms: 0, bytes: DURABILITY_BYTES };
+
+    /// Writes are durable within this time, in milliseconds, and 8 MiB.
+    #[must_use]
+    pub fn within(time: Duration) -> Durability {
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Durability { ms, bytes: DURABILITY_BYTES }
+    }
+
+    /// The same, with at most so many bytes of acknowledged writes that are not durable yet.
+    #[must_use]
+    pub fn bytes(self, bytes: u64) -> Durability {
+        Durability { bytes, ..self }
+    }
+}
+
+impl Default for Durability {
+    fn default() -> Durability {
+        Durability { ms: 100, bytes: DURABILITY_BYTES }
+    }
+}
+
+/// How one write is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WriteOptions {
+    /// Whether it is durable when the call returns. Default: as [`Options::durability`] says.
+    pub durable: bool,
+}
+
+impl WriteOptions {
+    /// Durable when the call returns. The device error since which the KVDB takes no writes may come from that: then the
+    /// write may have happened.
+    #[must_use]
+    pub const fn durable() -> WriteOptions {
+        WriteOptions { durable: true }
+    }
+}
+
 /// How a KVDB is opened. Everything but the budget and the durability window has a good default.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// The DRAM the engine may use for everything, in bytes: memtables, log buffers, filters,
     /// indexes, caches and maintenance. At least 16 MiB. Default 1 GiB.
     pub memory_bytes: u64,
-    /// A write acknowledged longer ago than this is durable, in milliseconds, as long as the
-    /// device answers in time. 0 makes every write durable before it returns. Default 100.
-    pub durability_ms: u64,
-    /// At most this many bytes of acknowledged writes are not yet durable. 0 makes every write
-    /// durable before it returns. Default 8 MiB.
-    pub durability_bytes: u64,
+    /// When acknowledged writes are durable. Default: within 100 ms and 8 MiB.
+    pub durability: Durability,
     /// A transaction that is open for longer ends by itself, in milliseconds: the data that it reads, and the
     /// writes of others since it began, are kept as long as it lives. Default 300,000 (5 minutes). It ends before
     /// that when the writes of others, in memtables that are kept to find conflicts, take more than an eighth of
@@ -56,8 +106,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             memory_bytes: 1 << 30,
-            durability_ms: 100,
-            durability_bytes: DURABILITY_BYTES,
+            durability: Durability::default(),
             transaction_ms: 300_000,
             space_amplification: 1.25,
             read_only: false,
@@ -97,7 +146,7 @@ pub struct Tuning {
     pub workers: usize,
 }
 
-/// The default of [`Options::durability_bytes`].
+/// The default of [`Durability::bytes`].
 const DURABILITY_BYTES: u64 = 8 << 20;
 /// Below this budget the parts would be too small to work.
 pub(crate) const MEMORY_MIN: u64 = 16 << 20;
@@ -200,8 +249,20 @@ pub(crate) fn percent(space_amplification: f64) -> Result<u64> {
 }
 
 impl Options {
+    /// The same options with a change.
+    ///
+    /// ```
+    /// let options = esker_kv::Options::default().with(|options| options.memory_bytes = 64 << 20);
+    /// assert_eq!(options.memory_bytes, 64 << 20);
+    /// ```
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Options)) -> Options {
+        change(&mut self);
+        self
+    }
+
     /// The same options with an observer of long work, called on the thread that works: while the KVDB opens after a
-    /// crash, and during [backup](crate::Kvdb::backup), [repair](crate::Kvdb::repair) and
+    /// crash, and during [backup](crate::Kvdb::backup), [repair](crate::Builder::repair) and
     /// [compaction](crate::Kvdb::compact). `Break` calls the work off: it ends with
     /// [`KvError::Cancelled`], a compaction with a status that says so, and nothing is lost.
     #[must_use]
@@ -220,7 +281,7 @@ impl Options {
     /// How many bytes of acknowledged writes may not be durable: as many as the user allows, and no more than suits
     /// the budget, because they are in DRAM.
     pub(crate) fn durability_limit(&self) -> u64 {
-        self.durability_bytes.min(self.memory_bytes / 16)
+        self.durability.bytes.min(self.memory_bytes / 16)
     }
 
     /// The most KVSs that a KVDB has: one for each 32 KiB of the memory budget, and 512 however small that is. Each
@@ -263,11 +324,11 @@ impl Options {
             )));
         }
         let limit = (self.memory_bytes / 4).max(DURABILITY_BYTES);
-        if self.durability_bytes > limit {
+        if self.durability.bytes > limit {
             return Err(KvError::Options(format!(
-                "durability_bytes of {} would take more than a quarter of the memory budget: give \
+                "durability of {} bytes would take more than a quarter of the memory budget: give \
                  at most {limit}",
-                self.durability_bytes
+                self.durability.bytes
             )));
         }
         percent(self.space_amplification)?;

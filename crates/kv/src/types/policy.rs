@@ -232,6 +232,7 @@ impl fmt::Display for Policy {
 
 /// Options of a KVS that may change while it is open. The manifest keeps them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct KvsOptions {
     /// Where its data goes.
     pub policy: Policy,
@@ -240,6 +241,26 @@ pub struct KvsOptions {
     /// A value expires this many milliseconds after its put, 1 at least: then it is as if it were deleted.
     /// `None`: never. A change holds for values put from then on.
     pub ttl_ms: Option<u64>,
+}
+
+impl KvsOptions {
+    /// The same options with another policy.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> KvsOptions {
+        KvsOptions { policy, ..self }
+    }
+
+    /// The same options with another way of compression.
+    #[must_use]
+    pub fn compression(self, compression: Compression) -> KvsOptions {
+        KvsOptions { compression, ..self }
+    }
+
+    /// The same options with a time to live in milliseconds, or without one.
+    #[must_use]
+    pub fn ttl_ms(self, ttl_ms: impl Into<Option<u64>>) -> KvsOptions {
+        KvsOptions { ttl_ms: ttl_ms.into(), ..self }
+    }
 }
 
 impl From<Policy> for KvsOptions {

@@ -10,11 +10,12 @@
 //! 3. Of values that do not compress, one in sixty-five is tried ([`TRIAL`], [`STRETCH`]).
 //! 4. Unpacking takes no more memory than a value may have, whatever the bytes say.
 
+mod zstandard;
+
 use lz4_flex::block::{
     CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
 };
-use parking_lot::Mutex;
-use zstd::bulk::{Compressor, Decompressor};
+use zstandard::{Compress, Decompress};
 
 use crate::omf::packed::{Codec, Packed, head};
 use crate::omf::{Malformed, expect};
@@ -26,8 +27,6 @@ const SIZE_MIN: usize = 64;
 const TRIAL: u32 = 8;
 /// How many values follow before the next trial.
 const STRETCH: u32 = 512;
-/// The fastest level that Zstandard calls its own: the next ones save a hundredth more.
-const ZSTD_LEVEL: i32 = 1;
 
 /// The codecs that a setting allows, the faster ones first.
 fn candidates(setting: Compression) -> &'static [Codec] {
@@ -128,7 +127,7 @@ impl Packer {
 #[derive(Default)]
 struct Encoder {
     lz4: CompressTable,
-    zstd: Option<Compressor<'static>>,
+    zstd: Compress,
     out: Vec<u8>,
 }
 
@@ -145,13 +144,7 @@ impl Encoder {
         let size = match codec {
             Codec::None => None,
             Codec::Lz4 => compress_into_with_table(value, room, &mut self.lz4).ok(),
-            Codec::Zstd => {
-                if self.zstd.is_none() {
-                    self.zstd = Compressor::new(ZSTD_LEVEL).ok();
-                }
-                let zstd = self.zstd.as_mut();
-                zstd.and_then(|zstd| zstd.compress_to_buffer(value, room).ok())
-            }
+            Codec::Zstd => self.zstd.compress(value, room),
         };
         size.map_or(value.len(), |size| head.len() + size)
     }
@@ -160,11 +153,8 @@ impl Encoder {
 /// Gets values back. Its memory is that of the threads that do so at the same time.
 #[derive(Default)]
 pub(crate) struct Unpacker {
-    zstd: Mutex<Vec<Decompressor<'static>>>,
+    zstd: Decompress,
 }
-
-/// Contexts of Zstandard that are kept, about 100 KiB each.
-const CONTEXTS: usize = 16;
 
 impl Unpacker {
     /// Writes the value to `out`, in place of its content.
@@ -179,26 +169,12 @@ impl Unpacker {
         let unpacked = match packed.codec {
             Codec::None => unreachable!("answered above"),
             Codec::Lz4 => decompress_into(encoded, out).map_err(|error| error.to_string()),
-            Codec::Zstd => self.unzstd(encoded, out).map_err(|error| error.to_string()),
+            Codec::Zstd => self.zstd.decompress(encoded, out).map_err(|error| error.to_string()),
         };
         let found = unpacked.map_err(|error| {
             Malformed(format!("a value that was compressed with {:?}: {error}", packed.codec))
         })?;
         expect(found == size, || format!("a value of {size} bytes expected, {found} found"))
-    }
-
-    fn unzstd(&self, encoded: &[u8], out: &mut [u8]) -> std::io::Result<usize> {
-        let pooled = self.zstd.lock().pop();
-        let mut context = match pooled {
-            Some(context) => context,
-            None => Decompressor::new()?,
-        };
-        let size = context.decompress_to_buffer(encoded, out)?;
-        let mut pool = self.zstd.lock();
-        if pool.len() < CONTEXTS {
-            pool.push(context);
-        }
-        Ok(size)
     }
 }
 

@@ -173,10 +173,10 @@ impl Engine {
     /// Waits as far as the durability window says.
     fn await_durability(&self, seqno: Seqno, unflushed: u64) -> Result<()> {
         let limit = self.options.durability_limit();
-        if self.options.durability_ms == 0 || unflushed > limit {
+        if self.options.durability.ms == 0 || unflushed > limit {
             let waited = self.options.clock.now();
             self.flush_through(seqno)?;
-            if self.options.durability_ms > 0 && limit > 0 {
+            if self.options.durability.ms > 0 && limit > 0 {
                 self.counters.durability_waits.add(1);
                 self.counters.stalled_since(waited, &self.options.clock);
             }

@@ -48,7 +48,7 @@ impl Engine {
         let spills = delay_ns(view.root_bytes(), from, full, spill_ns);
         let limit = self.options.durability_limit();
         // Beyond the limit, the writer has waited for the flush itself.
-        let waits = self.options.durability_ms == 0 || unflushed > limit;
+        let waits = self.options.durability.ms == 0 || unflushed > limit;
         let log_ns = self.write_controller.log_rate.ns().unwrap_or(UNKNOWN_NS);
         let log = if waits { 0 } else { delay_ns(unflushed, limit / 4, limit / 2, log_ns) };
         let all = [

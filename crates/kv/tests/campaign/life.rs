@@ -6,9 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Devices, OnDevices};
 use esker_base::{Clock, ErrorKind, Rng};
 use esker_device::Device;
-use esker_kv::{Devices, KvError, Kvdb, Options, Policy};
+use esker_kv::{KvError, Kvdb, Options, Policy};
 use esker_sim::{
     CrashRecorder, Effect, Fault, FaultDevice, FaultPlan, Image, Plan, Repeat, Target,
 };
@@ -76,15 +77,15 @@ impl Shape {
         let pick =
             |rng: &mut Rng, of: &[u64]| of[usize::try_from(rng.below(of.len() as u64)).unwrap()];
         let is_tiny = rng.chance(3, 4);
-        let options = Options {
-            // Too little for a record cache, or enough.
-            memory_bytes: pick(rng, &[4 << 20, 40 << 20]),
-            durability_ms: pick(rng, &[0, 20, 100, 100]),
-            durability_bytes: pick(rng, &[2 << 10, 64 << 10, 64 << 10]),
-            transaction_ms: pick(rng, &[300, 300_000]),
-            clock: Clock::virtual_time(),
-            ..test_options(if is_tiny { tiny_tuning() } else { small_tuning() })
-        };
+        let options =
+            test_options(if is_tiny { tiny_tuning() } else { small_tuning() }).with(|set| {
+                // Too little for a record cache, or enough.
+                set.memory_bytes = pick(rng, &[4 << 20, 40 << 20]);
+                set.durability.ms = pick(rng, &[0, 20, 100, 100]);
+                set.durability.bytes = pick(rng, &[2 << 10, 64 << 10, 64 << 10]);
+                set.transaction_ms = pick(rng, &[300, 300_000]);
+                set.clock = Clock::virtual_time();
+            });
         let (keys, value_max) = if is_tiny { (120, 1400) } else { (600, 6000) };
         Shape {
             options,

@@ -4,7 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use esker_kv::{Batch, CompactRequest, Compression, Cursor, KvError, MediaClass, Place, Policy};
+use crate::common::OnDevices;
+use esker_kv::{
+    Batch, CompactRequest, Compression, Cursor, KvError, MediaClass, Place, Policy, Readable,
+    WriteOptions,
+};
 
 use crate::common::oracle::{Key, Value, Write};
 use crate::world::{Open, Sight, Slot, Walk, World};
@@ -138,7 +142,7 @@ impl World {
         if self.rng.chance(1, 2) {
             let mut prefix = self.key();
             prefix.truncate(self.index(7));
-            cursor = cursor.within(&prefix)?;
+            cursor = cursor.prefix(&prefix)?;
             entries.retain(|(key, _)| key.starts_with(&prefix));
         }
         let keys_only = self.rng.chance(1, 3);
@@ -293,7 +297,11 @@ impl World {
         let is_dropped = one.writes.keys().any(is_dropped);
         let Open { transaction, sight, began, writes, held } = one;
         let durable = self.rng.chance(1, 4);
-        let result = if durable { transaction.commit_durable() } else { transaction.commit() };
+        let result = if durable {
+            transaction.commit_with(&WriteOptions::durable())
+        } else {
+            transaction.commit()
+        };
         match result {
             Ok(()) => {
                 assert!(!is_lost, "a conflict was missed");
@@ -347,7 +355,7 @@ impl World {
     }
 
     fn let_time_pass(&mut self) -> Done {
-        let span = Duration::from_millis(self.rng.below(self.options.durability_ms + 10));
+        let span = Duration::from_millis(self.rng.below(self.options.durability.ms + 10));
         self.clock().advance(span);
         // The flush that a thread would do in time.
         self.step()

@@ -212,8 +212,8 @@ impl World {
     /// lost.
     fn settle_promises(&mut self) {
         let now = self.clock().now();
-        let window = Duration::from_millis(self.options.durability_ms);
-        let limit = self.options.durability_bytes.min(self.options.memory_bytes / 16);
+        let window = Duration::from_millis(self.options.durability.ms);
+        let limit = self.options.durability.bytes.min(self.options.memory_bytes / 16);
         let mut pending: u64 = self.acknowledged.iter().map(|(_, bytes)| bytes).sum();
         while let Some((at, bytes)) = self.acknowledged.front()
             && (*at + window < now || pending > limit || window.is_zero())

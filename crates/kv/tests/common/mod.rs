@@ -14,15 +14,84 @@ use std::sync::Arc;
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Clock, Lba};
 use esker_device::{Device, MemoryDevice, Port};
-use esker_kv::{Devices, KvError, Maintenance, MediaClass, Options, Remains, Tuning};
+use esker_kv::{
+    BackupReport, CheckReport, KvError, Kvdb, Location, Maintenance, Medium, Options, Remains,
+    RepairReport, Tuning,
+};
 use esker_sim::{FaultDevice, FaultPlan};
+
+/// The devices of a KVDB without a directory.
+#[derive(Clone)]
+pub(crate) struct Devices {
+    pub(crate) manifest: Arc<dyn Device>,
+    pub(crate) capacity: Arc<dyn Device>,
+    pub(crate) staging: Option<Arc<dyn Device>>,
+}
+
+impl Devices {
+    pub(crate) fn location(&self) -> Location {
+        let location = Location::devices(self.manifest.clone(), self.capacity.clone());
+        match &self.staging {
+            Some(staging) => location.staging(Medium::device(staging.clone())),
+            None => location,
+        }
+    }
+}
+
+/// The entrances for such devices.
+pub(crate) trait OnDevices: Sized {
+    fn create_on(devices: Devices, options: Options) -> Result<Self, KvError>;
+    fn open_on(devices: Devices, options: Options) -> Result<Self, KvError>;
+    fn check_on(devices: &Devices) -> Result<CheckReport, KvError>;
+    fn repair_on(
+        remains: &Remains,
+        devices: &Devices,
+        options: Options,
+    ) -> Result<RepairReport, KvError>;
+    fn backup_on(&self, devices: &Devices) -> Result<BackupReport, KvError>;
+    fn add_staging_device(&self, device: Arc<dyn Device>) -> Result<(), KvError>;
+}
+
+impl OnDevices for Kvdb {
+    fn create_on(devices: Devices, options: Options) -> Result<Kvdb, KvError> {
+        Kvdb::builder(devices.location()).options(options).create()
+    }
+
+    fn open_on(devices: Devices, options: Options) -> Result<Kvdb, KvError> {
+        Kvdb::builder(devices.location()).options(options).open()
+    }
+
+    fn check_on(devices: &Devices) -> Result<CheckReport, KvError> {
+        Kvdb::builder(devices.location()).check()
+    }
+
+    fn repair_on(
+        remains: &Remains,
+        devices: &Devices,
+        options: Options,
+    ) -> Result<RepairReport, KvError> {
+        Kvdb::builder(devices.location()).options(options).repair(remains)
+    }
+
+    fn backup_on(&self, devices: &Devices) -> Result<BackupReport, KvError> {
+        self.backup(&devices.location())
+    }
+
+    fn add_staging_device(&self, device: Arc<dyn Device>) -> Result<(), KvError> {
+        self.add_staging(&Medium::device(device))
+    }
+}
 
 /// All that is left of a KVDB on these devices: everything.
 pub(crate) fn remains(devices: &Devices) -> Remains {
-    let whole = |device: &Arc<dyn Device>| (device.clone(), u64::MAX);
-    let staging = devices.staging.iter().map(|device| (MediaClass::Staging, whole(device)));
-    let classes = staging.chain([(MediaClass::Capacity, whole(&devices.capacity))]).collect();
-    Remains { manifest: Some(devices.manifest.clone()), classes, directory: None }
+    devices.location().remains().unwrap()
+}
+
+/// The same without the manifest.
+pub(crate) fn without_manifest(devices: &Devices) -> Remains {
+    let mut remains = remains(devices);
+    remains.manifest = None;
+    remains
 }
 
 /// Does it with these devices, or without the one for staging when that class has been taken away.
@@ -129,14 +198,13 @@ pub(crate) fn medium_tuning() -> Tuning {
 
 /// One step at a time, on a clock that the test moves.
 pub(crate) fn test_options(tuning: Tuning) -> Options {
-    Options {
-        memory_bytes: 4 << 20,
-        durability_bytes: 64 << 10,
-        maintenance: Maintenance::Manual,
-        clock: Clock::virtual_time(),
-        tuning: Some(tuning),
-        ..Options::default()
-    }
+    Options::default().with(|set| {
+        set.memory_bytes = 4 << 20;
+        set.durability.bytes = 64 << 10;
+        set.maintenance = Maintenance::Manual;
+        set.clock = Clock::virtual_time();
+        set.tuning = Some(tuning);
+    })
 }
 
 /// Parts so small that a few dozen do.

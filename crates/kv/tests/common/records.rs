@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::Devices;
 use esker_base::Rng;
 use esker_device::MemoryDevice;
-use esker_kv::{Devices, Kvs};
+use esker_kv::Kvs;
 
 /// Devices in memory.
 pub(crate) fn devices(capacity_bytes: u64, staging_bytes: Option<u64>) -> Devices {
@@ -29,5 +30,6 @@ pub(crate) fn put(kvs: &Kvs, range: Range<u64>) {
 }
 
 pub(crate) fn check(kvs: &Kvs, range: Range<u64>) {
-    range.for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)), "{n}"));
+    range
+        .for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()), "{n}"));
 }

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::{Devices, OnDevices};
 use esker_base::{AlignedBuf, Lba, Rng};
 use esker_device::{Device, MemoryDevice, Port};
-use esker_kv::{Devices, KvError, Kvdb, Kvs, Options, Policy};
+use esker_kv::{KvError, Kvdb, Kvs, Options, Policy};
 
 use super::{bytes_of, test_options, tiny_tuning};
 

@@ -60,7 +60,7 @@ impl Script {
             promised: 0,
             attempted: None,
             clock: options.clock.clone(),
-            durability: Duration::from_millis(options.durability_ms),
+            durability: Duration::from_millis(options.durability.ms),
             keys,
         }
     }
@@ -243,10 +243,6 @@ impl Script {
 
 /// Creates the script's KVSs. Values put into the second one expire, but not while a script runs.
 pub(crate) fn create_kvss(db: &Kvdb) -> Result<[Kvs; 2], KvError> {
-    let both = KvsOptions {
-        compression: Compression::Auto,
-        ttl_ms: Some(TTL_MS),
-        ..KvsOptions::default()
-    };
+    let both = KvsOptions::default().compression(Compression::Auto).ttl_ms(TTL_MS);
     Ok([db.create_kvs(NAMES[0], KvsOptions::default())?, db.create_kvs(NAMES[1], both)?])
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Devices, OnDevices};
 use esker_base::{Clock, Rng};
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Batch, Compression, Devices, Kvdb, KvsOptions, Options, Policy};
+use esker_kv::{Batch, Compression, Kvdb, KvsOptions, Options, Policy, WriteOptions};
 
 use crate::common::{test_options, tiny_tuning};
 
@@ -54,7 +55,7 @@ pub(crate) fn options() -> Options {
 
 /// The options of each KVS: every compression, every template, a policy of the user's, a time to live.
 pub(crate) fn kvss() -> Vec<(&'static str, KvsOptions)> {
-    let compressed = |compression, policy: Policy| KvsOptions { compression, ..policy.into() };
+    let compressed = |compression, policy: Policy| policy.into().compression(compression);
     let own: Policy = "young=staging/none,old-keys=staging,old-values=capacity".parse().unwrap();
     vec![
         ("plain", KvsOptions::default()),
@@ -62,7 +63,7 @@ pub(crate) fn kvss() -> Vec<(&'static str, KvsOptions)> {
         ("zstd", compressed(Compression::Zstd, Policy::CAPACITY_ONLY)),
         ("auto", compressed(Compression::Auto, Policy::STAGING_ONLY)),
         ("own", own.into()),
-        ("living", KvsOptions { ttl_ms: Some(TTL_MS), ..Policy::STAGING_MIN_CAPACITY.into() }),
+        ("living", Policy::STAGING_MIN_CAPACITY.into().ttl_ms(TTL_MS)),
     ]
 }
 
@@ -108,7 +109,7 @@ pub(crate) fn build(shape: &Shape) -> (Devices, Content, Content) {
             }
             2 => {
                 building.db.close().unwrap();
-                let options = Options { clock: building.clock.clone(), ..self::options() };
+                let options = self::options().with(|set| set.clock = building.clock.clone());
                 building.db = Kvdb::open_on(devices.clone(), options).unwrap();
             }
             _ => {}
@@ -204,7 +205,7 @@ impl Building {
             transaction.put(kvs, b"001 of a transaction", &[b't'; 200]).unwrap();
         }
         transaction.delete_prefix(&kvss[1], b"04").unwrap();
-        transaction.commit_durable().unwrap();
+        transaction.commit_with(&WriteOptions::durable()).unwrap();
         self.delete("living", b"04");
         for name in ["plain", "living"] {
             self.put(name, b"000 of a batch", b"batch".to_vec());

@@ -9,7 +9,7 @@ use esker_base::units::{human_bytes, round_down, to_usize};
 use esker_base::{Clock, Rng};
 use esker_flash::Parameters;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
-use esker_kv::{Devices, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
+use esker_kv::{Kvdb, Kvs, Location, Maintenance, Options, Policy, Tuning};
 
 use super::FdpOptions;
 use super::course::{Course, Measured};
@@ -32,6 +32,12 @@ const TURN_BYTES: u64 = 16 << 10;
 const MEMORY_BYTES: u64 = 16 << 20;
 /// Bytes of a key: its number in decimal.
 const KEY_BYTES: u64 = 12;
+
+/// The devices of a KVDB.
+pub(super) struct StoreDevices {
+    pub(super) manifest: Arc<dyn Device>,
+    pub(super) capacity: Arc<dyn Device>,
+}
 
 /// Four KVDBs on a drive.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,7 +114,7 @@ impl EngineRun {
     /// A device's or the engine's, or when the watcher ends it.
     pub fn measure_on(
         &self,
-        devices: Vec<Devices>,
+        devices: Vec<StoreDevices>,
         watch: OnShare<'_>,
     ) -> Result<Measured, LabError> {
         let all = devices.iter().flat_map(|one| {
@@ -145,21 +151,21 @@ impl EngineRun {
         Ok(course.measured())
     }
 
-    fn store(&self, devices: Devices, value_bytes: u64, seed: u64) -> Result<Store, LabError> {
+    fn store(&self, devices: StoreDevices, value_bytes: u64, seed: u64) -> Result<Store, LabError> {
         let geometry = devices.capacity.geometry();
         let bytes = geometry.capacity.bytes(geometry.lba_size);
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
         #[allow(clippy::cast_sign_loss)] // a share of a size
         let filled = (bytes as f64 * self.fill) as u64;
-        let options = Options {
-            memory_bytes: MEMORY_BYTES,
-            durability_bytes: 1 << 20,
-            maintenance: Maintenance::Manual,
-            clock: Clock::virtual_time(),
-            tuning: Some(tuning()),
-            ..Options::default()
-        };
-        let db = Kvdb::create_on(devices, options)?;
+        let options = Options::default().with(|set| {
+            set.memory_bytes = MEMORY_BYTES;
+            set.durability.bytes = 1 << 20;
+            set.maintenance = Maintenance::Manual;
+            set.clock = Clock::virtual_time();
+            set.tuning = Some(tuning());
+        });
+        let location = Location::devices(devices.manifest, devices.capacity);
+        let db = Kvdb::builder(location).options(options).create()?;
         let kvs = db.create_kvs("records", Policy::CAPACITY_ONLY)?;
         let keys = (filled / (KEY_BYTES + value_bytes)).max(1);
         let (value, rng) = (vec![0; to_usize(value_bytes)], Rng::new(seed));
@@ -167,14 +173,14 @@ impl EngineRun {
     }
 
     /// A drive with a namespace for each KVDB and one for its manifest.
-    pub(super) fn devices(&self) -> Result<Vec<Devices>, LabError> {
+    pub(super) fn devices(&self) -> Result<Vec<StoreDevices>, LabError> {
         let count = u16::try_from(self.rates.len()).unwrap_or(u16::MAX);
         let drive = EmulatedDrive::new(self.parameters()?, count, self.handles_each)?;
         let each = round_down(self.drive_bytes / u64::from(count), 1 << 20);
         let devices = |index| {
             let manifest = drive.namespace(index, MANIFEST_BYTES)?;
             let capacity = drive.namespace(index, each - MANIFEST_BYTES)?;
-            Ok(Devices { manifest, capacity, staging: None })
+            Ok(StoreDevices { manifest, capacity })
         };
         (0..count).map(devices).collect()
     }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_device::Device;
-use esker_kv::Devices;
 use esker_nvmf::target::{
     Access, NamespaceConfig, PortalConfig, SubsystemConfig, Target, TargetConfig,
 };
@@ -16,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::configuration::{Configuration, InitialState};
 use super::course::Measured;
-use super::engine::EngineRun;
+use super::engine::{EngineRun, StoreDevices};
 use super::in_turn::InTurn;
 use super::jobs::{self, Job, Work};
 use super::measure::{OnShare, measure_on};
@@ -185,7 +184,7 @@ impl Planned {
             }
             Workload::Engine(of) => {
                 let mut devices = Vec::new();
-                for Devices { manifest, capacity, .. } in of.devices()? {
+                for StoreDevices { manifest, capacity } in of.devices()? {
                     devices.extend([manifest, capacity]);
                 }
                 let (devices, target) = through(devices)?;
@@ -195,10 +194,9 @@ impl Planned {
                     Ok(device)
                 });
                 let devices = in_turn.collect::<Result<Vec<_>, _>>()?;
-                let pairs = devices.chunks_exact(2).map(|pair| Devices {
+                let pairs = devices.chunks_exact(2).map(|pair| StoreDevices {
                     manifest: pair[0].clone(),
                     capacity: pair[1].clone(),
-                    staging: None,
                 });
                 Ok((of.measure_on(pairs.collect(), watch)?, target))
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esker_bench::{Dataset, RunOptions, Runner, ValueFormat, Workload};
 use esker_device::{Device, Stripe};
-use esker_kv::{Devices, Kvdb, MediaClass, Options, Policy};
+use esker_kv::{Kvdb, Location, MediaClass, Medium, Options, Policy};
 use serde::Serialize;
 
 use super::machine::{Arm, Drive, Machine, Opened};
@@ -119,13 +119,15 @@ fn devices(opened: &Opened, class: MediaClass) -> Vec<Arc<dyn Device>> {
 
 /// A new database on an arm's drives.
 fn store(opened: &Opened, memory_bytes: u64, machine: &dyn Machine) -> Result<KvStore, LabError> {
-    let devices = Devices {
-        manifest: opened.manifest.clone(),
-        capacity: stripe(opened)?,
-        staging: devices(opened, MediaClass::Staging).into_iter().next(),
-    };
-    let options = Options { memory_bytes, clock: opened.clock.clone(), ..Options::default() };
-    let db = Kvdb::create_on(devices, options)?;
+    let mut location = Location::devices(opened.manifest.clone(), stripe(opened)?);
+    if let Some(staging) = devices(opened, MediaClass::Staging).into_iter().next() {
+        location = location.staging(Medium::device(staging));
+    }
+    let options = Options::default().with(|set| {
+        set.memory_bytes = memory_bytes;
+        set.clock = opened.clock.clone();
+    });
+    let db = Kvdb::builder(location).options(options).create()?;
     let kvs = db.create_kvs(KVS, Policy::default())?;
     Ok(KvStore { db, kvs, process: machine.samples() })
 }

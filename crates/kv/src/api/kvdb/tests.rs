@@ -108,6 +108,6 @@ fn writes_acknowledged_before_closing_are_durable_or_closing_fails() {
     db.ingest().unwrap();
     kvs.put(b"k", b"v").unwrap();
     plan.from_then_on(Target::Flush, plan.seen(Target::Flush), Effect::Fail);
-    let error = db.shut().unwrap_err();
+    let error = db.opened.shut().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }

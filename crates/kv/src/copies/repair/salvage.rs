@@ -270,7 +270,7 @@ impl<'a> Salvage<'a> {
         }
         self.write()?;
         match self.target(kvs)? {
-            Some(target) => target.kvs.get(key),
+            Some(target) => Ok(target.kvs.get(key)?.map(Vec::from)),
             None => Ok(None),
         }
     }

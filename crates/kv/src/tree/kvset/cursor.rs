@@ -10,12 +10,13 @@ use super::ahead::PagesAhead;
 use crate::omf::page::Entry;
 use crate::tree::page_cache::SharedPage;
 use crate::types::error::Result;
+use crate::types::key_bounds::KeyBounds;
 
 /// A position in a kvset: on an entry, or nowhere.
 pub(crate) struct KvsetCursor {
     kvset: Arc<Kvset>,
-    /// It turns to no page for other keys than those that begin so.
-    prefix: Option<Arc<[u8]>>,
+    /// It turns to no page for keys beyond.
+    bounds: Option<Arc<KeyBounds>>,
     page: Option<SharedPage>,
     page_index: u32,
     slot: usize,
@@ -40,7 +41,7 @@ impl KvsetCursor {
     pub(crate) fn new(kvset: Arc<Kvset>) -> KvsetCursor {
         KvsetCursor {
             kvset,
-            prefix: None,
+            bounds: None,
             page: None,
             page_index: 0,
             slot: 0,
@@ -53,9 +54,9 @@ impl KvsetCursor {
         }
     }
 
-    /// From now on it has to find no keys but those that begin with `prefix`, and is sought among them.
-    pub(crate) fn stay_within(&mut self, prefix: &Arc<[u8]>) {
-        self.prefix = Some(prefix.clone());
+    /// From now on it has to find no keys but those within `bounds`, and is sought among them.
+    pub(crate) fn stay_within(&mut self, bounds: &Arc<KeyBounds>) {
+        self.bounds = Some(bounds.clone());
     }
 
     pub(crate) fn kvset(&self) -> &Arc<Kvset> {
@@ -120,8 +121,8 @@ impl KvsetCursor {
         let (Bound::Included(key) | Bound::Excluded(key)) = from else {
             return self.go(0, 0);
         };
-        let is_beyond = |prefix: &Arc<[u8]>| key > &prefix[..] && !key.starts_with(prefix);
-        if key > self.kvset.last_key() || self.prefix.as_ref().is_some_and(is_beyond) {
+        let is_behind = |bounds: &Arc<KeyBounds>| bounds.is_behind(key);
+        if key > self.kvset.last_key() || self.bounds.as_ref().is_some_and(is_behind) {
             self.page = None;
             return Ok(());
         }
@@ -143,7 +144,7 @@ impl KvsetCursor {
             let slot = self.turn_to(last)?.count() - 1;
             return self.go(last, slot);
         };
-        let is_before = self.prefix.as_ref().is_some_and(|prefix| key < &prefix[..]);
+        let is_before = self.bounds.as_ref().is_some_and(|bounds| bounds.is_before(key));
         let Some(index) = self.kvset.index.page_of(key).filter(|_| !is_before) else {
             self.page = None;
             return Ok(());
@@ -213,8 +214,8 @@ impl KvsetCursor {
         }
         self.page = None;
         let next = page_index + 1;
-        let is_within = |prefix: &Arc<[u8]>| self.first_key(next).starts_with(prefix);
-        if next < self.kvset.edit.pages && self.prefix.as_ref().is_none_or(is_within) {
+        let begins_within = |bounds: &Arc<KeyBounds>| !bounds.is_behind(self.first_key(next));
+        if next < self.kvset.edit.pages && self.bounds.as_ref().is_none_or(begins_within) {
             return self.go(next, 0);
         }
         Ok(())
@@ -222,9 +223,9 @@ impl KvsetCursor {
 
     /// Goes to the last key before a page.
     fn go_before(&mut self, page_index: u32) -> Result<()> {
-        let begins_above = |prefix: &Arc<[u8]>| self.first_key(page_index) > &prefix[..];
+        let begins_above = |bounds: &Arc<KeyBounds>| bounds.reach_below(self.first_key(page_index));
         match page_index.checked_sub(1) {
-            Some(index) if self.prefix.as_ref().is_none_or(begins_above) => {
+            Some(index) if self.bounds.as_ref().is_none_or(begins_above) => {
                 let slot = self.turn_to(index)?.count() - 1;
                 self.go(index, slot)
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use esker_base::units::to_u64;
 use esker_bench::{BoxError, Progress, RunOptions, RunResult, Runner, Session, Store, Workload};
 use esker_device::{Device, MemoryDevice};
-use esker_kv::{Devices, Kvdb, Maintenance, Options, Policy, Stats};
+use esker_kv::{Kvdb, Location, Maintenance, Medium, Options, Policy, Stats};
 
 use crate::LabError;
 use crate::hse::phase::Decider;
@@ -48,19 +48,20 @@ pub(super) fn run(
     let mut classes = built.iter().map(|one| one.device.clone());
     let capacity = classes.next().ok_or_else(|| LabError::Invalid("no device".to_owned()))?;
     let manifest = Arc::new(MemoryDevice::new("manifest", MANIFEST_BYTES, 4096));
-    let devices = Devices { manifest: manifest.clone(), capacity, staging: classes.next() };
-    let usual = Options::default();
-    let options = Options {
-        memory_bytes: load.memory_bytes,
-        durability_bytes: usual.durability_bytes.min(load.memory_bytes / DURABILITY_SHARE),
-        clock: maker.clock.clone(),
-        maintenance: match load.dilation {
+    let mut location = Location::devices(manifest.clone(), capacity);
+    if let Some(staging) = classes.next() {
+        location = location.staging(Medium::device(staging));
+    }
+    let options = Options::default().with(|set| {
+        set.memory_bytes = load.memory_bytes;
+        set.durability.bytes = set.durability.bytes.min(load.memory_bytes / DURABILITY_SHARE);
+        set.clock = maker.clock.clone();
+        set.maintenance = match load.dilation {
             None => Maintenance::Manual,
             Some(_) => Maintenance::Threads,
-        },
-        ..usual
-    };
-    let db = Kvdb::create_on(devices, options)?;
+        };
+    });
+    let db = Kvdb::builder(location).options(options).create()?;
     let kvs = db.create_kvs(KVS, Policy::default())?;
     let store = KvStore { db, kvs, process: Vec::new };
     let store = Engine { store, is_in_turn: load.dilation.is_none() };

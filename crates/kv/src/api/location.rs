@@ -1,0 +1,724 @@
+//! Where a KVDB lives: a directory with the manifest, and a device for each class: a file, a block
+//! device, or one that the caller opened and knows by a name of its own. Or it has no directory, and devices alone.
+//!
+//! The manifest has a text for each class. It is an absolute path, or that of a file in the directory:
+//! the name that it has for the class, or the part that follows `./`. Anything else is a caller's name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use esker_base::{ErrorKind, files};
+use esker_device::file::{Create, FileDevice, FileOptions};
+use esker_device::{Device, DeviceError};
+
+use crate::api::creation::{self, Creation, check_blank};
+use crate::log::kept::remove_left;
+use crate::manifest::state::State;
+use crate::manifest::writer::{MANIFEST_BYTES, Manifest};
+use crate::recover::devices::{Devices, Remains};
+use crate::recover::open::new_uuid;
+use crate::recover::size::check_length;
+use crate::types::class::MediaClass;
+use crate::types::error::{KvError, Result};
+use crate::types::options::Options;
+
+/// The place of a class.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum Medium {
+    /// A file in the KVDB's own directory.
+    InDir,
+    /// A raw block device, a directory (the class becomes a file in it), or a file that does not exist yet.
+    Path(PathBuf),
+    /// A device that the caller opened.
+    Device {
+        /// How the caller will find it again ([`Location::device_names`]); no path, where the KVDB has a directory.
+        name: String,
+        /// The device.
+        device: Arc<dyn Device>,
+    },
+}
+
+impl Medium {
+    /// A device under its own name.
+    #[must_use]
+    pub fn device(device: Arc<dyn Device>) -> Medium {
+        Medium::Device { name: device.name().to_owned(), device }
+    }
+}
+
+impl fmt::Debug for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Medium::InDir => f.write_str("InDir"),
+            Medium::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            Medium::Device { name, .. } => f.debug_tuple("Device").field(name).finish(),
+        }
+    }
+}
+
+/// The place of a KVDB: a directory, or devices of the caller's; and that of its classes.
+///
+/// A new KVDB in a directory has a capacity class in a file there, and no staging class, unless something else is said.
+/// One that is there knows itself where its classes are: only devices that are no files have to be named again.
+/// Whatever else is said has to agree with it.
+///
+/// ```
+/// # use esker_kv::{Kvdb, KvError, Location, Medium};
+/// # fn main() -> Result<(), KvError> {
+/// # let scratch = tempfile::tempdir().unwrap();
+/// # let dir = scratch.path().join("db");
+/// let location = Location::dir(&dir).staging(Medium::InDir);
+/// Kvdb::builder(location).create()?.close()?;
+/// let db = Kvdb::builder(&dir).open()?; // it knows of its staging class
+/// # db.close()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Location {
+    home: Home,
+    staging: Option<Medium>,
+    capacity: Option<Medium>,
+}
+
+/// The place of the manifest.
+#[derive(Clone)]
+enum Home {
+    Dir(PathBuf),
+    Device(Arc<dyn Device>),
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Home::Dir(dir) => dir.fmt(f),
+            Home::Device(device) => device.name().fmt(f),
+        }
+    }
+}
+
+impl<P: AsRef<Path>> From<P> for Location {
+    fn from(dir: P) -> Location {
+        Location::dir(dir)
+    }
+}
+
+impl From<&Location> for Location {
+    fn from(location: &Location) -> Location {
+        location.clone()
+    }
+}
+
+impl Location {
+    /// A directory, which has the manifest. It is made with a new KVDB.
+    #[must_use]
+    pub fn dir(dir: impl AsRef<Path>) -> Location {
+        let home = Home::Dir(dir.as_ref().to_owned());
+        Location { home, staging: None, capacity: None }
+    }
+
+    /// Devices of any kind, for the manifest (a few MiB) and for the capacity class. Whoever opens the KVDB brings all of
+    /// them. [`Builder::create`](crate::Builder::create) asks that of the manifest alone whether it holds something: the
+    /// others are overwritten.
+    #[must_use]
+    pub fn devices(manifest: Arc<dyn Device>, capacity: Arc<dyn Device>) -> Location {
+        let capacity = Some(Medium::device(capacity));
+        Location { home: Home::Device(manifest), staging: None, capacity }
+    }
+
+    /// The place of the staging class, which fast media are for.
+    #[must_use]
+    pub fn staging(self, medium: Medium) -> Location {
+        Location { staging: Some(medium), ..self }
+    }
+
+    /// The place of the capacity class.
+    #[must_use]
+    pub fn capacity(self, medium: Medium) -> Location {
+        Location { capacity: Some(medium), ..self }
+    }
+
+    /// The names of the devices that the KVDB here was created with, of those that are neither files nor block devices:
+    /// whoever opens it has to bring them. None for one that has no directory.
+    ///
+    /// # Errors
+    /// As [`Builder::open`](crate::Builder::open).
+    pub fn device_names(&self) -> Result<BTreeMap<MediaClass, String>> {
+        let Home::Dir(dir) = &self.home else { return Ok(BTreeMap::new()) };
+        let (_, state) = open_manifest(dir, true)?;
+        Ok(state.classes.into_iter().filter(|(_, known_as)| !is_path(known_as)).collect())
+    }
+
+    /// Opens, to read only, the remains of a KVDB that nobody has open to write, for
+    /// [`Builder::repair`](crate::Builder::repair). A class whose place is lost with the manifest is looked for where
+    /// this location says, or in a file in the directory.
+    ///
+    /// # Errors
+    /// `NotFound` when nothing of a KVDB is there, `Conflict` when someone has it open to write, or a device's error.
+    pub fn remains(&self) -> Result<Remains> {
+        match &self.home {
+            Home::Dir(dir) => remains(dir, self),
+            Home::Device(manifest) => {
+                let given = |(class, medium): (_, &Medium)| match medium {
+                    Medium::Device { device, .. } => Ok((class, (device.clone(), u64::MAX))),
+                    _ => Err(without_directory(class)),
+                };
+                let classes = self.media().map(given).collect::<Result<_>>()?;
+                Ok(Remains { manifest: Some(manifest.clone()), classes, directory: None })
+            }
+        }
+    }
+
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        match &self.home {
+            Home::Dir(dir) => Some(dir),
+            Home::Device(_) => None,
+        }
+    }
+
+    /// The classes of which something is said.
+    fn media(&self) -> impl Iterator<Item = (MediaClass, &Medium)> {
+        let all = [(MediaClass::Capacity, &self.capacity), (MediaClass::Staging, &self.staging)];
+        all.into_iter().filter_map(|(class, medium)| Some((class, medium.as_ref()?)))
+    }
+
+    fn medium(&self, class: MediaClass) -> Option<&Medium> {
+        self.media().find(|(of, _)| *of == class).map(|(_, medium)| medium)
+    }
+
+    /// The classes of a new KVDB, and how its manifest is to know them.
+    pub(crate) fn new_classes(&self) -> Result<Vec<(MediaClass, String)>> {
+        let capacity = self.capacity.as_ref().unwrap_or(&Medium::InDir);
+        let staging = self.staging.iter().map(|medium| (MediaClass::Staging, medium));
+        let classes = [(MediaClass::Capacity, capacity)].into_iter().chain(staging);
+        classes
+            .map(|(class, medium)| Ok((class, medium.known_as(self.directory(), class)?)))
+            .collect()
+    }
+
+    /// Makes the directory and the devices of a new KVDB.
+    pub(crate) fn make(&self) -> Result<Made> {
+        let classes = self.new_classes()?;
+        let Home::Dir(dir) = &self.home else {
+            let devices = self.opened()?;
+            check_without_kvdb(&devices)?;
+            return Ok(Made { devices, classes, creation: None, new: NewFiles::default() });
+        };
+        files::create_dir_all(dir).map_err(|error| KvError::of_file(dir, &error))?;
+        let mut new = NewFiles::default();
+        let path = dir.join(MANIFEST);
+        let taken = || {
+            let why = "there is a KVDB here already; open it, or choose another directory";
+            KvError::Exists { path: dir.to_owned(), why: why.into() }
+        };
+        if path.exists() && has_manifest(&path)? {
+            return Err(taken());
+        }
+        let manifest: Arc<dyn Device> = Arc::new(new.open(&path, Some(MANIFEST_BYTES))?);
+        // It is this process's now: nobody else makes a KVDB here any more.
+        if Manifest::read(&manifest)?.is_some() {
+            return Err(taken());
+        }
+        let creation = Creation::begin(dir)?;
+        if !creation.is_left {
+            new.0.push(creation.path.clone());
+        }
+        let mut find = |wanted: MediaClass| -> Result<Option<Arc<dyn Device>>> {
+            let Some((_, known_as)) = classes.iter().find(|(class, _)| *class == wanted) else {
+                return Ok(None);
+            };
+            if let Some(Medium::Device { device, .. }) = self.medium(wanted) {
+                creation.check_free(&**device, Path::new(known_as))?;
+                return Ok(Some(device.clone()));
+            }
+            let path = dir.join(known_as);
+            let device = new.open(&path, None)?;
+            if !device.is_new() && device.len_bytes()? > 0 {
+                creation.check_free(&device, &path)?;
+            }
+            Ok(Some(Arc::new(device)))
+        };
+        let capacity = find(MediaClass::Capacity)?.expect("every KVDB has a capacity class");
+        let staging = find(MediaClass::Staging)?;
+        let devices = Devices { manifest, capacity, staging };
+        Ok(Made { devices, classes, creation: Some(creation), new })
+    }
+
+    /// Whether a KVDB may be made here: nothing of one is there, or what a killed process left that was making it.
+    pub(crate) fn is_free(&self) -> Result<bool> {
+        let Home::Dir(dir) = &self.home else {
+            let devices = self.opened()?;
+            if Manifest::read(&devices.manifest)?.is_some() {
+                return Ok(false);
+            }
+            for device in [Some(&devices.capacity), devices.staging.as_ref()].into_iter().flatten()
+            {
+                check_blank(&**device, Path::new(device.name()))?;
+            }
+            return Ok(true);
+        };
+        let manifest = dir.join(MANIFEST);
+        if manifest.exists() {
+            return Ok(creation::is_left(dir) && !has_manifest(&manifest)?);
+        }
+        Ok(creation::is_left(dir) || !has_class(dir))
+    }
+
+    /// Removes the KVDB that is here, on these devices.
+    pub(crate) fn destroy(&self, devices: Devices) -> Result<()> {
+        let state = Manifest::read(&devices.manifest)?.unwrap_or_default();
+        for media in devices.classes(&Options::default()).all() {
+            media.check_header(state.uuid).or_else(|error| match error {
+                // It was cleared before.
+                KvError::Corrupt { .. } => Ok(()),
+                error => Err(error),
+            })?;
+            media.clear_header()?;
+        }
+        let Home::Dir(dir) = &self.home else {
+            return Manifest::clear(&devices.manifest);
+        };
+        let remove = |path: &Path| match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(KvError::of_file(path, &error))
+            }
+            _ => Ok(()),
+        };
+        for known_as in state.classes.values().filter(|known_as| is_path(known_as)) {
+            let path = dir.join(known_as);
+            if path.is_file() {
+                remove(&path)?;
+            }
+        }
+        remove_left(dir);
+        // Last: what is left can be destroyed again.
+        remove(&dir.join(MANIFEST))?;
+        drop(devices);
+        // Where nothing else is in it.
+        let _ = std::fs::remove_dir(dir);
+        Ok(())
+    }
+
+    /// The devices that the caller brought, where there is no directory.
+    fn opened(&self) -> Result<Devices> {
+        let Remains { manifest, classes, .. } = self.remains()?;
+        let of =
+            |class| classes.get(&class).map(|(device, _): &(Arc<dyn Device>, _)| device.clone());
+        Ok(Devices {
+            manifest: manifest.expect("it has one"),
+            capacity: of(MediaClass::Capacity).expect("it has one"),
+            staging: of(MediaClass::Staging),
+        })
+    }
+
+    /// Opens the devices of the KVDB that is here.
+    pub(crate) fn open(&self, read_only: bool) -> Result<Devices> {
+        let Home::Dir(dir) = &self.home else { return self.opened() };
+        let (manifest, state) = open_manifest(dir, read_only)?;
+        for (class, medium) in self.media() {
+            check_agrees(dir, &state, class, medium)?;
+        }
+        let find = |class: MediaClass| -> Result<Option<Arc<dyn Device>>> {
+            let Some(known_as) = state.classes.get(&class) else {
+                return Ok(None);
+            };
+            if !is_path(known_as) {
+                return match self.medium(class) {
+                    Some(Medium::Device { device, .. }) => Ok(Some(device.clone())),
+                    _ => Err(not_given(dir, class, known_as)),
+                };
+            }
+            let options =
+                FileOptions { create: Create::Never, read_only, ..FileOptions::default() };
+            let device = FileDevice::open(dir.join(known_as), &options)?;
+            check_length(&state, class, &device, device.len_bytes()?)?;
+            Ok(Some(Arc::new(device)))
+        };
+        let capacity = find(MediaClass::Capacity)?.ok_or_else(|| KvError::NotAKvdb {
+            path: dir.to_owned(),
+            why: "it has no capacity class".into(),
+        })?;
+        Ok(Devices { manifest, capacity, staging: find(MediaClass::Staging)? })
+    }
+}
+
+/// Refuses a location that says of a class what its KVDB does not.
+fn check_agrees(dir: &Path, state: &State, class: MediaClass, medium: &Medium) -> Result<()> {
+    let refused = |is: String| {
+        let dir = dir.display();
+        KvError::Options(format!(
+            "{dir}: the location says that its {class} class is on {medium:?}, and {is}: leave it out of the location, \
+             or open another KVDB"
+        ))
+    };
+    let Some(known_as) = state.classes.get(&class) else {
+        return Err(refused("it has none".into()));
+    };
+    let at = |known_as: &str| resolved(&dir.join(known_as));
+    let agrees = match medium {
+        Medium::Device { name, .. } => name == known_as,
+        _ => is_path(known_as) && at(&medium.known_as(Some(dir), class)?) == at(known_as),
+    };
+    if agrees { Ok(()) } else { Err(refused(format!("it is on '{known_as}'"))) }
+}
+
+fn without_directory(class: MediaClass) -> KvError {
+    KvError::Options(format!(
+        "the KVDB has no directory: give its {class} class a device (`Medium::Device`)"
+    ))
+}
+
+impl Medium {
+    /// How the manifest of the KVDB in `dir` knows it.
+    pub(crate) fn known_as(&self, dir: Option<&Path>, class: MediaClass) -> Result<String> {
+        match (self, dir) {
+            (Medium::Device { name, .. }, None) => Ok(name.clone()),
+            (Medium::Device { name, .. }, Some(_)) => check_name(name).map(|()| name.clone()),
+            (Medium::InDir, Some(_)) => Ok(file_name(class)),
+            (Medium::Path(path), Some(dir)) => known_as(dir, class, path),
+            (Medium::InDir | Medium::Path(_), None) => Err(without_directory(class)),
+        }
+    }
+
+    /// Opens or makes the device of a class that a KVDB is to have from now on; one in a directory begins with zeroes.
+    pub(crate) fn make(&self, dir: Option<&Path>, class: MediaClass) -> Result<Arc<dyn Device>> {
+        let known_as = self.known_as(dir, class)?;
+        match (self, dir) {
+            (Medium::Device { device, .. }, None) => Ok(device.clone()),
+            (Medium::Device { device, .. }, Some(_)) => {
+                check_blank(&**device, Path::new(&known_as)).map(|()| device.clone())
+            }
+            (_, dir) => {
+                let path = dir.ok_or_else(|| without_directory(class))?.join(&known_as);
+                let device = open_file(&path, Create::IfMissing, None)?;
+                if !device.is_new() && device.len_bytes()? > 0 {
+                    check_blank(&device, &path)?;
+                }
+                Ok(Arc::new(device))
+            }
+        }
+    }
+}
+
+/// Files that this process has made, which are removed with it unless they are kept.
+#[derive(Default)]
+pub(crate) struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    /// Opens a file, and makes it if it is missing.
+    fn open(&mut self, path: &Path, capacity_bytes: Option<u64>) -> Result<FileDevice> {
+        let device = open_file(path, Create::IfMissing, capacity_bytes)?;
+        if device.is_new() {
+            self.0.push(path.to_owned());
+        }
+        Ok(device)
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        // As far as they go: there is another error to report.
+        self.0.iter().for_each(|file| drop(std::fs::remove_file(file)));
+    }
+}
+
+/// The devices of a KVDB that is to be made. Files that were made for it are gone with this, unless it is kept.
+pub(crate) struct Made {
+    pub(crate) devices: Devices,
+    /// How the manifest is to know the classes.
+    pub(crate) classes: Vec<(MediaClass, String)>,
+    creation: Option<Creation>,
+    new: NewFiles,
+}
+
+impl Made {
+    /// The uuid of the new KVDB.
+    pub(crate) fn uuid(&self) -> [u8; 16] {
+        self.creation.as_ref().map_or_else(new_uuid, |creation| creation.uuid)
+    }
+
+    /// The KVDB has been made.
+    pub(crate) fn keep(mut self) -> Devices {
+        self.new.0.clear();
+        self.creation.iter().for_each(Creation::end);
+        self.devices
+    }
+}
+
+/// Refuses names of devices that would be taken for paths.
+fn check_name(name: &str) -> Result<()> {
+    if is_path(name) || name.is_empty() {
+        let why = format!("'{name}' is a path: a device is named otherwise");
+        return Err(KvError::Options(why));
+    }
+    let (size, most) = (name.len(), NAME_MAX);
+    if size > most {
+        let why = format!("a device's name has {size} bytes, and may have {most}");
+        return Err(KvError::Options(why));
+    }
+    Ok(())
+}
+
+/// The longest name of a device, in bytes: as long as a path.
+const NAME_MAX: usize = 4096;
+
+/// Whether the manifest means a path.
+fn is_path(known_as: &str) -> bool {
+    let is_below = known_as.starts_with("./") || is_file_name(Path::new(known_as));
+    known_as.starts_with('/') || is_below
+}
+
+/// Whether it is the file of a class in the KVDB's own directory.
+fn is_file_name(path: &Path) -> bool {
+    MediaClass::ALL.iter().any(|class| path == Path::new(&file_name(*class)))
+}
+
+/// The file of a class in the KVDB's own directory.
+fn file_name(class: MediaClass) -> String {
+    format!("{class}.esker")
+}
+
+/// Whether a file of a class lies in the KVDB's own directory.
+fn has_class(dir: &Path) -> bool {
+    MediaClass::ALL.iter().any(|class| dir.join(file_name(*class)).exists())
+}
+
+/// The path by which the manifest of the KVDB in `dir` knows a class.
+fn known_as(dir: &Path, class: MediaClass, path: &Path) -> Result<String> {
+    let mut absolute = std::path::absolute(path).map_err(|error| KvError::of_file(path, &error))?;
+    if absolute.is_dir() || resolved(&absolute) == resolved(dir) {
+        absolute.push(file_name(class));
+    }
+    let known_as = match place_inside(dir, &absolute) {
+        Some(inside) if is_file_name(&inside) => inside,
+        Some(inside) => Path::new(".").join(inside),
+        None => absolute,
+    };
+    known_as.into_os_string().into_string().map_err(|path| {
+        KvError::Options(format!("{}: a class's path must be UTF-8", path.display()))
+    })
+}
+
+/// Where a file lies in the KVDB's own directory, or below it; `None` when it lies elsewhere.
+fn place_inside(dir: &Path, file: &Path) -> Option<PathBuf> {
+    let parent = resolved(file.parent()?)?;
+    Some(parent.strip_prefix(resolved(dir)?).ok()?.join(file.file_name()?))
+}
+
+/// A path without links, as far as it is there.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    let rest = || Some(resolved(path.parent()?)?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(rest)
+}
+
+const MANIFEST: &str = "manifest.esker";
+
+fn open_file(
+    path: &Path,
+    create: Create,
+    capacity_bytes: Option<u64>,
+) -> Result<FileDevice, DeviceError> {
+    FileDevice::open(path, &FileOptions { create, capacity_bytes, ..FileOptions::default() })
+}
+
+/// Opens the file of a manifest that is there.
+fn open_existing(path: &Path, read_only: bool) -> Result<Arc<dyn Device>, DeviceError> {
+    let (create, capacity_bytes) = (Create::Never, Some(MANIFEST_BYTES));
+    let options = FileOptions { create, capacity_bytes, read_only, ..FileOptions::default() };
+    Ok(Arc::new(FileDevice::open(path, &options)?))
+}
+
+/// Removes the file of a class that has ended, if it is in the KVDB's own directory.
+pub(crate) fn remove_own(dir: &Path, known_as: &str) -> Result<()> {
+    // By the path: it may be an absolute one.
+    let path = dir.join(known_as);
+    if !is_path(known_as) || place_inside(dir, &path).is_none() {
+        return Ok(());
+    }
+    std::fs::remove_file(&path).map_err(|error| KvError::of_file(&path, &error))
+}
+
+/// Refuses devices of a KVDB that is there.
+fn check_without_kvdb(devices: &Devices) -> Result<()> {
+    if Manifest::read(&devices.manifest)?.is_none() {
+        return Ok(());
+    }
+    let path = devices.manifest.name().into();
+    let why = "there is a KVDB here already; open it, or choose other devices".into();
+    Err(KvError::Exists { path, why })
+}
+
+fn has_manifest(path: &Path) -> Result<bool> {
+    Ok(Manifest::read(&open_existing(path, true)?)?.is_some())
+}
+
+fn not_given(dir: &Path, class: MediaClass, known_as: &str) -> KvError {
+    let dir = dir.display();
+    KvError::Options(format!(
+        "{dir}: its {class} class is on the device '{known_as}', which is no file: whoever opens the KVDB \
+         has to bring it"
+    ))
+}
+
+/// Opens the devices that remain of the KVDB in `dir`, but for those that the location has. Where the manifest does not
+/// say where a class lies, it may be a file in the directory; where it does, it must be there.
+fn remains(dir: &Path, location: &Location) -> Result<Remains> {
+    let manifest = dir.join(MANIFEST);
+    let manifest = manifest.exists().then(|| open_existing(&manifest, true)).transpose()?;
+    let survey = manifest.clone().map(Manifest::survey).transpose()?.unwrap_or_default();
+    let is_whole = survey.damage.is_none() && survey.state.is_some();
+    let known = survey.state.map(|state| state.classes).unwrap_or_default();
+    let mut classes = BTreeMap::new();
+    for class in MediaClass::ALL {
+        let medium = location.medium(class);
+        if let Some(Medium::Device { device, .. }) = medium {
+            classes.insert(class, (device.clone(), u64::MAX));
+            continue;
+        }
+        let said = medium.map(|medium| medium.known_as(Some(dir), class)).transpose()?;
+        // A class that was removed may have left its file.
+        let file = said.or_else(|| (!is_whole).then(|| file_name(class)));
+        let Some(known_as) = known.get(&class).or(file.as_ref()) else { continue };
+        if !is_path(known_as) {
+            return Err(not_given(dir, class, known_as));
+        }
+        let options =
+            FileOptions { create: Create::Never, read_only: true, ..FileOptions::default() };
+        let device = match FileDevice::open(dir.join(known_as), &options) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !known.contains_key(&class) => {
+                continue;
+            }
+            opened => opened?,
+        };
+        let bytes = device.len_bytes()?;
+        classes.insert(class, (Arc::new(device) as Arc<dyn Device>, bytes));
+    }
+    if manifest.is_none() && classes.is_empty() {
+        let (path, why) = (dir.to_owned(), "nothing of one is left".to_owned());
+        return Err(KvError::NotAKvdb { path, why });
+    }
+    Ok(Remains { manifest, classes, directory: Some(dir.to_owned()) })
+}
+
+/// The manifest of the KVDB in `dir`, and its content.
+fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)> {
+    let not_here = |why: &str| KvError::NotAKvdb { path: dir.to_owned(), why: why.into() };
+    let path = dir.join(MANIFEST);
+    if !path.exists() {
+        return Err(not_here(if has_class(dir) {
+            "its file 'manifest.esker' is gone; `esker kv repair` salvages what its classes hold"
+        } else {
+            "it has no file 'manifest.esker'; create one with `esker kv create`"
+        }));
+    }
+    let manifest = open_existing(&path, read_only)?;
+    let state = Manifest::read(&manifest)?.ok_or_else(|| {
+        not_here(
+            "its manifest holds no whole record. Creating it, or a backup or a repair to it, was \
+             interrupted: then create it again. Or it was damaged: `esker kv repair` finds out what its media hold",
+        )
+    })?;
+    Ok((manifest, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::kvdb::Kvdb;
+    use crate::recover::open;
+    use crate::types::policy::Policy;
+
+    const CLASS: MediaClass = MediaClass::Staging;
+
+    fn staging_of(dir: &Path) -> String {
+        open_manifest(dir, true).unwrap().1.classes[&CLASS].clone()
+    }
+
+    fn check(dir: &Path) {
+        let db = Kvdb::builder(dir).open().unwrap();
+        assert_eq!(db.kvs("k").unwrap().get(b"key").unwrap().unwrap(), b"value");
+    }
+
+    #[test]
+    fn a_class_in_the_directory_moves_with_it_and_its_file_goes_with_it() {
+        for (path, known_as) in [
+            ("e", "staging.esker"),
+            ("e/staging.esker", "staging.esker"),
+            ("e/../link/./staging.esker", "staging.esker"),
+            ("e/capacity.esker", "capacity.esker"),
+            ("link/fast", "./fast"),
+            ("e/below", "./below/staging.esker"),
+        ] {
+            for is_added in [false, true] {
+                let scratch = tempfile::tempdir().unwrap();
+                let (dir, moved) = (scratch.path().join("e"), scratch.path().join("moved"));
+                let path = scratch.path().join(path);
+                if is_added || path != dir {
+                    std::fs::create_dir_all(dir.join("below")).unwrap();
+                }
+                std::os::unix::fs::symlink(&dir, scratch.path().join("link")).unwrap();
+                let mut location =
+                    Location::dir(&dir).capacity(Medium::Path(scratch.path().join("capacity")));
+                let staging = Medium::Path(path.clone());
+                if !is_added {
+                    location = location.staging(staging.clone());
+                }
+                let db = Kvdb::builder(&location).create().unwrap();
+                if is_added {
+                    db.add_staging(&staging).unwrap();
+                }
+                db.create_kvs("k", Policy::default()).unwrap().put(b"key", b"value").unwrap();
+                db.close().unwrap();
+                assert_eq!(staging_of(&dir), known_as);
+                assert!(dir.join(known_as).exists());
+                std::fs::rename(&dir, &moved).unwrap();
+                check(&moved);
+                let db = Kvdb::builder(&moved).open().unwrap();
+                db.remove_staging().unwrap();
+                assert!(!moved.join(known_as).exists(), "{known_as} stayed");
+                drop(db);
+                check(&moved);
+            }
+        }
+    }
+
+    #[test]
+    fn a_class_elsewhere_is_known_by_its_path_and_its_file_stays() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("e");
+        let path = scratch.path().join("e-staging");
+        let location = Location::dir(&dir).staging(Medium::Path(path.clone()));
+        let db = Kvdb::builder(&location).create().unwrap();
+        db.create_kvs("k", Policy::default()).unwrap().put(b"key", b"value").unwrap();
+        db.close().unwrap();
+        assert_eq!(Path::new(&staging_of(&dir)), path);
+        std::fs::rename(&dir, scratch.path().join("moved")).unwrap();
+        let dir = scratch.path().join("moved");
+        check(&dir);
+        Kvdb::builder(&dir).open().unwrap().remove_staging().unwrap();
+        assert!(path.exists());
+    }
+
+    /// As manifests of former builds have it.
+    #[test]
+    fn a_class_in_the_directory_may_be_known_by_an_absolute_path() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("e");
+        let path = dir.join("staging.esker");
+        let mut made = Location::dir(&dir).staging(Medium::InDir).make().unwrap();
+        made.classes.last_mut().unwrap().1 = path.to_str().unwrap().to_owned();
+        open::create(&made.devices, &made.classes, made.uuid(), &Options::default()).unwrap();
+        drop(made.keep());
+        let db = Kvdb::builder(&dir).open().unwrap();
+        db.create_kvs("k", Policy::default()).unwrap().put(b"key", b"value").unwrap();
+        db.close().unwrap();
+        assert_eq!(Path::new(&staging_of(&dir)), path);
+        check(&dir);
+        Kvdb::builder(&dir).open().unwrap().remove_staging().unwrap();
+        assert!(!path.exists());
+        check(&dir);
+    }
+}
