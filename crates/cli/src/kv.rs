@@ -180,7 +180,7 @@ pub(crate) fn run(command: &KvCommand) -> Result {
 }
 
 fn options(policy: Policy, compression: Compression) -> KvsOptions {
-    policy.into().compression(compression)
+    KvsOptions::from(policy).compression(compression)
 }
 
 fn ttl_ms(ttl: Option<Duration>) -> Option<u64> {
@@ -214,7 +214,7 @@ fn with_db(opening: &Opening, work: impl FnOnce(&Kvdb) -> Result) -> Result {
 
 /// To open to read only: others may do so at the same time.
 fn reader(opening: &Opening) -> Options {
-    Options { read_only: true, ..engine(opening) }
+    engine(opening).with(|set| set.read_only = true)
 }
 
 fn reading(opening: &Opening, work: impl FnOnce(&Kvdb) -> Result) -> Result {

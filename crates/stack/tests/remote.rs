@@ -122,7 +122,7 @@ fn a_database_on_a_remote_namespace_is_found_again() {
     let db = Kvdb::builder(location).options(options()).open().unwrap();
     let kvs = db.kvs("a").unwrap();
     for n in (0..5000u32).step_by(7) {
-        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n)));
+        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()));
     }
     db.close().unwrap();
 }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use esker_base::Rng;
-use esker_kv::{Batch, KvError, Kvdb, Kvs};
+use esker_kv::{Batch, KvError, Kvdb, Kvs, Readable};
 
 /// The KVSs.
 pub(crate) const NAMES: [&str; 2] = ["first", "second"];

@@ -7,7 +7,9 @@ use std::path::Path;
 use esker_base::progress::Unit;
 use esker_base::units::to_u64;
 use esker_base::{ErrorKind, Progress};
-use esker_kv::{Batch, Cursor, KEY_MAX, KvError, Kvdb, Kvs, KvsOptions, Snapshot, VALUE_MAX};
+use esker_kv::{
+    Batch, Cursor, KEY_MAX, KvError, Kvdb, Kvs, KvsOptions, Readable, Snapshot, VALUE_MAX,
+};
 
 use super::lines::{self, Line, Mark};
 use crate::failure::{Failure, Result};

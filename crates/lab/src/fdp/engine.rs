@@ -5,8 +5,11 @@
 //! streams and its discards included. It runs one step at a time on a virtual clock: the same seed
 //! gives the same writes.
 
+use std::sync::Arc;
+
 use esker_base::units::{human_bytes, round_down, to_usize};
 use esker_base::{Clock, Rng};
+use esker_device::Device;
 use esker_flash::Parameters;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 use esker_kv::{Kvdb, Kvs, Location, Maintenance, Options, Policy, Tuning};
@@ -117,9 +120,8 @@ impl EngineRun {
         devices: Vec<StoreDevices>,
         watch: OnShare<'_>,
     ) -> Result<Measured, LabError> {
-        let all = devices.iter().flat_map(|one| {
-            [&one.manifest, &one.capacity].into_iter().chain(&one.staging).cloned()
-        });
+        let all =
+            devices.iter().flat_map(|one| [&one.manifest, &one.capacity].into_iter().cloned());
         let drive = DeviceDrive::new(all.collect())?;
         let total: f64 = self.rates.iter().sum();
         let slowest = self.rates.iter().copied().fold(f64::INFINITY, f64::min);
