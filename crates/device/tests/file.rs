@@ -103,6 +103,7 @@ fn files_in_memory_conform_and_say_that_direct_io_is_refused() {
         let remarks = device.remarks();
         let start = format!("{}: direct I/O is refused (tmpfs", path.display());
         assert!(remarks[0].starts_with(&start), "{remarks:?}");
+        assert!(remarks[0].contains("nothing in it outlives a restart"), "{remarks:?}");
         assert!(!device.is_direct());
     }
     let required = FileOptions { direct: Preference::Require, ..options() };

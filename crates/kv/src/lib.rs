@@ -114,9 +114,10 @@
 //!
 //! Expiries are kept as moments of the wall clock ([`Options::clock`]'s
 //! [`unix_time`](esker_base::Clock::unix_time)), because they outlive the process. While a KVDB is open
-//! its wall clock never goes back, so nothing comes back either; when it is set back while the KVDB is
-//! closed, values that expired in between and were not dropped yet are there again for as long. A wall clock
-//! that is set forward lets values expire early, and for good once maintenance has dropped them.
+//! its wall clock never goes back and never stands still, so nothing comes back, and a value lives as long as its time
+//! to live: where the system's clock is set back, the KVDB's counts on. A clock that is set forward lets values expire
+//! early, and for good once maintenance has dropped them. The KVDB takes the system's time again when it is opened the
+//! next time: values that were put while its clock was ahead then live longer by as much as it was.
 //!
 //! # Limits
 //!

@@ -208,7 +208,7 @@ fn settle(
     let mut remarks = Vec::new();
     let is_direct = wanted(options.direct, "direct I/O", || probe::set_direct(file, &medium))?
         .unwrap_or_else(|why| {
-            remarks.push(buffered_remark(&name, &why));
+            remarks.push(buffered_remark(&name, &why, probe::is_in_memory(file)));
             false
         });
     let uses_io_uring =
@@ -299,11 +299,13 @@ fn wanted(
     }
 }
 
-fn buffered_remark(name: &str, why: &str) -> String {
-    format!(
-        "{name}: direct I/O is refused ({why}); reads and writes go through the page cache, and a \
-         flush still makes them durable."
-    )
+fn buffered_remark(name: &str, why: &str, is_in_memory: bool) -> String {
+    let what_lasts = if is_in_memory {
+        "nothing in it outlives a restart of the machine: for data that has to, choose a directory on a drive"
+    } else {
+        "reads and writes go through the page cache, and a flush still makes them durable"
+    };
+    format!("{name}: direct I/O is refused ({why}); {what_lasts}.")
 }
 
 fn synchronous_remark(name: &str, why: &str) -> String {

@@ -256,13 +256,17 @@ fn punches_holes(file: &File, end: u64) -> bool {
     !matches!(rustix::fs::fallocate(file, mode, end, 1), Err(Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
+/// Whether the file lies on a tmpfs.
+pub(super) fn is_in_memory(file: &File) -> bool {
+    let kind = rustix::fs::fstatfs(file).ok().and_then(|system| u32::try_from(system.f_type).ok());
+    kind == Some(TMPFS_MAGIC)
+}
+
 /// Makes reads and writes go around the page cache, or says why that is refused.
 pub(super) fn set_direct(file: &File, medium: &Medium) -> Result<(), String> {
     let lba_size = medium.lba_size;
-    let system = rustix::fs::fstatfs(file).map_err(|errno| errno.to_string())?;
     // For a block device this is where its node lies, which is of no account.
-    let is_tmpfs = u32::try_from(system.f_type).is_ok_and(|kind| kind == TMPFS_MAGIC);
-    if is_tmpfs && !medium.is_block_device {
+    if !medium.is_block_device && is_in_memory(file) {
         return Err("tmpfs keeps its files in the page cache and nowhere else".to_owned());
     }
     // Where the kernel tells (Linux 6.1), its answer says more than the flag's acceptance: some

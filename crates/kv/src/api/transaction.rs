@@ -22,7 +22,6 @@ use crate::engine::shared::Engine;
 use crate::engine::transactions::{HISTORY_PART, Sight};
 use crate::omf::frame::{Change, Record};
 use crate::read::cursor::Cursor;
-use crate::sync::ArcSwapOption;
 use crate::tree::memtable::Memtable;
 use crate::tree::source::MemtableSource;
 use crate::tree::view::View;
@@ -77,7 +76,7 @@ pub struct Transaction {
     seqno: Seqno,
     /// Its time stands still: when it began, in milliseconds since 1970-01-01 UTC.
     now_ms: u64,
-    sight: Sight,
+    sight: Arc<Sight>,
     /// The writes, with seqnos of their own from 1 on.
     own: Arc<Memtable>,
     own_seqno: Seqno,
@@ -99,7 +98,7 @@ impl Transaction {
                 (id, seqno, sight, engine.writer.lock().batch_max())
             }
             // Its calls say so.
-            Err(_) => (0, Seqno::ZERO, Sight::new(ArcSwapOption::new(None)), 0),
+            Err(_) => (0, Seqno::ZERO, Arc::default(), 0),
         };
         Transaction {
             engine: engine.clone(),
@@ -119,7 +118,7 @@ impl Transaction {
     /// Returns the view of a KVS that the transaction sees.
     fn view(&self, kvs: &Kvs) -> Result<Arc<View>> {
         kvs.check_of(&self.engine)?;
-        let view = self.sight.load_full().ok_or_else(|| self.over())?;
+        let view = self.sight.view().ok_or_else(|| self.over())?;
         kvs.check_present(view.tree(kvs.id).is_some())?;
         Ok(view)
     }
@@ -129,12 +128,15 @@ impl Transaction {
             return forked;
         }
         let options = &self.engine.options;
-        KvError::TransactionExpired(format!(
-            "it was open for more than {} s, or what others wrote since it began takes more than {} MiB of memory \
-             in full memtables, which are kept to find conflicts",
-            options.transaction_ms / 1000,
-            (options.memory_bytes / HISTORY_PART) >> 20,
-        ))
+        KvError::TransactionExpired(if self.sight.was_crowded_out() {
+            format!(
+                "others have written so much since it began that the full memtables kept to find conflicts take more \
+                 than {} MiB; a larger memory budget lets it live longer",
+                (options.memory_bytes / HISTORY_PART) >> 20,
+            )
+        } else {
+            format!("it was open for more than {} ms", options.transaction_ms)
+        })
     }
 
     /// The value of `key`: the transaction's own, or that of its beginning.
@@ -288,13 +290,13 @@ impl Transaction {
 
     /// The seqno of the last write; `None` when there were none.
     fn apply(self) -> Result<Option<Seqno>> {
-        self.engine.check_owner()?;
+        self.engine.check_open()?;
         let mut batch = Batch::new();
         self.each_own(|kvs, key, change| batch.push(kvs, key, change));
-        self.sight.load().iter().for_each(|view| batch.name_as_in(view));
+        self.sight.view().iter().for_each(|view| batch.name_as_in(view));
         let result = if batch.is_empty() {
             // Nothing to order itself after: its reads were consistent.
-            self.sight.load().as_ref().map(|_| None).ok_or_else(|| self.over())
+            self.sight.view().map(|_| None).ok_or_else(|| self.over())
         } else {
             self.engine.write_batch(&batch, |_| self.check(&batch)).map(Some)
         };
@@ -321,7 +323,7 @@ impl Transaction {
             return Err(KvError::TransactionConflict { kvs, key: key.to_vec() });
         }
         // After the search: the history it relied on was kept until now.
-        if self.sight.load().is_none() { Err(self.over()) } else { Ok(()) }
+        if self.sight.view().is_none() { Err(self.over()) } else { Ok(()) }
     }
 }
 

@@ -13,7 +13,7 @@ use esker_base::Nanos;
 
 use crate::engine::counters::Counter;
 use crate::omf::frame::{Change, Record};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwapOption, Mutex};
 use crate::tree::memtable::Memtable;
 use crate::tree::view::View;
@@ -24,7 +24,35 @@ use crate::types::options::Options;
 pub(crate) const HISTORY_PART: u64 = 8;
 
 /// View of a transaction, until it has ended.
-pub(crate) type Sight = Arc<ArcSwapOption<View>>;
+#[derive(Default)]
+pub(crate) struct Sight {
+    view: ArcSwapOption<View>,
+    /// It was ended because the history was full.
+    crowded_out: AtomicBool,
+}
+
+impl Sight {
+    fn of(view: Arc<View>) -> Arc<Sight> {
+        Arc::new(Sight {
+            view: ArcSwapOption::new(Some(view)),
+            crowded_out: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
+        self.view.load_full()
+    }
+
+    /// Whether it ended because the history was full, not because its time was over.
+    pub(crate) fn was_crowded_out(&self) -> bool {
+        self.crowded_out.load(Ordering::Acquire)
+    }
+
+    fn end(&self, crowded_out: bool) {
+        self.crowded_out.store(crowded_out, Ordering::Release);
+        self.view.store(None);
+    }
+}
 
 /// The transactions of a KVDB that are open.
 #[derive(Default)]
@@ -49,7 +77,7 @@ pub(crate) struct TransactionsState {
 pub(crate) struct Open {
     seqno: Seqno,
     began: Nanos,
-    sight: Sight,
+    sight: Arc<Sight>,
 }
 
 impl Transactions {
@@ -78,7 +106,7 @@ impl Transactions {
         while self.history_bytes() > options.memory_bytes / HISTORY_PART {
             let oldest = state.open.pop_first();
             let Some((_, open)) = oldest else { break };
-            open.sight.store(None);
+            open.sight.end(true);
             self.expired.add(1);
             self.trim(&mut state);
         }
@@ -96,7 +124,7 @@ impl Transactions {
         while let Some(entry) = state.open.first_entry()
             && now.since(entry.get().began) > limit
         {
-            entry.remove().sight.store(None);
+            entry.remove().sight.end(false);
             self.expired.add(1);
         }
         if state.open.len() < before {
@@ -118,11 +146,11 @@ impl Transactions {
         &self,
         options: &Options,
         snapshot: impl FnOnce() -> (Arc<View>, Seqno),
-    ) -> (u64, Seqno, Sight) {
+    ) -> (u64, Seqno, Arc<Sight>) {
         let mut state = self.state.lock();
         self.end_late_of(&mut state, options);
         let (view, seqno) = snapshot();
-        let sight: Sight = Arc::new(ArcSwapOption::new(Some(view)));
+        let sight = Sight::of(view);
         state.last_id += 1;
         let id = state.last_id;
         let began = options.clock.now();

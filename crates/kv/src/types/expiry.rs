@@ -4,6 +4,8 @@
 //! at which it expires, by the wall clock, and keeps it for life: in the log, in the memtable, in key pages.
 //! Readers compare it with the moment they look at.
 
+use std::time::Duration;
+
 use esker_base::Clock;
 
 use super::ids::Seqno;
@@ -70,25 +72,35 @@ fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-/// The wall clock of an open KVDB: it never goes back, so nothing that has expired is there again.
+/// The wall clock of an open KVDB: it never goes back, so nothing that has expired is there again, and never stands
+/// still, so a value lives as long as it is to. Where the system's is set back, it goes on as time passes.
 pub(crate) struct WallClock {
     clock: Clock,
-    latest_ms: AtomicU64,
+    /// The most by which the system's wall clock was ahead of the clock that only counts, in nanoseconds.
+    ahead: AtomicU64,
 }
 
 impl WallClock {
     pub(crate) fn new(clock: &Clock) -> WallClock {
-        WallClock { clock: clock.clone(), latest_ms: AtomicU64::new(0) }
+        WallClock { clock: clock.clone(), ahead: AtomicU64::new(0) }
     }
 
     /// Milliseconds since 1970-01-01 UTC.
     pub(crate) fn now_ms(&self) -> u64 {
-        let now = u64::try_from(self.clock.unix_time().as_millis()).unwrap_or(u64::MAX);
-        let latest = self.latest_ms.load(Ordering::Relaxed);
-        if now > latest {
-            self.latest_ms.fetch_max(now, Ordering::Relaxed);
+        // In this order: time that passes in between makes the difference less, and the most stays true.
+        let shown = self.clock.unix_time();
+        self.at(self.clock.now().0, shown)
+    }
+
+    /// The same when `passed` nanoseconds are counted, and the system's wall clock shows `unix_time`.
+    fn at(&self, passed: u64, unix_time: Duration) -> u64 {
+        let shown = u64::try_from(unix_time.as_nanos()).unwrap_or(u64::MAX);
+        let ahead = shown.saturating_sub(passed);
+        let most = self.ahead.load(Ordering::Relaxed);
+        if ahead > most {
+            self.ahead.fetch_max(ahead, Ordering::Relaxed);
         }
-        now.max(latest)
+        passed.saturating_add(ahead.max(most)) / 1_000_000
     }
 }
 
@@ -121,7 +133,6 @@ impl Moment<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_value_is_there_until_the_moment_it_expires() {
@@ -153,5 +164,23 @@ mod tests {
         assert_eq!(wall.now_ms(), 0);
         clock.advance(Duration::from_micros(1999));
         assert_eq!(wall.now_ms(), 1);
+    }
+
+    #[test]
+    fn wall_clock_of_a_kvdb_goes_on_when_the_systems_is_set_back() {
+        const DAY: u64 = 86_400;
+        let wall = WallClock::new(&Clock::virtual_time());
+        // Seconds that are counted, that the system's clock shows, and that the KVDB's shows.
+        for (passed, shown, seen) in [
+            (5, 1000, 1000),
+            (7, 1002, 1002),
+            (8, 1003 + DAY, 1003 + DAY), // set forward
+            (9, 1004, 1004 + DAY),       // and back
+            (60, 1055, 1055 + DAY),
+            (61, 1056 + 2 * DAY, 1056 + 2 * DAY),
+        ] {
+            let now = wall.at(passed * 1_000_000_000, Duration::from_secs(shown));
+            assert_eq!(now, seen * 1000);
+        }
     }
 }
