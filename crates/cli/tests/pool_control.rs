@@ -182,6 +182,8 @@ fn volumes_are_limited_watched_and_explained() {
     assert!(top.contains("writes/s") && top.contains("db") && top.contains("≤"), "{top}");
     assert!(top.lines().all(|line| line.chars().count() <= 100), "{top}");
     writer.unwrap().join().unwrap();
+    let status = running.page("/status");
+    assert!(status.contains("latency: p50 ≤") && status.contains(", p99.9 ≤"), "{status}");
     let text = running.metrics_text();
     for line in [
         "esker_pool_write_amplification_ratio{cause=\"metadata\"}",
