@@ -504,7 +504,9 @@ fn keys_and_names_beyond_ascii_are_refused_and_never_dropped() {
     let tank = Tank::new();
     let running = tank.serve();
     let body = json!({ "name": "db", "bytes": 8 << 20 });
-    for key in ["schl\u{fc}ssel", "\u{30ad}\u{30fc}", "two words", "a,b", "nightly\r\nIdempotency-Key: 2"] {
+    for key in
+        ["schl\u{fc}ssel", "\u{30ad}\u{30fc}", "two words", "a,b", "nightly\r\nIdempotency-Key: 2"]
+    {
         let (status, answer) = request(&tank.socket(), "POST /v1/volumes", key, &body);
         assert_eq!(status, "400", "{key}: {answer}");
         let why = answer["error"]["message"].as_str().unwrap();
@@ -544,7 +546,10 @@ fn path_of_a_key_that_is_no_text_is_refused() {
         let ended = export.args(["--socket", &tank.socket()]).output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert_eq!(ended.status.code(), Some(64), "{said}");
-        assert!(said.contains("/etc/") && said.contains("UTF-8") && said.contains("rename"), "{said}");
+        assert!(
+            said.contains("/etc/") && said.contains("UTF-8") && said.contains("rename"),
+            "{said}"
+        );
     }
 }
 

@@ -230,7 +230,9 @@ impl State {
 fn check_key(key: &str) -> Result<(), Refusal> {
     operation_id(key).map_err(Refusal::invalid)?;
     if key.starts_with(OWN) {
-        let why = format!("'{key}' is no key of an operation: ids that begin with '{OWN}' are the server's own");
+        let why = format!(
+            "'{key}' is no key of an operation: ids that begin with '{OWN}' are the server's own"
+        );
         return Err(Refusal::invalid(why));
     }
     Ok(())

@@ -57,8 +57,7 @@ impl Visitor<'_> for Reader {
 pub(in crate::plan) struct Price(pub(in crate::plan) f64);
 
 /// Advice after a value that is no price.
-const PRICE: &str =
-    "write a number without a unit, for example 450 or 449.90; `currency` in [prices] names the currency";
+const PRICE: &str = "write a number without a unit, for example 450 or 449.90; `currency` in [prices] names the currency";
 
 struct PriceReader;
 

@@ -16,7 +16,11 @@ fn errors_name_their_line() {
         ("64MiB", "4000TiB", "plan.toml:4: capacity: no drive is larger"),
         ("price = 100", "price = -1", "plan.toml:5: -1 is no price, which is 0 or more: write a"),
         ("price = 100", "price = nan", "plan.toml:5: NaN is no price"),
-        ("price = 100", "price = \"0B\"", "plan.toml:5: '0B' is a size where a price is meant: write"),
+        (
+            "price = 100",
+            "price = \"0B\"",
+            "plan.toml:5: '0B' is a size where a price is meant: write",
+        ),
         ("price = 100", "price_per_tb = \"2 TB\"", "plan.toml:5: '2 TB' is a size where a price"),
         ("price = 100", "price = \"$450\"", "plan.toml:5: '$450' is no price: write a number"),
         ("price = 100", "price = \"450\"", "plan.toml:5: '450' is no price: write a number"),
