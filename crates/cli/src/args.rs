@@ -35,7 +35,7 @@ pub(crate) use metrics::MetricsArgs;
 pub(crate) use parse::{Medium, Staging};
 pub(crate) use pool::{
     Change, Cpus, Explained, NewDevice, PoolCommand, PoolCreateArgs, PoolServeArgs, VolumeName,
-    Where,
+    Where, operation_id,
 };
 pub(crate) use pooled::PooledArgs;
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};

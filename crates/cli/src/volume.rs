@@ -171,7 +171,13 @@ fn plain(volume: &VolumeName) -> Result {
 /// A path that the server finds from where it is.
 fn absolute(path: &Option<PathBuf>) -> Result<Option<PathBuf>> {
     let found = |path: &PathBuf| {
-        std::path::absolute(path).map_err(|error| Failure::file(path, &error, "check the path"))
+        let whole = std::path::absolute(path)
+            .map_err(|error| Failure::file(path, &error, "check the path"))?;
+        if whole.to_str().is_none() {
+            let why = "a request can only name a path in UTF-8; rename it";
+            return Err(Failure::usage(format!("{}: {why}", whole.display())));
+        }
+        Ok(whole)
     };
     path.as_ref().map(found).transpose()
 }

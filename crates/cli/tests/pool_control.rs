@@ -163,7 +163,7 @@ fn volumes_are_limited_watched_and_explained() {
     let finding = explained["findings"][0].as_str().unwrap();
     assert!(finding.contains("esker volume limit tank/db"), "{finding}");
     let table = tank.ask("pool explain tank --volume db").succeeds().out();
-    for words in ["writes", "limit", "buffer", "log", "p99.9"] {
+    for words in ["writes", "limit", "buffer", "log", "p99.9", "≤"] {
         assert!(table.contains(words), "no '{words}' in\n{table}");
     }
     assert!(tank.ask("pool explain tank").succeeds().out().contains("db"));
@@ -179,8 +179,11 @@ fn volumes_are_limited_watched_and_explained() {
     assert_eq!(latency["count"], writes);
     assert!(latency["p50_ns"].as_u64().unwrap() > 1_000_000, "{latency}");
     let top = tank.ask("volume top tank --once --interval 0.2").succeeds().out();
-    assert!(top.contains("writes/s") && top.contains("db"), "{top}");
+    assert!(top.contains("writes/s") && top.contains("db") && top.contains("≤"), "{top}");
+    assert!(top.lines().all(|line| line.chars().count() <= 100), "{top}");
     writer.unwrap().join().unwrap();
+    let status = running.page("/status");
+    assert!(status.contains("latency: p50 ≤") && status.contains(", p99.9 ≤"), "{status}");
     let text = running.metrics_text();
     for line in [
         "esker_pool_write_amplification_ratio{cause=\"metadata\"}",

@@ -498,3 +498,79 @@ fn pool_does_not_stand_on_its_own_volume_through_an_attachment() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(running.end(), Some(0));
 }
+
+#[test]
+fn keys_and_names_beyond_ascii_are_refused_and_never_dropped() {
+    let tank = Tank::new();
+    let running = tank.serve();
+    let body = json!({ "name": "db", "bytes": 8 << 20 });
+    for key in
+        ["schl\u{fc}ssel", "\u{30ad}\u{30fc}", "two words", "a,b", "nightly\r\nIdempotency-Key: 2"]
+    {
+        let (status, answer) = request(&tank.socket(), "POST /v1/volumes", key, &body);
+        assert_eq!(status, "400", "{key}: {answer}");
+        let why = answer["error"]["message"].as_str().unwrap();
+        assert!(why.contains("is no key of an operation: 1 to 128 ASCII letters"), "{key}: {why}");
+        let socket = tank.socket();
+        let create = ["volume", "create", "tank/db", "--size", "8MiB", "--socket", &socket];
+        run([&create[..], &["--operation", key]].concat())
+            .fails(64, &["is no key of an operation"]);
+        run(["pool", "operations", "tank", "--socket", &socket, "--id", key])
+            .fails(64, &["is no key of an operation"]);
+    }
+    assert_eq!(tank.json("volume list tank")["volumes"], json!([]));
+    for (head, body) in [
+        ("POST /v1/volumes", json!({ "name": "b\u{fc}cher", "bytes": 8 << 20 })),
+        ("GET /v1/volumes/b%c3%bccher", Value::Null),
+        ("GET /v1/volumes/b\u{fc}cher", Value::Null),
+        ("GET /v1/volumes/b%fccher", Value::Null),
+        ("GET /v1/operations/b%c3%bccher", Value::Null),
+    ] {
+        let (status, answer) = request(&tank.socket(), head, "", &body);
+        assert!(status == "400" || status == "404", "{head}: {status} {answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("cher"), "{head}: {answer}");
+    }
+    tank.ask("volume create tank/b\u{fc}cher --size 8MiB").fails(64, &["ASCII letters"]);
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn path_of_a_key_that_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let tank = Tank::new();
+    tank.ask("volume list tank").fails(66, &["is not served"]);
+    let key = std::ffi::OsStr::from_bytes(b"/etc/\xff.key");
+    for option in ["--key", "--tls-key"] {
+        let mut export = esker();
+        export.args(["volume", "export", "tank/db", "--host", HOST, option]).arg(key);
+        let ended = export.args(["--socket", &tank.socket()]).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(64), "{said}");
+        assert!(
+            said.contains("/etc/") && said.contains("UTF-8") && said.contains("rename"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn token_beyond_ascii_lets_its_owner_in() {
+    let tank = Tank::new();
+    let token = "\u{fc}".repeat(32);
+    let path = text(&tank.0.path("token"));
+    fs::write(&path, &token).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let running = tank.serve_with(&tank.drives(), &["--api", "127.0.0.1:0", "--api-token", &path]);
+    let line = running.said.lines().find_map(|line| line.strip_prefix("requests at http://"));
+    let address = line.unwrap().strip_suffix("/v1").unwrap();
+    let asked = |token: &str| {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let head = format!("GET /v1/pool HTTP/1.0\r\nAuthorization: Bearer {token}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!((asked(&token), asked("\u{fc}")), ("200".to_owned(), "401".to_owned()));
+    assert_eq!(running.end(), Some(0));
+}

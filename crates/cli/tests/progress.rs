@@ -3,12 +3,14 @@
 mod common;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use common::{Scratch, esker, run, run_in, text};
-use esker_base::Clock;
+use esker_base::{Clock, thread};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -228,4 +230,98 @@ fn all_experiments_end_with_the_command_that_runs_them() {
     let child = child_of(&all);
     all.0.kill().unwrap();
     wait_until("the experiment goes on", || !is_alive(child));
+}
+
+/// Answers as a pool with a change that takes so long, until its end was told once.
+fn serve_change(listener: &UnixListener, takes: Duration) {
+    let clock = Clock::real();
+    let began = clock.now();
+    let mut is_done = false;
+    while !is_done {
+        let (client, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(&client).lines().map(Result::unwrap);
+        let first = lines.next().unwrap();
+        assert!(lines.any(|line| line.is_empty()));
+        let passed = clock.now().since(began);
+        is_done = passed >= takes && first.starts_with("GET /v1/operations/op-1-1 ");
+        let state = if is_done { "done" } else { "running" };
+        let (done, total) = (passed.as_millis(), takes.as_millis());
+        let operation = format!(
+            "{{\"id\":\"op-1-1\",\"request\":\"\",\"state\":\"{state}\",\"began\":1,\"ended\":null,\
+             \"progress\":{{\"done\":{done},\"total\":{total},\"unit\":\"chunks\"}},\"answer\":{{}}}}"
+        );
+        let answer = match first.starts_with("POST ") {
+            true => "{\"operation\":\"op-1-1\",\"pool\":\"tank\",\"drive\":1,\"device\":null}",
+            false => &operation,
+        };
+        (&client).write_all(format!("HTTP/1.0 200 OK\r\n\r\n{answer}").as_bytes()).unwrap();
+    }
+}
+
+/// Text of a command that waits for a change of a pool, on a terminal or not.
+fn waited(command: &str, takes: Duration, is_terminal: bool) -> Option<String> {
+    let scratch = Scratch::new();
+    let socket = scratch.path("tank.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = thread::spawn("pool", move || serve_change(&listener, takes)).unwrap();
+    let socket = text(&socket);
+    let mut args: Vec<&str> = command.split(' ').collect();
+    args.extend(["--socket", &socket]);
+    let said = match is_terminal {
+        true => on_terminal(&args, &[]),
+        false => {
+            let output = esker().args(&args).output().unwrap();
+            Some(String::from_utf8([output.stderr, output.stdout].concat()).unwrap())
+        }
+    };
+    if said.is_none() {
+        // Nobody has asked: the server is told to end.
+        serve_end(&socket, takes);
+    }
+    server.join().unwrap();
+    said
+}
+
+/// Asks until a change has ended.
+fn serve_end(socket: &str, takes: Duration) {
+    Clock::real().sleep(takes);
+    let mut client = UnixStream::connect(socket).unwrap();
+    client.write_all(b"GET /v1/operations/op-1-1 HTTP/1.0\r\n\r\n").unwrap();
+    let _ = BufReader::new(client).lines().count();
+}
+
+#[test]
+fn rebuild_and_scrub_show_the_time_left_while_they_are_waited_for() {
+    let long = Duration::from_secs(4);
+    for command in ["pool scrub tank --wait", "pool retire tank 1 --wait"] {
+        let Some(shown) = waited(command, long, true) else { return };
+        assert!(shown.contains(" of 4,000 chunks") && shown.contains(LEFT), "{command}: {shown:?}");
+        let (_, results) = shown.rsplit_once(LEFT).unwrap();
+        assert!(results.contains("\r\x1b[2K") && results.contains("done: "), "{results:?}");
+    }
+    let quiet = waited("--quiet pool scrub tank --wait", long, true).unwrap();
+    let piped = waited("pool scrub tank --wait", long, false).unwrap();
+    let short = waited("pool scrub tank --wait", Duration::from_millis(300), true).unwrap();
+    for (shown, name) in [(quiet, "quiet"), (piped, "piped"), (short, "short")] {
+        assert_eq!(shown.trim_end(), "done: tank is being scrubbed", "{name}");
+    }
+}
+
+#[test]
+fn interrupted_wait_for_a_pool_says_that_the_pool_goes_on() {
+    let scratch = Scratch::new();
+    let socket = scratch.path("tank.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let takes = Duration::from_secs(3);
+    let server = thread::spawn("pool", move || serve_change(&listener, takes)).unwrap();
+    let socket = text(&socket);
+    let waiting = Running::start(["pool", "scrub", "tank", "--wait", "--socket", &socket]);
+    wait_until("it catches no signals", || catches_signals(waiting.0.id()));
+    waiting.signal(Signal::INT);
+    let ended = waiting.ends();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("esker pool operations tank --id op-1-1"), "{said}");
+    serve_end(&socket, takes);
+    server.join().unwrap();
 }

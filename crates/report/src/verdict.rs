@@ -66,6 +66,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    const JUDGED: [Outcome; 4] =
+        [Outcome::Reached, Outcome::Partly, Outcome::Missed, Outcome::NotComparable];
+
     /// Reached or missed.
     #[must_use]
     pub fn of(is_reached: bool) -> Outcome {
@@ -175,11 +178,6 @@ impl Verdict {
         }
         self
     }
-}
-
-impl Outcome {
-    const JUDGED: [Outcome; 4] =
-        [Outcome::Reached, Outcome::Partly, Outcome::Missed, Outcome::NotComparable];
 }
 
 #[cfg(test)]

@@ -128,6 +128,14 @@ mod tests {
         drop(traced.unwrap());
         let failures = closings.take();
         assert_eq!(failures.len(), 1, "{failures:?}");
+        let names_once = |said: &str| said.matches(&trace.display().to_string()).count() == 1;
+        assert!(names_once(&failures[0].to_string()), "{}", failures[0]);
+        let made = stack.open(
+            &format!("traced:(mem:1MiB)?to={}", trace.display()).parse().unwrap(),
+            esker_device::Create::IfMissing,
+        );
+        let refused = made.err().unwrap().to_string();
+        assert!(names_once(&refused) && refused.contains(": there is a file"), "{refused}");
         let spec = format!("ssd:micron-7450?capacity=256MiB&time=none&image={}", image.display());
         let drive = stack.open(&spec.parse().unwrap(), esker_device::Create::New).unwrap();
         drop(drive);

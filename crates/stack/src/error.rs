@@ -1,7 +1,7 @@
 //! Errors: which specification, and the remedy.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use esker_base::ErrorKind;
 use esker_cache::CacheError;
@@ -146,12 +146,15 @@ impl StackError {
         StackError::Remote { spec: spec.to_string(), cause }
     }
 
-    pub(crate) fn trace(spec: impl Display, cause: &TraceError) -> StackError {
+    /// The failure of a specification whose trace goes `to` a file, which it names once.
+    pub(crate) fn trace(spec: impl Display, to: &Path, cause: &TraceError) -> StackError {
         let keys = match cause {
             TraceError::Exists { .. } => " (if-exists=append, if-exists=replace)",
             _ => "",
         };
-        let cause_text = format!("{cause}{keys}");
+        let whole = format!("{cause}{keys}");
+        let cause_text = whole.strip_prefix(&format!("{}: ", to.display())).unwrap_or(&whole);
+        let cause_text = cause_text.to_owned();
         StackError::Trace { spec: spec.to_string(), cause: cause_text, kind: cause.kind() }
     }
 

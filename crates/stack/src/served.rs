@@ -121,7 +121,7 @@ pub fn ask(
     patience: Patience,
 ) -> Result<Value, NoAnswer> {
     let broken = |error: io::Error| {
-        let why = format!("{}: {error}; ask again", socket.display());
+        let why = format!("{}: {error}; {}", socket.display(), remedy(error.kind()));
         NoAnswer::Broken(ErrorKind::from(&error), why)
     };
     let mut wait = Wait::new(socket, patience);
@@ -180,6 +180,14 @@ pub fn ask(
     let kind = CODES.iter().find(|(_, known, _)| *known == code).map_or(ErrorKind::Io, |it| it.0);
     let why = error["message"].as_str().unwrap_or("the request failed").to_owned();
     Err(NoAnswer::Refused(kind, why))
+}
+
+/// The remedy for a client whose connection has failed.
+fn remedy(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::PermissionDenied => "its owner alone may ask here: ask as that user",
+        _ => "ask again",
+    }
 }
 
 /// A wait for a server, from the connection to the answer.
@@ -358,6 +366,12 @@ mod tests {
         });
         assert_eq!(told_of(&path), 1);
         assert!(clock.now().since(begun) < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn user_that_may_not_ask_is_not_told_to_ask_again() {
+        assert!(remedy(io::ErrorKind::PermissionDenied).contains("ask as that user"));
+        assert_eq!(remedy(io::ErrorKind::ConnectionReset), "ask again");
     }
 
     #[test]

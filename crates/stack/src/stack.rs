@@ -333,7 +333,7 @@ impl Stack {
         create: Create,
         access: Access,
     ) -> Result<Opened, StackError> {
-        let failed = |error: TraceError| StackError::trace(spec, &error);
+        let failed = |error: TraceError| StackError::trace(spec, &traced.to, &error);
         // Before anything is made for a trace that cannot be.
         traced.check().map_err(failed)?;
         let Opened { device, model } = self.open_as(&traced.inner, create, access)?;

@@ -61,7 +61,7 @@ impl Traced {
 impl Drop for Traced {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.recording.take().map(Recording::finish) {
-            self.closings.note(StackError::trace(&self.path, &error));
+            self.closings.note(StackError::trace(&self.path, self.path.as_ref(), &error));
         }
     }
 }

@@ -194,7 +194,7 @@ pub(crate) enum PoolCommand {
         #[arg(value_name = "POOL", value_parser = name)]
         pool: String,
         /// This one alone
-        #[arg(long, value_name = "ID")]
+        #[arg(long, value_name = "ID", value_parser = operation_id)]
         id: Option<String>,
         #[command(flatten)]
         at: Where,
@@ -398,7 +398,7 @@ pub(crate) struct Change {
     #[arg(long)]
     pub(crate) wait: bool,
     /// The id of this change, your own: repeated with it, it is made once, and gives the first answer
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = operation_id)]
     pub(crate) operation: Option<String>,
     #[command(flatten)]
     pub(crate) at: Where,
@@ -427,13 +427,30 @@ impl FromStr for VolumeName {
     }
 }
 
+/// Whether names and ids may have it.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.:".contains(c)
+}
+
+/// The longest id of an operation.
+const ID_MAX: usize = 128;
+
+/// The id of an operation.
+pub(crate) fn operation_id(text: &str) -> Result<String, String> {
+    match (1..=ID_MAX).contains(&text.len()) && text.chars().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "'{text}' is no key of an operation: 1 to {ID_MAX} ASCII letters, digits and - _ . : are"
+        )),
+    }
+}
+
 /// The name of a pool, a volume or a snapshot.
 pub(super) fn name(text: &str) -> Result<String, String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     match text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_plain) {
         true => Ok(text.to_owned()),
         false => Err(format!(
-            "'{text}' is no name: letters, digits and - _ . : are, beginning with a letter or a digit"
+            "'{text}' is no name: ASCII letters, digits and - _ . : are, beginning with a letter or a digit"
         )),
     }
 }

@@ -20,9 +20,12 @@ impl Head {
         self.0.uri.path_and_query().map_or("", |url| url.as_str())
     }
 
-    /// The value of a header, if it is text.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.0.headers.get(name)?.to_str().ok().map(str::trim)
+    /// The value of a header; a list with commas where the client wrote it several times. Bytes that are no UTF-8 are
+    /// replaced: a value is never taken for none.
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        let values = self.0.headers.get_all(name).iter();
+        let texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned());
+        texts.reduce(|list, next| format!("{list}, {next}"))
     }
 }
 

@@ -128,7 +128,8 @@ pub(crate) struct OperationList {
     pub(crate) operations: Vec<OperationView>,
 }
 
-/// Latencies, in nanoseconds.
+/// Latencies, in nanoseconds. A percentile is a bound: the end of the bucket that it lies in, up to a quarter more than it
+/// was. The last bucket is open.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct LatencyView {
     pub(crate) count: u64,

@@ -8,13 +8,14 @@ use esker_base::{Clock, ErrorKind};
 use esker_stack::{Closings, Stack, VolumeSpec};
 use serde_json::Value;
 
-use super::answer::{OperationState, OperationView};
+use super::answer::{OperationState, OperationView, ProgressView};
 use super::caches;
 use super::refusal::Refusal;
 use super::served::Served;
-use super::socket;
+use super::{show, socket};
 use crate::args::{Change, Where};
 use crate::failure::{Failure, Result};
+use crate::progress::{Bar, Watch};
 
 /// How often an operation is asked whether it is done.
 const STEP: Duration = Duration::from_millis(100);
@@ -85,22 +86,40 @@ impl Link {
     ) -> Result<Value> {
         let key = how.operation.as_deref().filter(|_| !how.dry_run);
         let answer = self.send(method, path, key, body).and_then(|answer| {
-            let operation = answer["operation"].as_str().filter(|_| wait);
-            if let Some(id) = operation {
-                loop {
-                    match self.operation(id)?.state {
-                        OperationState::Running => Clock::real().sleep(STEP),
-                        OperationState::Done => break,
-                        OperationState::Cancelled => {
-                            let why = format!("operation {id} was called off");
-                            return Err(Failure::new(ErrorKind::Conflict, why));
-                        }
-                    }
-                }
+            if let Some(id) = answer["operation"].as_str().filter(|_| wait) {
+                self.wait(id)?;
             }
             Ok(answer)
         });
         self.close(answer)
+    }
+
+    /// Waits until an operation is done, and draws how far it is.
+    fn wait(&self, id: &str) -> Result {
+        let watch = Watch::start()?;
+        loop {
+            let operation = self.operation(id)?;
+            match operation.state {
+                OperationState::Running => {}
+                OperationState::Done => return Ok(()),
+                OperationState::Cancelled => {
+                    let why = format!("operation {id} was called off");
+                    return Err(Failure::new(ErrorKind::Conflict, why));
+                }
+            }
+            if let Some(progress) = &operation.progress {
+                draw(&watch.bar, progress);
+            }
+            if watch.interrupt.has_come() {
+                return watch.outcome(&match self {
+                    Link::Socket { pool, .. } => format!(
+                        "the pool goes on; esker pool operations {pool} --id {id} shows how far it is"
+                    ),
+                    Link::Own(_) => "what is done is kept; ask again for the rest".to_owned(),
+                });
+            }
+            Clock::real().sleep(STEP);
+        }
     }
 
     fn operation(&self, id: &str) -> Result<OperationView> {
@@ -124,6 +143,15 @@ impl Link {
             }
             Link::Own(served) => served.run(method, path, key, body).map_err(refused),
         }
+    }
+}
+
+/// Draws how far an operation is; of one that has done nothing yet no end is foretold.
+fn draw(bar: &Bar, progress: &ProgressView) {
+    let text = || show::progress(progress);
+    match progress.total.filter(|_| progress.done > 0) {
+        Some(total) => bar.share("", progress.done as f64 / total.max(1) as f64, text),
+        None => bar.say("", text),
     }
 }
 

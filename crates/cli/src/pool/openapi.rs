@@ -88,7 +88,7 @@ fn parameters(route: &Route) -> Vec<Value> {
         found.push(json!({
             "name": "Idempotency-Key",
             "in": "header",
-            "description": "The id of the change: 1 to 128 letters, digits and - _ . :",
+            "description": "The id of the change: 1 to 128 ASCII letters, digits and - _ . :",
             "schema": text,
         }));
     }

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::answer::{OperationState, OperationView, ProgressView};
 use super::refusal::Refusal;
+use crate::args::operation_id;
 
 /// How many operations are kept.
 pub(crate) const KEPT: usize = 1024;
@@ -23,8 +24,6 @@ pub(crate) const KEPT: usize = 1024;
 pub(crate) const KEPT_SECS: u64 = 86_400;
 /// Ids that the server gives begin so.
 const OWN: &str = "op-";
-/// The longest key.
-const KEY_MAX: usize = 128;
 
 /// When nothing is left to do.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +41,8 @@ pub(crate) enum Goal {
     Verified {
         /// Which.
         drive: DriveIndex,
+        /// Chunks that were to be rebuilt at first.
+        chunks: u64,
     },
     /// The scrub has read everything.
     Scrubbed,
@@ -58,6 +59,12 @@ pub(crate) fn chunks_to_move(status: &Status, drive: DriveIndex) -> u64 {
     lost + used.map_or(0, |member| member.slots.1.saturating_sub(member.slots.0))
 }
 
+/// Bytes in segments, which a scrub reads.
+fn written_bytes(status: &Status) -> u64 {
+    let space = &status.space;
+    space.live + space.garbage + space.parity
+}
+
 impl Goal {
     fn is_reached(self, status: &Status) -> bool {
         match self {
@@ -68,7 +75,7 @@ impl Goal {
                 };
                 chunks_to_move(status, drive) == 0 && status.members.iter().any(is_it)
             }
-            Goal::Verified { drive } => {
+            Goal::Verified { drive, .. } => {
                 let is_left = |one: &esker_volume::MemberStatus| {
                     one.index == drive && one.state == MemberState::Rejoining
                 };
@@ -90,12 +97,15 @@ impl Goal {
         let view = |done, total, unit: &str| Some(ProgressView { done, total, unit: unit.into() });
         match self {
             Goal::Reached => None,
-            Goal::Verified { drive } => view(0, Some(chunks_to_move(status, drive)), "chunks"),
-            Goal::Emptied { drive, chunks } => {
+            Goal::Emptied { drive, chunks } | Goal::Verified { drive, chunks } => {
                 let left = chunks_to_move(status, drive);
                 view(chunks.saturating_sub(left), Some(chunks.max(left)), "chunks")
             }
-            Goal::Scrubbed => view(status.scrub.as_ref().map_or(0, |it| it.bytes), None, "bytes"),
+            Goal::Scrubbed => {
+                let done = status.scrub.as_ref().map_or(0, |it| it.bytes);
+                // Users write meanwhile.
+                view(done, Some(written_bytes(status).max(done)), "bytes")
+            }
             Goal::Swept => view(0, Some(status.sweeping), "lineages"),
         }
     }
@@ -218,13 +228,12 @@ impl State {
 }
 
 fn check_key(key: &str) -> Result<(), Refusal> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
-    let is_good = (1..=KEY_MAX).contains(&key.len()) && key.chars().all(is_plain);
-    if is_good && !key.starts_with(OWN) {
-        return Ok(());
+    operation_id(key).map_err(Refusal::invalid)?;
+    if key.starts_with(OWN) {
+        let why = format!(
+            "'{key}' is no key of an operation: ids that begin with '{OWN}' are the server's own"
+        );
+        return Err(Refusal::invalid(why));
     }
-    let why = format!(
-        "'{key}' is no key of an operation: 1 to {KEY_MAX} letters, digits and - _ . : are, not beginning with '{OWN}'"
-    );
-    Err(Refusal::new(ErrorKind::Invalid, why))
+    Ok(())
 }

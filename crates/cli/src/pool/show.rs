@@ -1,15 +1,18 @@
 //! Answers of a pool as tables for people.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use esker_base::units::human_bytes;
+use esker_volume::stats::{BUCKETS, Latency};
 
 use super::answer::{
-    DriveLossView, ExplainView, FreedView, OperationState, OperationView, StatsList, StatsView,
+    DriveLossView, ExplainView, FreedView, OperationState, OperationView, ProgressView, StatsList,
+    StatsView,
 };
 use super::hosts::HostView;
 use super::view::{DuView, LabelView, PoolView, SpaceView, VolumeView};
-use crate::figures::{align, micros, short, wrapped};
+use crate::figures::{align, bound, grouped, micros, short, wrapped};
 
 /// How wide the bar of used space is.
 const BAR: u64 = 30;
@@ -207,6 +210,16 @@ pub(crate) fn space(view: &DuView) -> String {
     format!("{}ratio {ratio:.2}\n", align(&rows, 1))
 }
 
+/// How far an operation is.
+pub(crate) fn progress(view: &ProgressView) -> String {
+    let (amount, unit): (fn(u64) -> String, _) = match view.unit.as_str() {
+        "bytes" => (human_bytes, String::new()),
+        unit => (grouped, format!(" {unit}")),
+    };
+    let of = view.total.map_or(String::new(), |total| format!(" of {}", amount(total)));
+    format!("{}{of}{unit}", amount(view.done))
+}
+
 /// Operations, a line each.
 pub(crate) fn operations(views: &[OperationView]) -> String {
     if views.is_empty() {
@@ -214,11 +227,7 @@ pub(crate) fn operations(views: &[OperationView]) -> String {
     }
     let mut rows = vec![row(["operation", "request", "state", "progress", "seconds"])];
     for view in views {
-        let progress = view.progress.as_ref().map(|it| match (it.unit.as_str(), it.total) {
-            ("bytes", _) => human_bytes(it.done),
-            (unit, Some(total)) => format!("{} of {total} {unit}", it.done),
-            (unit, None) => format!("{} {unit}", it.done),
-        });
+        let progress = view.progress.as_ref().map(progress);
         rows.push(vec![
             view.id.clone(),
             view.request.clone(),
@@ -275,11 +284,16 @@ fn share(ns: u64, all: u64) -> String {
     format!("{} %", percent(ns, all))
 }
 
+/// The end of a bucket of a volume's latencies.
+fn end(end_ns: u64) -> String {
+    bound(Duration::from_nanos(end_ns), Latency::bucket_end(BUCKETS - 2))
+}
+
 /// The waits of a volume.
 pub(crate) fn explain(view: &ExplainView) -> String {
     let stats = &view.stats;
     let mut text = format!("{}, since the pool was opened:\n", stats.volume);
-    let mut rows = vec![row(["", "count", "share", "mean µs", "p50 µs", "p99 µs", "p99.9 µs"])];
+    let mut rows = vec![row(["", "count", "share", "mean µs", "p50", "p99", "p99.9"])];
     let all: u64 = stats.stages.iter().map(|stage| stage.latency.sum_ns).sum();
     let commands = [("reads", &stats.read_latency), ("writes", &stats.write_latency)];
     let stages = stats.stages.iter().map(|stage| (stage.stage.as_str(), &stage.latency));
@@ -290,9 +304,9 @@ pub(crate) fn explain(view: &ExplainView) -> String {
             latency.count.to_string(),
             if is_stage { share(latency.sum_ns, all) } else { String::new() },
             micros(latency.mean_ns()),
-            micros(latency.p50_ns as f64),
-            micros(latency.p99_ns as f64),
-            micros(latency.p999_ns as f64),
+            end(latency.p50_ns),
+            end(latency.p99_ns),
+            end(latency.p999_ns),
         ]);
     }
     text.push_str(&align(&rows, 1));
@@ -308,16 +322,16 @@ pub(crate) fn explain(view: &ExplainView) -> String {
 /// Where the time of each volume goes.
 pub(crate) fn stages(list: &StatsList) -> String {
     let mut rows = vec![row([
-        "volume", "reads", "p99 µs", "writes", "p99 µs", "limit", "buffer", "log", "map", "drive",
+        "volume", "reads", "p99", "writes", "p99", "limit", "buffer", "log", "map", "drive",
     ])];
     for view in &list.volumes {
         let all: u64 = view.stages.iter().map(|stage| stage.latency.sum_ns).sum();
         let mut cells = vec![
             view.volume.clone(),
             view.reads.to_string(),
-            micros(view.read_latency.p99_ns as f64),
+            end(view.read_latency.p99_ns),
             view.writes.to_string(),
-            micros(view.write_latency.p99_ns as f64),
+            end(view.write_latency.p99_ns),
         ];
         cells.extend(view.stages.iter().map(|stage| share(stage.latency.sum_ns, all)));
         rows.push(cells);
@@ -332,12 +346,12 @@ pub(crate) fn rates(pool: &str, seconds: f64, views: &[StatsView]) -> String {
         "volume",
         "reads/s",
         "read/s",
-        "p50 µs",
-        "p99 µs",
+        "p50",
+        "p99",
         "writes/s",
         "written/s",
-        "p50 µs",
-        "p99 µs",
+        "p50",
+        "p99",
         "errors",
     ])];
     let rate = |count: u64| count as f64 / seconds.max(1e-9);
@@ -351,8 +365,8 @@ pub(crate) fn rates(pool: &str, seconds: f64, views: &[StatsView]) -> String {
         ] {
             cells.push(short(rate(count).round()));
             cells.push(bytes(moved));
-            cells.push(micros(latency.p50_ns as f64));
-            cells.push(micros(latency.p99_ns as f64));
+            cells.push(end(latency.p50_ns));
+            cells.push(end(latency.p99_ns));
         }
         cells.push(view.errors.to_string());
         rows.push(cells);

@@ -130,7 +130,7 @@ impl Service for Requests {
 
     fn admit(&self, head: &Head) -> std::result::Result<(), Answer> {
         let said = head.header("Authorization").unwrap_or_default();
-        if self.token.as_ref().is_some_and(|token| !token.is_in(said)) {
+        if self.token.as_ref().is_some_and(|token| !token.is_in(&said)) {
             let why = "the token is missing or wrong; send Authorization: Bearer TOKEN";
             return Err(refused(401, "DENIED", why));
         }
@@ -139,7 +139,7 @@ impl Service for Requests {
 
     fn answer(&self, head: &Head, body: &[u8]) -> Answer {
         let key = head.header("Idempotency-Key");
-        let run = |body| self.served.run(head.method(), head.url(), key, body);
+        let run = |body| self.served.run(head.method(), head.url(), key.as_deref(), body);
         answered(parsed(body).and_then(run))
     }
 

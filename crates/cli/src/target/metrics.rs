@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use esker_base::units::human_bytes;
 use esker_nvmf::Target;
-use esker_nvmf::target::metrics::{FlowMetrics, bucket_start};
+use esker_nvmf::target::metrics::{BUCKETS, FlowMetrics, bucket_start};
 
-use crate::figures::grouped;
+use crate::figures::{bound, grouped};
 use crate::metrics::{Buckets, Collector, Families, Page};
 
 /// The page `/status` of a target.
@@ -37,11 +37,11 @@ fn status(target: &Target) -> String {
         let _ = writeln!(text, "{why}");
     }
     for flow in &metrics.flows {
-        let us = |share: f64| flow.percentile(share).as_secs_f64() * 1e6;
+        let latency = |share: f64| bound(flow.percentile(share), bucket_start(BUCKETS - 1));
         let _ = write!(
             text,
             "\n{}\n  namespace {} of {}\n  reads {} ({}), writes {} ({}), others {}, errors {}, \
-             in flight {}\n  latency in µs: p50 {:.0}, p99 {:.0}, p99.9 {:.0}\n",
+             in flight {}\n  latency: p50 {}, p99 {}, p99.9 {}\n",
             flow.host,
             flow.nsid,
             flow.subsystem,
@@ -52,9 +52,9 @@ fn status(target: &Target) -> String {
             grouped(flow.others),
             grouped(flow.errors),
             flow.in_flight,
-            us(0.5),
-            us(0.99),
-            us(0.999)
+            latency(0.5),
+            latency(0.99),
+            latency(0.999)
         );
     }
     text

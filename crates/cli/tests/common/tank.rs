@@ -121,9 +121,14 @@ impl Running {
 
     /// The page of its metrics.
     pub(crate) fn metrics_text(&self) -> String {
+        self.page("/metrics")
+    }
+
+    /// A page beside its metrics.
+    pub(crate) fn page(&self, path: &str) -> String {
         let address = self.metrics.strip_suffix("/metrics").unwrap();
         let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text

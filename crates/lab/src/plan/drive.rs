@@ -46,11 +46,6 @@ type Refused = (&'static str, String);
 /// The key that is wrong, and why.
 pub(super) fn resolve(name: &str, drive: &Drive, scale: f64) -> Result<(Node, Facts), Refused> {
     let profile = Profile::find(&drive.profile).map_err(|e| ("profile", e.to_string()))?;
-    for (key, price) in [("price", drive.price), ("price_per_tb", drive.price_per_tb)] {
-        if price.is_some_and(|price| !(price >= 0.0 && price.is_finite())) {
-            return Err((key, "a price is a number of 0 or more".to_owned()));
-        }
-    }
     if drive.price.is_some() && drive.price_per_tb.is_some() {
         return Err((
             "price_per_tb",
@@ -67,8 +62,8 @@ pub(super) fn resolve(name: &str, drive: &Drive, scale: f64) -> Result<(Node, Fa
     };
     let (node, mut facts) = made?;
     name.clone_into(&mut facts.name);
-    facts.price =
-        drive.price.or_else(|| drive.price_per_tb.map(|price| price * facts.capacity_bytes / TB));
+    let by_size = drive.price_per_tb.map(|price| price.0 * facts.capacity_bytes / TB);
+    facts.price = drive.price.map(|price| price.0).or(by_size);
     Ok((node, facts))
 }
 

@@ -12,7 +12,7 @@ use esker_cache::{Admission, Mode};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-pub(super) use amount::Bytes;
+pub(super) use amount::{Bytes, Price};
 pub(super) use lines::Lines;
 
 use crate::LabError;
@@ -92,8 +92,8 @@ pub(super) struct Drive {
     pub(super) random_reads: Option<u64>,
     pub(super) read_latency_us: Option<f64>,
     pub(super) write_latency_us: Option<f64>,
-    pub(super) price: Option<f64>,
-    pub(super) price_per_tb: Option<f64>,
+    pub(super) price: Option<Price>,
+    pub(super) price_per_tb: Option<Price>,
 }
 
 /// The side that has the translation layer of a drive.
@@ -269,7 +269,7 @@ pub(super) struct Growth {
 #[serde(deny_unknown_fields)]
 pub(super) struct Prices {
     pub(super) currency: Option<String>,
-    pub(super) dram_per_gib: Option<f64>,
+    pub(super) dram_per_gib: Option<Price>,
 }
 
 /// Something to compare.

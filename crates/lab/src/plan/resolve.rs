@@ -126,7 +126,11 @@ pub(super) fn resolve(
             .as_ref()
             .and_then(|prices| prices.currency.clone())
             .unwrap_or_else(|| "$".to_owned()),
-        dram_per_gib: file.prices.as_ref().and_then(|prices| prices.dram_per_gib),
+        dram_per_gib: file
+            .prices
+            .as_ref()
+            .and_then(|prices| prices.dram_per_gib)
+            .map(|price| price.0),
         load,
     })
 }

@@ -234,8 +234,8 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), VolumeError> {
         return Ok(());
     }
     Err(VolumeError::Invalid(format!(
-        "'{name}' is no name for a {what}: up to {NAME_MAX} letters, digits and - _ . : are, beginning with a letter \
-         or a digit"
+        "'{name}' is no name for a {what}: up to {NAME_MAX} ASCII letters, digits and - _ . : are, beginning with a \
+         letter or a digit"
     )))
 }
 

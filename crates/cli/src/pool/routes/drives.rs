@@ -234,8 +234,7 @@ fn rejoin(
     let pool = &served.pool;
     let drive = index(call.name(0))?;
     if returned(served, drive, &asked) {
-        let view = DriveView { drive: drive.0, device: asked.device };
-        return Ok(Did(view, Goal::Verified { drive }));
+        return Ok(verified(served, drive, asked.device));
     }
     pool.role(drive)?;
     let (device, spec) = call.opened()?;
@@ -247,8 +246,12 @@ fn rejoin(
     if let Some(spec) = spec {
         pool.learn(device.name(), &spec);
     }
-    let view = DriveView { drive: drive.0, device: asked.device };
-    Ok(Did(view, Goal::Verified { drive }))
+    Ok(verified(served, drive, asked.device))
+}
+
+fn verified(served: &Served, drive: DriveIndex, device: Option<String>) -> Outcome<DriveView> {
+    let chunks = chunks_to_move(&served.status(), drive);
+    Did(DriveView { drive: drive.0, device }, Goal::Verified { drive, chunks })
 }
 
 fn retire(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<DriveView>, Refusal> {
