@@ -11,6 +11,7 @@ use crate::types::key_bounds::KeyBounds;
 ///
 /// It yields an error once and ends then. Going on at the other end costs a search, so a walk that takes turns between
 /// the ends is slow. While it lives, it keeps the data that it may read from being freed, as a [`Cursor`] does.
+#[derive(Debug)]
 pub struct Iter {
     cursor: Cursor,
     /// The end from which it goes on, once it has begun.
@@ -81,6 +82,7 @@ impl DoubleEndedIterator for Iter {
 impl FusedIterator for Iter {}
 
 /// The keys of an [`Iter`].
+#[derive(Debug)]
 pub struct Keys(Iter);
 
 impl Iterator for Keys {

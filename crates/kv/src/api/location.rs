@@ -702,6 +702,51 @@ mod tests {
         assert!(path.exists());
     }
 
+    /// The directory as a process leaves it that is killed at this point of a creation.
+    fn killed_at(point: usize, scratch: &Path) -> PathBuf {
+        let (dir, left) = (scratch.join("dir"), scratch.join(format!("left-{point}")));
+        let made = Location::dir(&dir).staging(Medium::InDir).make().unwrap();
+        let classes = made.devices.classes(&Options::default());
+        classes.all().iter().take(point).for_each(|media| media.write_header(made.uuid()).unwrap());
+        if point > 2 {
+            open::create(&made.devices, &made.classes, made.uuid(), &Options::default()).unwrap();
+        }
+        std::fs::create_dir(&left).unwrap();
+        for file in std::fs::read_dir(&dir).unwrap().map(|file| file.unwrap()) {
+            std::fs::copy(file.path(), left.join(file.file_name())).unwrap();
+        }
+        drop((classes, made));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "an error leaves no file");
+        left
+    }
+
+    #[test]
+    fn open_or_create_goes_on_where_a_process_was_killed_that_created() {
+        let scratch = tempfile::tempdir().unwrap();
+        for point in 0..=3 {
+            let left = killed_at(point, scratch.path());
+            let location = Location::dir(&left).staging(Medium::InDir);
+            let db = Kvdb::builder(&location).open_or_create().unwrap();
+            db.create_kvs("k", Policy::default()).unwrap().put(b"key", b"value").unwrap();
+            db.close().unwrap();
+            assert!(!creation::is_left(&left), "{point}");
+            check(&left);
+        }
+    }
+
+    #[test]
+    fn creation_that_goes_on_takes_no_class_of_another_kvdb() {
+        let scratch = tempfile::tempdir().unwrap();
+        let left = killed_at(2, scratch.path());
+        let other = scratch.path().join("other");
+        Kvdb::builder(&other).create().unwrap().close().unwrap();
+        let capacity = std::fs::read(other.join("capacity.esker")).unwrap();
+        std::fs::write(left.join("capacity.esker"), &capacity).unwrap();
+        let error = Kvdb::builder(&left).open_or_create().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
+        assert_eq!(std::fs::read(left.join("capacity.esker")).unwrap(), capacity);
+    }
+
     /// As manifests of former builds have it.
     #[test]
     fn a_class_in_the_directory_may_be_known_by_an_absolute_path() {

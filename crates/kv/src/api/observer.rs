@@ -1,5 +1,6 @@
 //! An observer: the figures of a KVDB for a thread that does not own it, such as one that answers for its metrics.
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 
 use esker_device::{Device, DeviceStats};
@@ -21,6 +22,12 @@ impl Kvdb {
     pub fn observer(&self) -> Observer {
         let manifest = self.manifest().map(|device| Arc::downgrade(&device));
         Observer { engine: Arc::downgrade(&self.engine), manifest }
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Cursors: ordered walks over a consistent snapshot of a KVS, both ways.
 
+use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
@@ -520,6 +521,12 @@ impl Cursor {
                 leaf.in_vain.fetch_add(bytes, Ordering::Relaxed);
             }
         }
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cursor").field("bounds", &self.bounds).finish_non_exhaustive()
     }
 }
 
