@@ -444,6 +444,38 @@ def in_dram(_, __):
         *[(name, CPU, of) for name, of in cpu]])
 
 
+# README.md
+
+
+def readme_peers(_, __):
+    """Esker and its peers: of the report beyond memory, and of docs/compare.md where there are 32 threads."""
+    engines = ["Esker", "RocksDB, direct I/O", "RocksDB, BlobDB", "fjall", "LMDB"]
+    report = (ROOT / "docs/compare/beyond-memory.md").read_text(encoding="utf-8")
+    many = (ROOT / "docs/compare.md").read_text(encoding="utf-8").partition("### With 32 client threads")[2]
+    many = many.partition("\n### ")[0]
+
+    def row(name, text, chapter, column, best):
+        part = text.partition(f"**{chapter}")[2] if chapter else text
+        cells = []
+        for engine in engines:
+            found = re.search(rf"^\| {re.escape(engine)} \|(.*)\|$", part.partition("\n**")[0], re.M)
+            cells.append(found[1].split("|")[column].strip() if found else "–")
+        figures = [float(cell.replace(",", "")) for cell in cells if cell != "–"]
+        wins = best(figures)
+        return [name, *[f"**{cell}**" if cell != "–" and float(cell.replace(",", "")) == wins else cell
+                        for cell in cells]]
+
+    rates, cpu = "Throughput", "CPU time, µs per operation"
+    rest, tails = "After the load, until maintenance is at rest", "Latency, p99.9"
+    return [
+        row("load, 2 threads", report, rates, 0, max), row("A, half updates, 2 threads", report, rates, 1, max),
+        row("C, reads, 2 threads", report, rates, 3, max), row("E, scans, 2 threads", report, rates, 6, max),
+        row("A, 32 threads", many, None, 1, max), row("C, 32 threads", many, None, 2, max),
+        row("load, bytes written for each user byte", report, rest, 4, min),
+        row("C, processor µs for each read", report, cpu, 3, min),
+        row("B, p99.9 of a read, µs", report, tails, 3, min)]
+
+
 # docs/host-ssd.md
 
 
