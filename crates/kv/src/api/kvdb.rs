@@ -307,10 +307,10 @@ impl Kvdb {
     /// As [`Kvs::put`], and `Invalid` when the batch is too large to be atomic, or has handles of another
     /// KVDB.
     pub fn write(&self, batch: &Batch) -> Result<()> {
+        batch.check_of(&self.engine)?;
         if batch.is_empty() {
             return Ok(());
         }
-        batch.check_of(&self.engine)?;
         self.engine.write_batch(batch, |_| Ok(()))?;
         self.engine.counters.batches.add(1);
         Ok(())

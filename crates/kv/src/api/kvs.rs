@@ -1,5 +1,6 @@
 //! A KVS and its calls. Each is checked here, and done in `write` or `read`.
 
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::engine::shared::Engine;
@@ -10,7 +11,8 @@ use crate::types::compression::Compression;
 use crate::types::error::{KvError, Result};
 use crate::types::ids::KvsId;
 use crate::types::policy::{KvsOptions, Policy};
-use crate::write::put::{check_record, purpose, size_with_expiry, with_expiry};
+use crate::types::spans::Span;
+use crate::write::put::{check_record, purpose, size_with_expiry, span_of, with_expiry};
 
 /// An ordered map of keys to values in a KVDB. A handle: cheap to clone, used from any thread.
 #[derive(Clone)]
@@ -121,6 +123,7 @@ impl Kvs {
         check_record(&record)?;
         let options = self.options()?;
         self.engine.check_unfenced(&record)?;
+        self.engine.require(change.version())?;
         let purpose = purpose(change.value().is_none());
         if change.value().is_some() {
             self.engine.admit(self.id)?;
@@ -196,6 +199,52 @@ impl Kvs {
         self.check_present(view.tree(self.id).is_some())?;
         let now_ms = self.engine.wall_clock.now_ms();
         Ok(Cursor::new(&self.engine, &view, (seqno, now_ms), self.id, None))
+    }
+
+    /// Removes all keys in `range`. It takes one record, however many keys there are; a range without keys takes none.
+    /// Maintenance frees the space of these keys and their values, as after as many deletes.
+    ///
+    /// The first one has the KVDB be of version 2 of the format, durably: builds that know only version 1 refuse it
+    /// from then on.
+    ///
+    /// ```
+    /// # use esker_kv::{Kvdb, KvError, Layout, Options, Policy};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let dir = scratch.path().join("db");
+    /// # let db = Kvdb::create(&dir, &Layout::with_staging(), Options::default())?;
+    /// # let events = db.create_kvs("events", Policy::default())?;
+    /// events.put(b"2025-12-31", b"old")?;
+    /// events.put(b"2026-01-01", b"new")?;
+    /// events.delete_range(.."2026")?;
+    /// assert_eq!(events.get(b"2025-12-31")?, None);
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` when the range ends before it begins, or a bound is longer than [`KEY_MAX`](crate::KEY_MAX) bytes; else as
+    /// [`Kvs::put`].
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        match span_of(&range)? {
+            Some(span) => self.delete_span(span.as_span()),
+            None => self.options().map(drop),
+        }
+    }
+
+    /// Removes all keys. It takes one record, however many there are.
+    ///
+    /// # Errors
+    /// As [`Kvs::delete_range`].
+    pub fn clear(&self) -> Result<()> {
+        self.delete_span(Span { lower: &[], upper: None })
+    }
+
+    fn delete_span(&self, span: Span<'_>) -> Result<()> {
+        let Record { key, change, .. } = Record::delete_of(self.id, span);
+        self.write(key, change)?;
+        self.engine.counters.range_deletes.add(1);
+        Ok(())
     }
 }
 

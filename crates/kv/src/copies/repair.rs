@@ -155,7 +155,7 @@ fn repair(
     let report = salvage(remains, &into)?;
     into.close()?;
     let state = engine.manifest.state();
-    open::found(&classes, &devices.manifest, state.uuid, state.edits())?;
+    open::found(&classes, &devices.manifest, (state.version, state.uuid), state.edits())?;
     Ok(report)
 }
 

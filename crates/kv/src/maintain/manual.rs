@@ -410,7 +410,7 @@ fn sweep_leaf(picker: &Picker<'_>, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Op
         let touches = leaf.kvsets.iter().any(|kvset| kvset.is_on(class));
         return if touches { job(blocks.into_keys().collect()) } else { None };
     }
-    let deletes = |kvset: &Arc<Kvset>| kvset.edit.tombstones > 0 || !kvset.prefixes.is_empty();
+    let deletes = |kvset: &Arc<Kvset>| kvset.edit.tombstones > 0 || !kvset.deleted.is_empty();
     if leaf.kvsets.len() > 1 || leaf.kvsets.iter().any(deletes) {
         return job(BTreeSet::new());
     }

@@ -7,12 +7,15 @@ use crate::omf::{Malformed, expect};
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
 use crate::types::extent::Extent;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::policy::KvsOptions;
 
 /// State that the edits of a manifest add up to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
+    /// Of all its records.
+    pub(crate) version: FormatVersion,
     pub(crate) uuid: [u8; 16],
     pub(crate) last_id: u64,
     pub(crate) classes: BTreeMap<MediaClass, String>,

@@ -17,7 +17,7 @@ use crate::tree::view::{Tree, View};
 use crate::types::error::{KvError, Result};
 use crate::types::ids::{KvsId, LeafId, Seqno};
 use crate::types::limits::VALUE_MAX;
-use crate::types::prefixes::after;
+use crate::types::spans::after;
 use crate::values::ahead::{ReadAhead, Way};
 use crate::values::block::{ValueBlock, Values, Wanted};
 use crate::values::budget::Counted;

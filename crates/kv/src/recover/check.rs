@@ -281,7 +281,7 @@ mod tests {
     /// Returns the findings of a check when the manifest says this.
     fn findings(devices: &Devices, state: &State) -> Vec<String> {
         let manifest = memory("other");
-        Manifest::create(manifest.clone(), state.uuid, state.edits()).unwrap();
+        Manifest::create(manifest.clone(), (state.version, state.uuid), state.edits()).unwrap();
         checked(&Devices { manifest, ..devices.clone() }).unwrap().unwrap().findings
     }
 

@@ -9,7 +9,8 @@ use esker_device::{DeviceError, OpKind};
 use thiserror::Error;
 
 use crate::types::class::MediaClass;
-use crate::types::limits::{KEY_MAX, VALUE_MAX, VERSION};
+use crate::types::format::FormatVersion;
+use crate::types::limits::{KEY_MAX, VALUE_MAX};
 
 /// The result of an engine call.
 pub type Result<T, E = KvError> = std::result::Result<T, E>;
@@ -55,10 +56,10 @@ pub enum KvError {
     },
     /// A medium was written by a release with another format.
     #[error(
-        "{device}: the {what} at LBA {} has format version {found}; this build reads version {}: \
+        "{device}: the {what} at LBA {} has format version {found}; this build reads versions 1 to {}: \
          use the release that wrote it, or a newer one",
         lba.0,
-        VERSION
+        FormatVersion::NEWEST.number()
     )]
     Version {
         /// The structure.
