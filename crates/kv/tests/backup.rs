@@ -76,6 +76,7 @@ fn a_copy_holds_all_that_was_visible_and_goes_on_by_itself() {
     let kvss = db.stats().kvss;
     assert!(kvss.iter().any(|kvs| kvs.compression_ratio() > 1.05), "{kvss:?}");
     assert!(db.stats().operations.prefix_deletes > 10, "{:?}", db.stats().operations);
+    assert!(db.stats().operations.range_deletes > 5, "{:?}", db.stats().operations);
     assert_eq!(script.state_of(&db), Some(script.written()));
 }
 

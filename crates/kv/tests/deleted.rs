@@ -314,8 +314,14 @@ fn walks_of_any_moment_find_what_was_there_then_whatever_is_deleted() {
                 40..43 => {
                     let mut prefix = some_key(&mut rng);
                     prefix.truncate(if rng.chance(1, 2) { 1 } else { 2 });
-                    kvs.delete_prefix(&prefix).unwrap();
-                    model.retain(|key, _| !key.starts_with(&prefix));
+                    if rng.chance(1, 2) {
+                        kvs.delete_prefix(&prefix).unwrap();
+                        model.retain(|key, _| !key.starts_with(&prefix));
+                    } else {
+                        let upper = [&prefix[..], b"5"].concat();
+                        kvs.delete_range(&prefix[..]..&upper[..]).unwrap();
+                        model.retain(|key, _| !(&prefix..&upper).contains(&key));
+                    }
                 }
                 43..70 => compare(&mut rng, &mut kvs.cursor().unwrap(), &model, now_ms),
                 70..74 => snapshots.push((db.snapshot(), model.clone(), now_ms)),

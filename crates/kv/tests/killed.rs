@@ -103,6 +103,7 @@ fn case_in_a_process() {
             put(&kvs, 0..100);
             kvs.delete(&key(7)).unwrap();
             kvs.delete_prefix(b"key-0000002").unwrap();
+            kvs.delete_range(key(30)..=key(34)).unwrap();
             let timed = KvsOptions { ttl_ms: Some(3_600_000), ..Policy::default().into() };
             let timed = db.create_kvs("timed", timed).unwrap();
             timed.put(b"soon", b"gone").unwrap();

@@ -202,6 +202,7 @@ fn fork_beside(db: Kvdb, kvs: Kvs, dir: &Path, exits: bool) {
             is_forked(kvs.put(b"child", b"put")),
             is_forked(kvs.delete(&k)),
             is_forked(kvs.delete_prefix(&k)),
+            is_forked(kvs.delete_range::<&[u8]>(..)),
             is_forked(kvs.get(&k)),
             is_forked(kvs.get_many(&[&k])),
             is_forked(kvs.cursor().map(drop)),

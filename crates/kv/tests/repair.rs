@@ -63,7 +63,7 @@ impl History {
     }
 }
 
-/// A KVDB with some of everything: leaves, root, log, deletes of keys and of prefixes, short, long and
+/// A KVDB with some of everything: leaves, root, log, deletes of keys, prefixes and ranges, short, long and
 /// compressed values.
 fn build(seed: u64, writes: usize) -> (Devices, History) {
     let devices = devices();
@@ -85,9 +85,19 @@ fn build(seed: u64, writes: usize) -> (Devices, History) {
         if rng.chance(1, 50) {
             // Of ten keys, or of one.
             let prefix = &key[..if rng.chance(1, 2) { 6 } else { 7 }];
-            kvss[which].delete_prefix(prefix).unwrap();
+            // Or of those up to nine keys behind.
+            let upper = [&prefix[..6], b"9"].concat();
+            let is_range = rng.chance(1, 2);
+            if is_range {
+                kvss[which].delete_range(&key[..]..&upper[..]).unwrap();
+            } else {
+                kvss[which].delete_prefix(prefix).unwrap();
+            }
+            let is_covered = |other: &Vec<u8>| {
+                if is_range { (&key..&upper).contains(&other) } else { other.starts_with(prefix) }
+            };
             let covered = history.0.iter_mut().filter(|(key, _)| key.0 == which);
-            let covered = covered.filter(|(key, _)| key.1.starts_with(prefix));
+            let covered = covered.filter(|(key, _)| is_covered(&key.1));
             covered.for_each(|(_, versions)| versions.push(None));
         }
         let value = (!rng.chance(1, 8)).then_some(value);
@@ -112,7 +122,8 @@ fn build(seed: u64, writes: usize) -> (Devices, History) {
     assert!(m.ingests > 3 && m.spills > 1, "{m:?}");
     let stats = db.stats();
     assert!(stats.kvss[1].compression_ratio() > 1.05, "{:?}", stats.kvss);
-    assert!(stats.operations.prefix_deletes > 5, "{:?}", stats.operations);
+    assert!(stats.operations.prefix_deletes > 2, "{:?}", stats.operations);
+    assert!(stats.operations.range_deletes > 2, "{:?}", stats.operations);
     assert!(stats.kvss[2].leaf_kvsets > 0, "{:?}", stats.kvss);
     std::mem::forget(db); // as a crash leaves it, the log not ingested
     (devices, history)

@@ -30,6 +30,16 @@ fn create(options: Options) -> (Kvdb, Vec<Kvs>) {
     (db, kvss.to_vec())
 }
 
+/// Keys of a KVS from one to below another.
+type Range = (usize, Vec<u8>, Option<Vec<u8>>);
+
+/// How a range is deleted.
+enum Deleted {
+    Prefix(Vec<u8>),
+    Range,
+    All,
+}
+
 /// State of an open transaction, as the oracle knows it.
 struct Open {
     transaction: Transaction,
@@ -37,7 +47,7 @@ struct Open {
     sees: Content,
     writes: BTreeMap<Key, Option<Vec<u8>>>,
     /// Deleted before all of `writes`.
-    prefixes: BTreeSet<Key>,
+    ranges: BTreeSet<Range>,
     held: BTreeSet<Key>,
     /// How many commits there were when it began.
     began: u64,
@@ -50,8 +60,8 @@ struct Model {
     content: Content,
     /// The commit that wrote a key last.
     written: BTreeMap<Key, u64>,
-    /// Deleted prefixes and the commits that deleted them last.
-    deleted: BTreeMap<Key, u64>,
+    /// Deleted ranges, prefixes among them, and the commits that deleted them last.
+    deleted: BTreeMap<Range, u64>,
     commits: u64,
     open: Vec<Open>,
     snapshots: Vec<(Snapshot, Content)>,
@@ -75,9 +85,25 @@ impl Model {
         (which, key)
     }
 
-    fn note_prefix(&mut self, prefix: Key) {
-        self.content.retain(|key, _| !covers(&prefix, key));
-        self.deleted.insert(prefix, self.commits);
+    /// A prefix, or the keys from one to another: few of them mostly.
+    fn range(&mut self) -> (Deleted, Range) {
+        let (which, prefix) = self.prefix();
+        if self.rng.chance(1, 2) {
+            let behind = [&prefix[..prefix.len() - 1], &[prefix[prefix.len() - 1] + 1]].concat();
+            return (Deleted::Prefix(prefix.clone()), (which, prefix, Some(behind)));
+        }
+        if self.rng.chance(1, 20) {
+            return (Deleted::All, (which, Vec::new(), None));
+        }
+        let n = self.rng.below(200);
+        let [lower, upper] =
+            [n, n + 1 + self.rng.below(8)].map(|n| format!("key{n:03}").into_bytes());
+        (Deleted::Range, (which, lower, Some(upper)))
+    }
+
+    fn note_range(&mut self, range: Range) {
+        self.content.retain(|key, _| !covers(&range, key));
+        self.deleted.insert(range, self.commits);
     }
 
     fn value(&mut self) -> Vec<u8> {
@@ -98,9 +124,16 @@ impl Model {
         let (key, value) = (self.key(), self.value());
         self.commits += 1;
         if self.rng.chance(1, 20) {
-            let prefix = self.prefix();
-            self.kvss[prefix.0].delete_prefix(&prefix.1).unwrap();
-            self.note_prefix(prefix);
+            let (how, range) = self.range();
+            let kvs = &self.kvss[range.0];
+            match how {
+                Deleted::Prefix(prefix) => kvs.delete_prefix(&prefix).unwrap(),
+                Deleted::Range => {
+                    kvs.delete_range(&range.1[..]..range.2.as_deref().unwrap()).unwrap()
+                }
+                Deleted::All => kvs.clear().unwrap(),
+            }
+            self.note_range(range);
         } else if self.rng.chance(1, 4) {
             self.kvss[key.0].delete(&key.1).unwrap();
             self.note(key, None);
@@ -114,12 +147,12 @@ impl Model {
         if self.open.is_empty() || self.open.len() < 4 && self.rng.chance(1, 6) {
             let transaction = self.db.transaction();
             let (sees, began) = (self.content.clone(), self.commits);
-            let (writes, prefixes, held) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-            self.open.push(Open { transaction, sees, writes, prefixes, held, began });
+            let (writes, ranges, held) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+            self.open.push(Open { transaction, sees, writes, ranges, held, began });
             return;
         }
         let at = usize::try_from(self.rng.below(self.open.len() as u64)).unwrap();
-        let (key, prefix, value) = (self.key(), self.prefix(), self.value());
+        let (key, (how, range), value) = (self.key(), self.range(), self.value());
         let choice = self.rng.below(21);
         let kvs = self.kvss[key.0].clone();
         let one = &mut self.open[at];
@@ -148,39 +181,47 @@ impl Model {
                 assert_eq!(all(cursor), of(&one.sees, key.0));
             }
             16 => drop(self.open.remove(at)),
-            17 if prefix.0 == key.0 => {
-                one.transaction.delete_prefix(&kvs, &prefix.1).unwrap();
-                one.sees.retain(|key, _| !covers(&prefix, key));
-                one.writes.retain(|key, _| !covers(&prefix, key));
-                one.prefixes.insert(prefix);
+            17 if range.0 == key.0 => {
+                match how {
+                    Deleted::Prefix(prefix) => one.transaction.delete_prefix(&kvs, &prefix),
+                    Deleted::Range => {
+                        let keys = &range.1[..]..range.2.as_deref().unwrap();
+                        one.transaction.delete_range(&kvs, keys)
+                    }
+                    Deleted::All => one.transaction.delete_range::<&[u8]>(&kvs, ..),
+                }
+                .unwrap();
+                one.sees.retain(|key, _| !covers(&range, key));
+                one.writes.retain(|key, _| !covers(&range, key));
+                one.ranges.insert(range);
             }
             _ => self.commit(at),
         }
     }
 
     fn commit(&mut self, at: usize) {
-        let Open { transaction, writes, prefixes, held, began, .. } = self.open.remove(at);
-        let newer = |(_, commit): &(&Key, &u64)| **commit > began;
-        let deleted: Vec<&Key> =
-            self.deleted.iter().filter(newer).map(|(prefix, _)| prefix).collect();
-        let written: Vec<&Key> = self.written.iter().filter(newer).map(|(key, _)| key).collect();
+        let Open { transaction, writes, ranges, held, began, .. } = self.open.remove(at);
+        let newer = |commit: &u64| *commit > began;
+        let deleted = self.deleted.iter().filter(|(_, commit)| newer(commit));
+        let deleted: Vec<&Range> = deleted.map(|(range, _)| range).collect();
+        let written = self.written.iter().filter(|(_, commit)| newer(commit));
+        let written: Vec<&Key> = written.map(|(key, _)| key).collect();
         let key_is_newer =
-            |key: &Key| written.contains(&key) || deleted.iter().any(|prefix| covers(prefix, key));
-        let prefix_is_newer = |prefix: &Key| {
-            written.iter().any(|key| covers(prefix, key))
-                || deleted.iter().any(|other| covers(prefix, other) || covers(other, prefix))
+            |key: &Key| written.contains(&key) || deleted.iter().any(|range| covers(range, key));
+        let range_is_newer = |range: &Range| {
+            written.iter().any(|key| covers(range, key))
+                || deleted.iter().any(|other| overlap(range, other))
         };
         // One that writes nothing has nothing to lose against others.
-        let is_lost = !(writes.is_empty() && prefixes.is_empty())
-            && (writes.keys().chain(&held).any(key_is_newer)
-                || prefixes.iter().any(prefix_is_newer));
+        let is_lost = !(writes.is_empty() && ranges.is_empty())
+            && (writes.keys().chain(&held).any(key_is_newer) || ranges.iter().any(range_is_newer));
         let result =
             if self.rng.chance(1, 4) { transaction.commit_durable() } else { transaction.commit() };
         match result {
             Ok(()) => {
                 assert!(!is_lost, "a conflict was missed");
                 self.commits += 1;
-                prefixes.into_iter().for_each(|prefix| self.note_prefix(prefix));
+                ranges.into_iter().for_each(|range| self.note_range(range));
                 for (key, value) in writes {
                     self.note(key, value);
                 }
@@ -213,8 +254,13 @@ impl Model {
     }
 }
 
-fn covers((kvs, prefix): &Key, (other, key): &Key) -> bool {
-    kvs == other && key.starts_with(prefix)
+fn covers((kvs, lower, upper): &Range, (other, key): &Key) -> bool {
+    kvs == other && lower <= key && upper.as_ref().is_none_or(|upper| key < upper)
+}
+
+fn overlap(one: &Range, other: &Range) -> bool {
+    let starts_in = |a: &Range, b: &Range| covers(b, &(a.0, a.1.clone()));
+    starts_in(one, other) || starts_in(other, one)
 }
 
 fn all(mut cursor: esker_kv::Cursor) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -412,9 +458,10 @@ fn threads_move_money_and_every_snapshot_adds_up() {
 #[test]
 fn cursor_of_a_transaction_steps_over_own_deletes_in_an_empty_range() {
     type Deletes = fn(&Kvdb, &Kvs);
-    let deletes: [(&str, Deletes); 3] = [
+    let deletes: [(&str, Deletes); 4] = [
         ("keys", |_, kvs| (0..20).for_each(|n| kvs.delete(&key_of(n)).unwrap())),
         ("a prefix", |_, kvs| kvs.delete_prefix(b"k").unwrap()),
+        ("a range", |_, kvs| kvs.delete_range("k00".."k2\0").unwrap()),
         ("ingested", |db, kvs| {
             (0..20).for_each(|n| kvs.delete(&key_of(n)).unwrap());
             db.ingest().unwrap();

@@ -222,6 +222,13 @@ fn random_operations_match_an_oracle_of_expiries() {
                     kvss[which].delete(&key).unwrap();
                     oracle[which].remove(&key);
                 }
+                58 if rng.chance(1, 2) => {
+                    let upper = format!("key{}", rng.below(300)).into_bytes();
+                    let (lower, upper) = (key.clone().min(upper.clone()), key.max(upper));
+                    let upper = upper.min([&lower[..], b"z"].concat());
+                    kvss[which].delete_range(&lower[..]..&upper[..]).unwrap();
+                    oracle[which].retain(|key, _| !(&lower..&upper).contains(&key));
+                }
                 58 => {
                     let prefix = &key[..key.len() - 1];
                     kvss[which].delete_prefix(prefix).unwrap();

@@ -29,6 +29,7 @@ use crate::sync::{JoinHandle, Mutex};
 use crate::tree::view::Tree;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
+use crate::types::format::FormatVersion;
 use crate::types::ids::{Ids, KvsId, LeafId};
 use crate::types::options::{Maintenance, Options};
 use crate::types::policy::KvsOptions;
@@ -325,6 +326,27 @@ impl Kvdb {
         self.engine.flush_through(self.engine.visible.load())?;
         self.engine.counters.syncs.add(1);
         Ok(())
+    }
+
+    /// The version of the on-media format that it has: the lowest one that says all that it holds, or a higher one since
+    /// [`Kvdb::upgrade`].
+    #[must_use]
+    pub fn format_version(&self) -> u16 {
+        self.engine.manifest.version().number()
+    }
+
+    /// Upgrades it to the newest version of the on-media format, durably. Builds that do not know that version refuse it
+    /// from then on. Returns the version that it had.
+    ///
+    /// That happens by itself where a write needs it; there is no way back.
+    ///
+    /// # Errors
+    /// `Invalid` when it was opened to be read, `NoSpace` when its manifest has no room for another snapshot, or the
+    /// device error since which it takes no writes.
+    pub fn upgrade(&self) -> Result<u16> {
+        let before = self.format_version();
+        self.engine.upgrade(FormatVersion::NEWEST)?;
+        Ok(before)
     }
 
     // ---- maintenance -----------------------------------------------------------------------------

@@ -176,6 +176,14 @@ impl Building {
                     kvs.delete(key.as_bytes()).unwrap();
                     self.content.remove(&(name.to_owned(), key.into_bytes()));
                 }
+                3 if n % 2 == 0 => {
+                    let upper = format!("{:03}", n + 3).into_bytes();
+                    kvs.delete_range(key.as_bytes()..&upper[..]).unwrap();
+                    let of_other = |name: &str, other: &[u8]| {
+                        name != kvs.name() || !(key.as_bytes()..&upper[..]).contains(&other)
+                    };
+                    self.content.retain(|(name, key), _| of_other(name, key));
+                }
                 3 => {
                     kvs.delete_prefix(&key.as_bytes()[..2]).unwrap();
                     self.delete(name, &key.as_bytes()[..2]);
