@@ -354,6 +354,17 @@ pub(crate) enum KvCommand {
         #[command(flatten)]
         opening: Opening,
     },
+    /// Upgrade a database to the newest version of the format on media; releases that do not know it refuse the
+    /// database from then on
+    #[command(
+        after_help = "That happens by itself when something is written that needs it. There is no way back.\n\n\
+            Example:\n  \
+            esker kv upgrade /data/db"
+    )]
+    Upgrade {
+        #[command(flatten)]
+        opening: Opening,
+    },
     /// Give a database without one a staging class
     AddStaging {
         #[command(flatten)]

@@ -49,6 +49,7 @@ fn operations(families: &mut Families, stats: &Stats) {
         ("get", calls.gets),
         ("delete", calls.deletes),
         ("prefix_delete", calls.prefix_deletes),
+        ("range_delete", calls.range_deletes),
         ("batch", calls.batches),
         ("cursor_step", calls.cursor_steps),
         ("sync", calls.syncs),
