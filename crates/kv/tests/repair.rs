@@ -86,7 +86,7 @@ fn build(seed: u64, writes: usize) -> (Devices, History) {
             // Of ten keys, or of one.
             let prefix = &key[..if rng.chance(1, 2) { 6 } else { 7 }];
             // Or of those up to nine keys behind.
-            let upper = [&prefix[..6], b"9"].concat();
+            let upper = [&prefix[..6], b"9~"].concat();
             let is_range = rng.chance(1, 2);
             if is_range {
                 kvss[which].delete_range(&key[..]..&upper[..]).unwrap();
