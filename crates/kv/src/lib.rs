@@ -125,7 +125,7 @@
 //!
 //! # Limits
 //!
-//! Keys have 1 to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. A KVDB has as many KVSs as
+//! Keys have up to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. A KVDB has as many KVSs as
 //! [`Options::kvs_limit`] says. One process has a KVDB open at a time. A cursor, a snapshot or a transaction keeps
 //! the data that it may read, memtables included, while it lives.
 
@@ -171,7 +171,7 @@ pub use recover::devices::{Devices, Remains};
 pub use types::class::MediaClass;
 pub use types::compression::Compression;
 pub use types::error::{KvError, Result};
-pub use types::limits::{KEY_MAX, VALUE_MAX};
+pub use types::limits::{KEY_MAX, KVS_NAME_MAX, METADATA_MAX, VALUE_MAX};
 pub use types::options::{Maintenance, Options, Tuning};
 pub use types::policy::{KvsOptions, Place, Policy};
 pub use types::stream::Stream;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use build::{Content, LATER_MS, SHAPES, SIZES, kvss, options};
+use build::{Content, LATER_MS, METADATA, SHAPES, SIZES, kvss, options};
 use esker_base::checksum::crc32c;
 use esker_base::{AlignedBuf, ErrorKind, Lba};
 use esker_device::{Device, MemoryDevice, Port};
@@ -161,6 +161,11 @@ fn check(path: &Path) {
     assert_eq!(report.findings, Vec::<String>::new(), "{name}");
     assert!(report.kvsets > 6 && report.values > 50, "{name}: {report:?}");
     compare(&name, &devices, &expected);
+
+    if !name.rsplit('/').next().unwrap().starts_with("1-") {
+        let db = Kvdb::open_on(media.devices(), options()).unwrap();
+        assert_eq!(db.kvs(METADATA.0).unwrap().metadata().unwrap(), METADATA.1, "{name}");
+    }
 
     // Old data is rewritten by maintenance, and still the same.
     let db = Kvdb::open_on(devices.clone(), options()).unwrap();

@@ -26,8 +26,9 @@ fn devices(with_staging: bool) -> Devices {
 fn key(rng: &mut Rng) -> Vec<u8> {
     let n = rng.below(600);
     match rng.below(10) {
-        // Long keys, keys that are prefixes of others, keys of one byte.
+        // Long keys, keys that are prefixes of others, keys of one byte, the empty one.
         0 => format!("{n:04}{}", "x".repeat(300)).into_bytes(),
+        1 if n < 10 => Vec::new(),
         1 => vec![u8::try_from(n % 256).unwrap()],
         _ => format!("key{n}").into_bytes(),
     }
@@ -41,7 +42,7 @@ fn prefix(rng: &mut Rng) -> Vec<u8> {
         1 => vec![u8::try_from(rng.below(256)).unwrap()],
         2 => vec![u8::MAX; 3],
         3 => format!("{:02}", n % 10).into_bytes(),
-        4 => key(rng),
+        4 => [&b"k"[..], &key(rng)].concat(),
         _ => format!("key{n}").into_bytes(),
     }
 }

@@ -376,7 +376,10 @@ fn limits_and_foreign_handles_are_refused_and_change_nothing() {
     let (db, kvss) = create(test_options(tuning));
     let (other, foreign) = create(test_options(small_tuning()));
     let mut transaction = db.transaction();
-    assert_eq!(transaction.put(&kvss[0], b"", b"v").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(
+        transaction.put(&kvss[0], &[b'k'; 1345], b"v").unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
     assert_eq!(transaction.put(&foreign[0], b"k", b"v").unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(db.snapshot().get(&foreign[0], b"k").unwrap_err().kind(), ErrorKind::Invalid);
     // The same key over and over is one record.

@@ -103,7 +103,7 @@ pub(crate) enum KvCommand {
         opening: Opening,
         /// The KVS
         kvs: String,
-        /// The key: 1 to 1344 bytes
+        /// The key: up to 1344 bytes
         key: OsString,
         /// The value: up to 1 MiB; - is standard input
         value: OsString,
@@ -260,7 +260,7 @@ pub(crate) enum KvCommand {
     CreateKvs {
         #[command(flatten)]
         opening: Opening,
-        /// Its name: 1 to 64 letters, digits, -, _ or .
+        /// Its name: 1 to 255 letters, digits, -, _ or .
         name: String,
         /// Where its data goes: staging-max-capacity, staging-min-capacity, staging-only,
         /// capacity-only, or as in set-policy

@@ -186,7 +186,7 @@ impl Engine {
         {
             let view = self.view.load();
             for record in batch.records() {
-                version = version.max(record.change.version());
+                version = version.max(record.version());
                 check_record(&record)?;
                 self.check_unfenced(&record)?;
                 let Some(tree) = view.tree(record.kvs) else {

@@ -31,6 +31,7 @@ use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::format::FormatVersion;
 use crate::types::ids::{Ids, KvsId, LeafId};
+use crate::types::limits::KVS_NAME_MAX;
 use crate::types::options::{Maintenance, Options};
 use crate::types::policy::KvsOptions;
 
@@ -201,10 +202,10 @@ impl Kvdb {
     /// Whether a KVS may have this name.
     ///
     /// # Errors
-    /// `Invalid` for a name that is not 1 to 64 letters, digits, `-`, `_` or `.`.
+    /// `Invalid` for a name that is not 1 to 255 letters, digits, `-`, `_` or `.`.
     pub fn check_kvs_name(name: &str) -> Result<()> {
         let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let is_fine = (1..=64).contains(&name.len()) && name.chars().all(fine);
+        let is_fine = (1..=KVS_NAME_MAX).contains(&name.len()) && name.chars().all(fine);
         if is_fine { Ok(()) } else { Err(KvError::KvsName(name.into())) }
     }
 

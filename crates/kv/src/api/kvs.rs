@@ -9,7 +9,9 @@ use crate::omf::manifest::Edit;
 use crate::read::cursor::Cursor;
 use crate::types::compression::Compression;
 use crate::types::error::{KvError, Result};
+use crate::types::format::FormatVersion;
 use crate::types::ids::KvsId;
+use crate::types::limits::METADATA_MAX;
 use crate::types::policy::{KvsOptions, Policy};
 use crate::types::spans::Span;
 use crate::write::put::{check_record, purpose, size_with_expiry, span_of, with_expiry};
@@ -123,7 +125,7 @@ impl Kvs {
         check_record(&record)?;
         let options = self.options()?;
         self.engine.check_unfenced(&record)?;
-        self.engine.require(change.version())?;
+        self.engine.require(record.version())?;
         let purpose = purpose(change.value().is_none());
         if change.value().is_some() {
             self.engine.admit(self.id)?;
@@ -238,6 +240,42 @@ impl Kvs {
     /// As [`Kvs::delete_range`].
     pub fn clear(&self) -> Result<()> {
         self.delete_span(Span { lower: &[], upper: None })
+    }
+
+    /// The caller's metadata, as [`Kvs::set_metadata`] set it last: empty when there is none.
+    ///
+    /// # Errors
+    /// `Closed` when the KVS was dropped or the KVDB is closed.
+    pub fn metadata(&self) -> Result<Vec<u8>> {
+        self.engine.check_open()?;
+        let view = self.engine.view.load();
+        let tree = view.tree(self.id).ok_or_else(|| KvError::Dropped(self.name.to_string()))?;
+        Ok(tree.metadata.to_vec())
+    }
+
+    /// Sets the caller's metadata: up to [`METADATA_MAX`] bytes that stay with the KVS, and that
+    /// Esker never looks at. It is durable when this returns. Like [`Kvs::delete_range`], it needs version 2 of the format.
+    ///
+    /// # Errors
+    /// `Invalid` for more bytes; else as [`Kvs::set_policy`].
+    pub fn set_metadata(&self, metadata: &[u8]) -> Result<()> {
+        let engine = &self.engine;
+        if metadata.len() > METADATA_MAX {
+            let (name, got) = (&self.name, metadata.len());
+            return Err(KvError::Options(format!(
+                "the KVS '{name}' has at most {METADATA_MAX} bytes of metadata; these are {got}"
+            )));
+        }
+        engine.check_owner()?;
+        let _naming = engine.naming.lock();
+        engine.check_running()?;
+        self.options()?;
+        engine.require(FormatVersion::V2)?;
+        let metadata = metadata.to_vec();
+        engine.commit(vec![Edit::KvsMetadata { id: self.id, metadata: metadata.clone() }])?;
+        engine.publish_tree(self.id, |tree| tree.set_metadata(&metadata));
+        engine.balance_memory();
+        Ok(())
     }
 
     fn delete_span(&self, span: Span<'_>) -> Result<()> {

@@ -330,6 +330,23 @@ impl Transaction {
         if self.sight.view().is_none() { Err(self.over()) } else { Ok(()) }
     }
 
+    /// Whether someone else has written `key`, alone or among others, since the transaction began: then committing a
+    /// write of it would fail.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn is_changed(&self, kvs: &Kvs, key: &[u8]) -> Result<bool> {
+        self.view(kvs)?;
+        let view = self.engine.view.load();
+        // Of any kind: it is asked as if it were written.
+        let record = Record { kvs: kvs.id, key, change: Change::Delete };
+        let transactions = &self.engine.transactions;
+        let conflict = transactions.conflict(&view, self.seqno, std::iter::once(record));
+        let is_changed = conflict.is_some();
+        // After the search: the history it relied on was kept until now.
+        if self.sight.view().is_none() { Err(self.over()) } else { Ok(is_changed) }
+    }
+
     /// Removes all keys in `range` when the transaction is committed, as [`Transaction::delete_prefix`] does all that
     /// begin with a prefix.
     ///

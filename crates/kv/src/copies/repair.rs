@@ -182,6 +182,10 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
     }
     for (id, name, options) in to_create(&survey) {
         salvage.create(id, name, options)?;
+        let state = survey.state.as_ref();
+        if let Some(metadata) = state.and_then(|state| state.metadata.get(&id)) {
+            salvage.set_metadata(id, metadata)?;
+        }
     }
     if survey.damage.is_none() {
         salvage.know_all();

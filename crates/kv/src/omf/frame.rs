@@ -7,7 +7,7 @@
 //! | offset | size | name | meaning |
 //! | --- | --- | --- | --- |
 //! | 0 | 8 | magic | `ESKFRAME` |
-//! | 8 | 2 | version | 1; 2 if a record deletes a range |
+//! | 8 | 2 | version | 1; 2 if a record deletes a range, or has an empty key |
 //! | 10 | 1 | kind | 1 log, 2 aged |
 //! | 11 | 1 | | 0 |
 //! | 12 | 4 | records | how many |
@@ -181,14 +181,6 @@ impl<'a> Change<'a> {
             other => other.value().map_or(0, <[u8]>::len),
         }
     }
-
-    /// The version of the format that a KVDB and a frame need to have for it.
-    pub(crate) fn version(self) -> FormatVersion {
-        match self {
-            Change::DeleteRange(_) => FormatVersion::V2,
-            _ => FormatVersion::V1,
-        }
-    }
 }
 
 /// The size in bytes of a record with a key and a value of these sizes.
@@ -210,6 +202,15 @@ impl<'a> Record<'a> {
             Change::DeletePrefix => Some(SpanBuf::of_prefix(self.key)),
             Change::DeleteRange(upper) => Some(Span { lower: self.key, upper }.to_buf()),
             Change::Put(_) | Change::Delete | Change::Expire(_) => None,
+        }
+    }
+
+    /// The version of the format that a KVDB and a frame need to have for it.
+    pub(crate) fn version(&self) -> FormatVersion {
+        match self.change {
+            Change::DeleteRange(_) => FormatVersion::V2,
+            Change::Put(_) | Change::Delete if self.key.is_empty() => FormatVersion::V2,
+            _ => FormatVersion::V1,
         }
     }
 
@@ -293,6 +294,12 @@ impl<'a> StoredRecord<'a> {
         Packed { codec, bytes: &bytes[Self::value_at(bytes)..] }
     }
 
+    /// The version of the format that a frame needs to have for the record that `bytes` hold.
+    pub(crate) fn version_of(bytes: &[u8]) -> FormatVersion {
+        let has_key = Self::value_at(bytes) > RECORD_HEADER_SIZE;
+        if has_key { FormatVersion::V1 } else { FormatVersion::V2 }
+    }
+
     /// Where the value begins in the bytes of a record.
     fn value_at(bytes: &[u8]) -> usize {
         record_size(usize::from(u16::from_le_bytes([bytes[12], bytes[13]])), 0)
@@ -335,7 +342,8 @@ impl<'a> Fields<'a> {
         let keys = match kind {
             4 => 0..=0,
             5 => 0..=BOUND_MAX,
-            _ => 1..=KEY_MAX,
+            3 => 1..=KEY_MAX,
+            _ => 0..=KEY_MAX,
         };
         expect(keys.contains(&key_size) && value_size <= VALUE_MAX, || {
             format!("record with a key of {key_size} and a value of {value_size} bytes")

@@ -3,7 +3,7 @@
 //! | offset | size | name | meaning |
 //! | --- | --- | --- | --- |
 //! | 0 | 8 | magic | `ESKKVSET` |
-//! | 8 | 2 | version | 1; 2 if it hides ranges |
+//! | 8 | 2 | version | 1; 2 if it hides ranges, or has the empty key |
 //! | 10 | 2 | flags | bit 0: values expire |
 //! | 12 | 4 | pages | how many |
 //! | 16 | 8 | kvset | id |

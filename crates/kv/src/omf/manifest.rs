@@ -126,6 +126,8 @@ pub(crate) enum Edit {
     KvsetRemoved { id: KvsetId },
     /// The KVDB has this class no more.
     ClassRemoved { class: MediaClass },
+    /// A KVS has this metadata of the caller's. Version 2.
+    KvsMetadata { id: KvsId, metadata: Vec<u8> },
 }
 
 fn put_extent(e: &mut Encoder, extent: &Extent) {
@@ -192,6 +194,9 @@ impl Edit {
             Edit::ClassRemoved { class } => {
                 e.u8(11).u8(class_code(*class));
             }
+            Edit::KvsMetadata { id, metadata } => {
+                e.u8(12).u32(id.0).bytes16(metadata);
+            }
         }
     }
 
@@ -251,6 +256,10 @@ impl Edit {
             }
             10 => Edit::KvsetRemoved { id: KvsetId(d.u64("kvset")?) },
             11 => Edit::ClassRemoved { class: class_of(d.u8("class")?)? },
+            12 => Edit::KvsMetadata {
+                id: KvsId(d.u32("kvs")?),
+                metadata: d.bytes16("metadata")?.to_vec(),
+            },
             tag => return Err(Malformed(format!("unknown edit {tag}"))),
         })
     }

@@ -71,6 +71,8 @@ fn range_records() -> Vec<Record<'static>> {
         record(b"pear", Change::DeleteRange(None)),
         record(b"", Change::DeleteRange(Some(b"apple\0"))),
         record(b"", Change::DeleteRange(None)),
+        record(b"", Change::Put(b"of the empty key")),
+        record(b"", Change::Delete),
         record(b"pea", Change::DeletePrefix),
     ]
 }
@@ -98,7 +100,7 @@ fn frame_of(kind: FrameKind, records: &[Record<'_>]) -> Vec<u8> {
         let mut bytes = vec![0xee; record.size()];
         record.encode_to(&mut bytes);
         encoded.push(bytes);
-        version = version.max(record.change.version());
+        version = version.max(record.version());
     }
     frame_with((version, kind), &encoded)
 }
@@ -175,7 +177,7 @@ fn kvset_meta_with_ranges() -> Vec<u8> {
     spans.push(Span { lower: b"", upper: Some(b"apple") });
     spans.push(Span { lower: b"fig", upper: Some(b"grape\0") });
     spans.push(Span { lower: b"plum", upper: None });
-    let (version, hides) = spans.encode();
+    let (version, hides) = spans.encode(FormatVersion::V1);
     kvset_meta_with(version, &hides)
 }
 
@@ -242,6 +244,15 @@ fn edits() -> Vec<Edit> {
     ]
 }
 
+/// The same with those that need this version.
+fn edits_of(version: FormatVersion) -> Vec<Edit> {
+    let mut edits = edits();
+    if version == FormatVersion::V2 {
+        edits.push(Edit::KvsMetadata { id: KvsId(1), metadata: b"schema 3".to_vec() });
+    }
+    edits
+}
+
 fn record_header(version: FormatVersion, payload: &[u8]) -> RecordHeader {
     RecordHeader {
         version,
@@ -256,7 +267,7 @@ fn record_header(version: FormatVersion, payload: &[u8]) -> RecordHeader {
 
 fn manifest_record(version: FormatVersion) -> Vec<u8> {
     let mut payload = Encoder::default();
-    edits().iter().for_each(|edit| edit.encode_to(&mut payload));
+    edits_of(version).iter().for_each(|edit| edit.encode_to(&mut payload));
     padded([&record_header(version, &payload.0).encode()[..], &payload.0].concat())
 }
 
@@ -413,7 +424,7 @@ fn encoded_structures_are_decoded() {
         let header = RecordHeader::decode(&bytes).unwrap();
         let payload = manifest::payload(&header, &bytes).unwrap();
         assert_eq!(header, record_header(version, payload));
-        assert_eq!(Edit::decode_all(payload), Ok(edits()));
+        assert_eq!(Edit::decode_all(payload), Ok(edits_of(version)));
     }
     let bytes = page();
     let page = Page::verify(&bytes, KVSET, PAGE_INDEX).unwrap();

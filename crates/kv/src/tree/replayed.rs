@@ -379,7 +379,7 @@ impl Kept {
     }
 
     fn prefetch(&self, version: &ReplayedVersion) {
-        prefetch(&self.from(version.key)[0]);
+        self.from(version.key).first().into_iter().for_each(prefetch);
     }
 
     fn compare(&self, a: &ReplayedVersion, b: &ReplayedVersion) -> Ordering {

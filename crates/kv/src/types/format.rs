@@ -6,7 +6,7 @@
 pub(crate) enum FormatVersion {
     #[default]
     V1,
-    /// With deleted ranges of keys.
+    /// With deleted ranges of keys, the empty key, and metadata of KVSs.
     V2,
 }
 

@@ -153,9 +153,9 @@ impl Spans {
         spans
     }
 
-    /// The section of a kvset's meta, and the version of that which it needs.
-    pub(crate) fn encode(&self) -> (FormatVersion, Vec<u8>) {
-        let prefixes_only = self.iter().all(Span::is_prefix);
+    /// The section of a kvset's meta, and the version of that: at least `least`, and one that can say it.
+    pub(crate) fn encode(&self, least: FormatVersion) -> (FormatVersion, Vec<u8>) {
+        let prefixes_only = least == FormatVersion::V1 && self.iter().all(Span::is_prefix);
         let mut e = Encoder::default();
         for Span { lower, upper } in self.iter() {
             e.bytes16(lower);
@@ -309,8 +309,8 @@ mod tests {
             assert_eq!(s.cover(key.as_bytes()), None, "{key}");
         }
         assert_eq!(prefixes(&[]).cover(b"a"), None);
-        assert_eq!(s.encode().0, FormatVersion::V1);
-        assert_eq!(Spans::decode(FormatVersion::V1, &s.encode().1), s);
+        assert_eq!(s.encode(FormatVersion::V1).0, FormatVersion::V1);
+        assert_eq!(Spans::decode(FormatVersion::V1, &s.encode(FormatVersion::V1).1), s);
     }
 
     #[test]
@@ -324,10 +324,10 @@ mod tests {
         assert_eq!(all.within(b"b", Some(b"c")), set(&[]));
         assert_eq!(all.within(b"fz", None), set(&[("f", "g")]));
         assert_eq!(set(&[("x", "")]).within(b"y", None), set(&[("x", "")]));
-        assert_eq!(all.encode().0, FormatVersion::V2);
-        assert_eq!(Spans::decode(FormatVersion::V2, &all.encode().1), all);
+        assert_eq!(all.encode(FormatVersion::V1).0, FormatVersion::V2);
+        assert_eq!(Spans::decode(FormatVersion::V2, &all.encode(FormatVersion::V1).1), all);
         let clear = set(&[("", "")]);
-        assert_eq!(Spans::decode(FormatVersion::V2, &clear.encode().1), clear);
+        assert_eq!(Spans::decode(FormatVersion::V2, &clear.encode(FormatVersion::V1).1), clear);
         assert!(clear.cover(b"").is_some() && clear.cover(&[u8::MAX; KEY_MAX]).is_some());
     }
 
@@ -345,7 +345,7 @@ mod tests {
                 .map(|(lower, upper)| SpanBuf { lower, upper: bound_of(&upper).map(Into::into) })
                 .collect();
             let set = Spans::union(spans.iter().map(SpanBuf::as_span));
-            let (version, bytes) = set.encode();
+            let (version, bytes) = set.encode(FormatVersion::V1);
             assert_eq!(Spans::decode(version, &bytes), set);
             for _ in 0..20 {
                 let key: Vec<u8> = bound(&mut rng);

@@ -4,7 +4,7 @@ use esker_base::AlignedBuf;
 use esker_base::checksum::crc32c;
 use esker_base::units::to_usize;
 
-use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record};
+use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, StoredRecord};
 use crate::types::format::FormatVersion;
 use crate::types::ids::Seqno;
 use crate::values::block::ValueBlock;
@@ -52,7 +52,7 @@ impl FrameBuilder {
         let at = self.used;
         self.used += record.size();
         record.encode_to(&mut self.buf[at..]);
-        self.version = self.version.max(record.change.version());
+        self.version = self.version.max(record.version());
         self.records += 1;
         at
     }
@@ -62,6 +62,7 @@ impl FrameBuilder {
         let at = self.used;
         self.used += record.len();
         self.buf[at..self.used].copy_from_slice(record);
+        self.version = self.version.max(StoredRecord::version_of(record));
         self.records += 1;
         at
     }

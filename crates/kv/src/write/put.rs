@@ -27,7 +27,8 @@ pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
     if let Change::DeleteRange(upper) = record.change {
         return check_span(Span { lower: record.key, upper });
     }
-    if !(1..=KEY_MAX).contains(&record.key.len()) {
+    let is_prefix = record.change == Change::DeletePrefix;
+    if record.key.len() > KEY_MAX || is_prefix && record.key.is_empty() {
         return Err(KvError::KeyLength(record.key.len()));
     }
     match record.change.value() {

@@ -74,8 +74,11 @@ impl World {
         let (result, range) = match self.rng.below(8) {
             0 => (slot.kvs.clear(), Vec::new()..last),
             1..4 => {
-                let mut prefix = one;
+                let mut prefix = if one.is_empty() { other } else { one };
                 prefix.truncate(5);
+                if prefix.is_empty() {
+                    prefix.push(b'k');
+                }
                 let behind = [&prefix[..], &[u8::MAX]].concat();
                 (slot.kvs.delete_prefix(&prefix), prefix..behind)
             }

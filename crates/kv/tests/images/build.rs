@@ -13,6 +13,9 @@ use crate::common::{test_options, tiny_tuning};
 /// Content that a KVDB shows at one moment, by KVS and key.
 pub(crate) type Content = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
+/// A KVS and the metadata that it has, from version 2 on.
+pub(crate) const METADATA: (&str, &[u8]) = ("own", b"metadata of an image");
+
 /// How long values live in the KVS that has a time to live.
 const TTL_MS: u64 = 5_000;
 /// A write takes this long on the clock.
@@ -202,6 +205,7 @@ impl Building {
         let kvss = ["plain", "living"].map(|name| self.db.kvs(name).unwrap());
         let mut batch = Batch::new();
         batch.delete_prefix(&kvss[0], b"00");
+        batch.put(&kvss[0], b"", b"of the empty key");
         for kvs in &kvss {
             batch.put(kvs, b"000 of a batch", b"batch");
         }
@@ -218,5 +222,8 @@ impl Building {
             self.put(name, b"000 of a batch", b"batch".to_vec());
             self.put(name, b"001 of a transaction", vec![b't'; 200]);
         }
+        self.put("plain", b"", b"of the empty key".to_vec());
+        let kvs = self.db.kvs(METADATA.0).unwrap();
+        kvs.set_metadata(METADATA.1).unwrap();
     }
 }

@@ -87,6 +87,11 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
+    /// Gives a KVS that was made its metadata.
+    pub(super) fn set_metadata(&self, id: KvsId, metadata: &[u8]) -> Result<()> {
+        self.kvss.get(&id).map_or(Ok(()), |target| target.kvs.set_metadata(metadata))
+    }
+
     pub(super) fn is_dropped(&self, id: KvsId) -> bool {
         self.dropped.contains(&id) || self.knows_all && !self.kvss.contains_key(&id)
     }
@@ -162,7 +167,7 @@ impl<'a> Salvage<'a> {
             None => drop(target.lost.remove(record.key)),
         }
         let record = Record { kvs: target.kvs.id, ..*record };
-        self.into.engine.require(record.change.version())?;
+        self.into.engine.require(record.version())?;
         if self.batch.len() + size_with_expiry(record, expiry) > self.batch_max {
             self.write()?;
         }

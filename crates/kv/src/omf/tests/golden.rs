@@ -246,7 +246,7 @@ fn frames_have_these_bytes() {
     check("log-frame.txt", &log, &dump, decode_frame);
     let ranges = frame_of(FrameKind::Log, &range_records());
     let dump = dump_frame(
-        "Log frame of version 2 with deletes of ranges: bounded, from a key, to a key, of all keys",
+        "Log frame of version 2: deletes of ranges, bounded, from a key, to a key, of all; the empty key",
         &ranges,
     );
     check("log-frame-2.txt", &ranges, &dump, decode_frame);
@@ -408,6 +408,7 @@ fn dump_edit(d: &mut Dump<'_>) {
         "Kvset",
         "KvsetRemoved",
         "ClassRemoved",
+        "KvsMetadata",
     ];
     let tag = d.bytes[d.at];
     d.field(1, "tag", names[usize::from(tag)]);
@@ -440,6 +441,10 @@ fn dump_edit(d: &mut Dump<'_>) {
         }
         9 => dump_kvset(d),
         11 => d.class("class"),
+        12 => {
+            d.number(4, "id", "");
+            d.text16("metadata");
+        }
         _ => _ = d.number(8, "id", ""),
     }
 }

@@ -20,6 +20,7 @@ use crate::tree::kvset::extents::KeyExtents;
 use crate::tree::page_cache::{HeldPages, PageCache, PageTable, SharedPage};
 use crate::types::error::Result;
 use crate::types::expiry::{Expiries, Expiry};
+use crate::types::format::FormatVersion;
 use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, RecordAddress, Seqno};
 use crate::types::key::key_hash;
 use crate::types::options::Tuning;
@@ -68,6 +69,8 @@ pub(crate) struct KvsetBuilder<'a> {
     index: Encoder,
     last_key: Vec<u8>,
     deleted: Spans,
+    /// As its keys need it.
+    version: FormatVersion,
     expiries: Expiries,
     hashes: Vec<u64>,
     block_numbers: BTreeMap<BlockId, u32>,
@@ -109,6 +112,7 @@ impl<'a> KvsetBuilder<'a> {
             index: Encoder::default(),
             last_key: Vec::new(),
             deleted: Spans::default(),
+            version: FormatVersion::V1,
             expiries: Expiries::NONE,
             hashes: Vec::new(),
             block_numbers: BTreeMap::new(),
@@ -136,6 +140,9 @@ impl<'a> KvsetBuilder<'a> {
             assert!(self.page.add(key, entry), "an empty page takes any entry");
         }
         self.hashes.push(key_hash(key));
+        if key.is_empty() {
+            self.version = FormatVersion::V2;
+        }
         self.edit.entries += 1;
         self.expiries.add(entry.expiry());
         self.edit.tombstones += u64::from(entry == Entry::Tombstone);
@@ -257,7 +264,7 @@ impl<'a> KvsetBuilder<'a> {
         self.hashes.iter().for_each(|&hash| filter.add(hash));
         let filter = filter.finish();
         let index = std::mem::take(&mut self.index).0;
-        let (version, hides) = self.deleted.encode();
+        let (version, hides) = self.deleted.encode(self.version);
         let meta = KvsetMeta {
             kvset: self.edit.id,
             kvs: self.edit.kvs,
