@@ -179,7 +179,7 @@ impl Building {
                     kvs.delete(key.as_bytes()).unwrap();
                     self.content.remove(&(name.to_owned(), key.into_bytes()));
                 }
-                3 if n % 2 == 0 => {
+                3 if n.is_multiple_of(2) => {
                     let upper = format!("{:03}", n + 3).into_bytes();
                     kvs.delete_range(key.as_bytes()..&upper[..]).unwrap();
                     let of_other = |name: &str, other: &[u8]| {

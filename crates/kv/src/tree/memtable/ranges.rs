@@ -37,7 +37,7 @@ struct Ranges {
     /// The lower bound of range n is bound 2n, the upper one bound 2n + 1: of no bytes where there is none.
     bounds: KeyList,
     /// Blocks of each size, the smallest size first.
-    sizes: Vec<Vec<Block>>,
+    sizes: Vec<Vec<RangeBlock>>,
 }
 
 struct Deleted {
@@ -45,11 +45,11 @@ struct Deleted {
     seqno: Seqno,
 }
 
-type Block = Box<[Step]>;
+type RangeBlock = Box<[RangeStep]>;
 
 /// From a bound on, to the next step's, this range is the newest one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Step {
+struct RangeStep {
     bound: u32,
     /// One more than its number; 0 for none.
     newest: u32,
@@ -114,7 +114,7 @@ impl Ranges {
         if !count.is_multiple_of(BLOCK) {
             return;
         }
-        let mut block: Block = Box::new([]);
+        let mut block: RangeBlock = Box::new([]);
         for n in count - BLOCK..count {
             block = self.overlay(&block, &self.alone(n));
         }
@@ -133,7 +133,8 @@ impl Ranges {
 
     fn bytes(&self) -> u64 {
         let blocks = self.sizes.iter().flatten().map(|block| size_of_val(&block[..]));
-        let steps: usize = blocks.sum::<usize>() + self.all.len() / BLOCK * 2 * size_of::<Block>();
+        let steps: usize =
+            blocks.sum::<usize>() + self.all.len() / BLOCK * 2 * size_of::<RangeBlock>();
         to_u64(steps + self.all.capacity() * size_of::<Deleted>()) + self.bounds.dram_bytes()
     }
 
@@ -150,9 +151,12 @@ impl Ranges {
     }
 
     /// A block of one range.
-    fn alone(&self, n: usize) -> [Step; 2] {
+    fn alone(&self, n: usize) -> [RangeStep; 2] {
         let lower = u32::try_from(2 * n).expect("fewer than 2^31 ranges");
-        [Step { bound: lower, newest: lower / 2 + 1 }, Step { bound: lower + 1, newest: 0 }]
+        [
+            RangeStep { bound: lower, newest: lower / 2 + 1 },
+            RangeStep { bound: lower + 1, newest: 0 },
+        ]
     }
 
     /// Place of a bound among all keys of all KVSs: one without bytes above is behind its KVS.
@@ -163,8 +167,8 @@ impl Ranges {
     }
 
     /// What both say, the newer one first.
-    fn overlay(&self, older: &[Step], newer: &[Step]) -> Block {
-        let mut steps: Vec<Step> = Vec::with_capacity(older.len() + newer.len());
+    fn overlay(&self, older: &[RangeStep], newer: &[RangeStep]) -> RangeBlock {
+        let mut steps: Vec<RangeStep> = Vec::with_capacity(older.len() + newer.len());
         let (mut a, mut b) = (older.iter().peekable(), newer.iter().peekable());
         let (mut of_older, mut of_newer) = (0, 0);
         loop {
@@ -185,7 +189,7 @@ impl Ranges {
             }
             let newest = if of_newer > 0 { of_newer } else { of_older };
             if steps.last().map_or(0, |last| last.newest) != newest {
-                steps.push(Step { bound, newest });
+                steps.push(RangeStep { bound, newest });
             }
         }
     }
@@ -222,7 +226,7 @@ impl Ranges {
     }
 
     /// The keys of the step at `at` of a block, and of those that touch it.
-    fn run<'r>(&'r self, block: &[Step], at: usize) -> Span<'r> {
+    fn run<'r>(&'r self, block: &[RangeStep], at: usize) -> Span<'r> {
         let kvs = self.place(block[at].bound).0;
         let touches = |n: usize| block[n].newest > 0 && self.place(block[n].bound).0 == kvs;
         let most = at.saturating_sub(RUN);
@@ -239,8 +243,7 @@ impl Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use esker_base::Rng;
-    use std::time::Instant;
+    use esker_base::{Clock, Rng};
 
     fn bound(rng: &mut Rng) -> Vec<u8> {
         (0..rng.below(4)).map(|_| u8::try_from(rng.below(4)).unwrap()).collect()
@@ -288,26 +291,28 @@ mod tests {
     fn a_hundred_thousand_ranges_take_milliseconds_however_they_lie() {
         let key = |n: u64| n.to_be_bytes();
         let count = 100_000;
-        let kinds: [(&str, fn(u64, u64) -> (u64, u64)); 4] = [
+        type Lie = fn(u64, u64) -> (u64, u64);
+        let clock = Clock::real();
+        let kinds: [(&str, Lie); 4] = [
             ("disjoint", |n, _| (10 * n, 10 * n + 5)),
             ("touching", |n, _| (10 * n, 10 * n + 10)),
             ("nested", |n, count| (n, 4 * count - n)),
             ("overlapping", |n, count| (n * 7919 % count, n * 7919 % count + 1000)),
         ];
         for (kind, of) in kinds {
-            let (ranges, began) = (DeletedRanges::default(), Instant::now());
+            let (ranges, began) = (DeletedRanges::default(), clock.now());
             for n in 0..count {
                 let (lower, upper) = of(n, count);
                 let (lower, upper) = (key(lower), key(upper));
                 ranges.add(KvsId(1), Span { lower: &lower, upper: Some(&upper) }, Seqno(n + 1));
             }
-            let (added, began, mut found) = (began.elapsed(), Instant::now(), 0);
+            let (added, began, mut found) = (clock.now().since(began), clock.now(), 0);
             for n in 0..10_000 {
                 let at = key(n * 104_729 % (10 * count));
                 found += usize::from(ranges.newest(KvsId(1), &at, Seqno(n * 10)).is_some());
                 found += usize::from(ranges.span(KvsId(1), &at, Seqno::MAX).is_some());
             }
-            let (asked, bytes) = (began.elapsed(), ranges.bytes() / count);
+            let (asked, bytes) = (clock.now().since(began), ranges.bytes() / count);
             println!(
                 "{kind}: added in {added:?}, asked in {asked:?}, {found} found, {bytes} bytes each"
             );
