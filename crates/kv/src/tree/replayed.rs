@@ -12,9 +12,11 @@ use crate::omf::frame::{Change, FrameHeader, Record};
 use crate::omf::page::{INLINE_MAX, Stored};
 use crate::tree::item::Item;
 use crate::tree::memtable::Memtable;
+use crate::tree::memtable::ranges::RANGE_DRAM;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{KvsId, RecordAddress, Seqno};
 use crate::types::key::head;
 use crate::types::spans::{Span, SpanBuf, Spans};
@@ -100,7 +102,9 @@ impl Replayed {
     pub(crate) fn bytes_of(header: &FrameHeader) -> u64 {
         // To merge runs takes half as much again.
         let version = size_of::<ReplayedVersion>() as u64 * 3 / 2;
-        u64::from(header.payload_size) + u64::from(header.records) * version
+        // A frame of version 2 may hold nothing but ranges.
+        let range = if header.version == FormatVersion::V1 { 0 } else { RANGE_DRAM };
+        u64::from(header.payload_size) + u64::from(header.records) * (version + range)
     }
 
     /// The segment of the first frame, of which there is one.

@@ -169,8 +169,14 @@ fn hidden_by_spans(tree: &Tree) -> u64 {
     if deleted.is_empty() {
         return 0;
     }
-    let leaves = tree.leaves.iter().flat_map(|leaf| &leaf.kvsets);
-    leaves.map(|older| share(older.bytes(), older.hidden_percent(&deleted), 100)).sum()
+    let uppers = tree.leaves.iter().skip(1).map(|next| Some(&*next.lower)).chain([None]);
+    let leaves = tree.leaves.iter().zip(uppers);
+    let of_leaf = |(leaf, upper): (&Leaf, Option<&[u8]>)| {
+        let deleted = deleted.within(&leaf.lower, upper);
+        let hidden = |older: &Arc<Kvset>| share(older.bytes(), older.hidden_percent(&deleted), 100);
+        leaf.kvsets.iter().map(hidden).sum::<u64>()
+    };
+    leaves.map(of_leaf).sum()
 }
 
 /// Bytes of garbage when `hidden` bytes are hidden and a part of all that `kvsets` refer to has expired: as if one
