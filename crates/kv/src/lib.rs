@@ -104,9 +104,9 @@
 //! passes it looks for one that covers the key in logarithmic time, and a walk skips covered keys without reading
 //! them.
 //!
-//! [`Kvs::delete_range`] deletes the keys of a range in the same way, and [`Kvs::clear`] all keys. The first of them
-//! has the KVDB be of version 2 of the on-media format ([`Kvdb::format_version`]); builds that know only version 1 refuse it from
-//! then on.
+//! [`Kvs::delete_range`] deletes the keys of a range in the same way, and [`Kvs::clear`] all keys. The first such record
+//! upgrades the KVDB to version 2 of the on-media format ([`Kvdb::format_version`]). Builds that know only version 1 refuse it
+//! from then on.
 //!
 //! # Time to live
 //!

@@ -206,8 +206,8 @@ impl Kvs {
     /// Removes all keys in `range`. It takes one record, however many keys there are; a range without keys takes none.
     /// Maintenance frees the space of these keys and their values, as after as many deletes.
     ///
-    /// The first one has the KVDB be of version 2 of the format, durably: builds that know only version 1 refuse it
-    /// from then on.
+    /// The first one upgrades the KVDB to version 2 of the on-media format, durably. Builds that know only version 1 refuse
+    /// it from then on.
     ///
     /// ```
     /// # use esker_kv::{Kvdb, KvError, Layout, Options, Policy};
