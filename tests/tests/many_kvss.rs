@@ -107,7 +107,7 @@ fn two_thousand_kvss_open_with_little_memory() {
         for kvs in &kvss {
             let mut value = [0; VALUE_BYTES];
             rng.fill(&mut value);
-            kvs.put(&n.to_be_bytes(), &value).unwrap();
+            kvs.put(n.to_be_bytes(), value).unwrap();
         }
     }
     drop(kvss);
@@ -158,7 +158,7 @@ impl Load {
     fn put(&mut self, kvs: usize, key: u64) {
         let mut value = [0; VALUE_BYTES];
         self.rng.fill(&mut value);
-        self.kvss[kvs].put(&key.to_be_bytes(), &value).unwrap();
+        self.kvss[kvs].put(key.to_be_bytes(), value).unwrap();
     }
 
     /// How long the longest took.

@@ -187,7 +187,7 @@ fn key(number: u64) -> Vec<u8> {
 fn put(kvs: &Kvs, number: u64, rng: &mut Rng) {
     let mut value = [0; VALUE_BYTES];
     rng.fill(&mut value);
-    kvs.put(&key(number), &value).unwrap();
+    kvs.put(key(number), value).unwrap();
 }
 
 /// Reads, updates and scans of popular records for a while.
@@ -207,7 +207,7 @@ fn mix(kvs: &Kvs, records: u64, threads: u64) {
                     }
                 }
                 5..50 => put(kvs, number, &mut rng),
-                _ => assert!(kvs.get_into(&key(number), &mut value).unwrap()),
+                _ => assert!(kvs.get_into(key(number), &mut value).unwrap()),
             }
         }
     });

@@ -143,7 +143,7 @@ fn run(has_handles: bool) -> Written {
     let mut put = |key: u64| {
         let mut value = [0; 1000];
         rng.fill(&mut value);
-        kvs.put(&key.to_be_bytes(), &value).unwrap();
+        kvs.put(key.to_be_bytes(), value).unwrap();
         if key.is_multiple_of(8) {
             while db.step().unwrap() {}
         }

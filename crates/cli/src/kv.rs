@@ -162,6 +162,16 @@ pub(crate) fn run(command: &KvCommand) -> Result {
             with_db(opening, |db| compact::compact(db, request))
         }
         KvCommand::RemoveStaging { opening } => with_db(opening, compact::remove_staging),
+        KvCommand::Upgrade { opening } => with_db(opening, |db| {
+            let (dir, before) = (opening.dir.display(), db.upgrade()?);
+            let version = db.format_version();
+            output::print(&match before == version {
+                true => format!("{dir}: it has version {version} of the format already\n"),
+                false => {
+                    format!("{dir}: upgraded from version {before} of the format to {version}\n")
+                }
+            })
+        }),
         KvCommand::AddStaging { opening, device } => with_db(opening, |db| {
             match device {
                 None => db.add_staging(&esker_kv::Medium::InDir)?,

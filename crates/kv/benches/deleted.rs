@@ -64,7 +64,7 @@ fn main() {
     for (ingests, of) in [(false, "a memtable"), (true, "kvsets")] {
         let (db, kvs) = kvdb();
         ends(&kvs);
-        (0..PREFIXED).for_each(|n| kvs.put(&key(n), &[1; 20]).expect("put"));
+        (0..PREFIXED).for_each(|n| kvs.put(key(n), [1; 20]).expect("put"));
         kvs.delete_prefix(b"b/").expect("deleted");
         if ingests {
             db.ingest().expect("ingested");
@@ -72,21 +72,21 @@ fn main() {
         show(&format!("a prefix of {PREFIXED} keys in {of}"), &kvs);
         let (db, kvs) = kvdb();
         ends(&kvs);
-        (0..KEYS).for_each(|n| kvs.put(&key(n), &[1; 20]).expect("put"));
+        (0..KEYS).for_each(|n| kvs.put(key(n), [1; 20]).expect("put"));
         if ingests {
             db.ingest().expect("ingested");
         }
-        (0..KEYS).for_each(|n| kvs.delete(&key(n)).expect("deleted"));
+        (0..KEYS).for_each(|n| kvs.delete(key(n)).expect("deleted"));
         if ingests {
             db.ingest().expect("ingested");
         }
         show(&format!("{KEYS} deleted keys in {of}"), &kvs);
     }
     let (_db, kvs) = kvdb();
-    (0..1000).for_each(|n| kvs.put(&key(n), &[1; 20]).expect("put"));
+    (0..1000).for_each(|n| kvs.put(key(n), [1; 20]).expect("put"));
     let mut times = Vec::new();
     for n in 0..HEADS {
-        kvs.put(&key(1000 + n), &[1; 20]).expect("put");
+        kvs.put(key(1000 + n), [1; 20]).expect("put");
         // Each of a few, so that it ends where a walk takes long.
         if n % 1000 < 20 {
             let mut head = None;
@@ -96,7 +96,7 @@ fn main() {
             }));
             assert_eq!(head, Some(key(n)));
         }
-        kvs.delete(&key(n)).expect("deleted");
+        kvs.delete(key(n)).expect("deleted");
     }
     let last = &mut times[1800..];
     last.sort_unstable();

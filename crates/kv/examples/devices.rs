@@ -25,12 +25,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let staging = Medium::Device { name: "fast drive".into(), device: device.clone() };
     let location = Location::dir(&dir).staging(staging);
     let db = Kvdb::builder(&location).memory(32 << 20).open_or_create()?;
-    println!("to be brought: {:?}", location.device_names()?);
     let kvs = db.kvs_or_create("kvs", Policy::default())?;
     for n in 0..1000u32 {
         kvs.put(n.to_be_bytes(), [0; 100])?;
     }
     db.close()?;
     println!("{} bytes written to the fast drive", device.stats().written_bytes);
+    println!("the next one to open it brings {:?}", location.device_names()?);
     Ok(())
 }

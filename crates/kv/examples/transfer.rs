@@ -46,7 +46,9 @@ fn main() -> Result<(), KvError> {
     let attempts = std::thread::scope(|scope| {
         let threads = [(0, 1), (1, 2), (2, 3), (3, 0)].map(|(from, to)| {
             let (db, accounts) = (&db, &accounts);
-            scope.spawn(move || (0..100).map(|_| transfer(db, accounts, from, to)).sum())
+            scope.spawn(move || {
+                (0..100).map(|_| transfer(db, accounts, from, to)).sum::<Result<u32, KvError>>()
+            })
         });
         let attempts = threads.map(|thread| thread.join().expect("a thread"));
         attempts.into_iter().sum::<Result<u32, KvError>>()

@@ -105,6 +105,10 @@
 //! passes it looks for one that covers the key in logarithmic time, and a walk skips covered keys without reading
 //! them.
 //!
+//! [`Kvs::delete_range`] deletes the keys of a range in the same way, and [`Kvs::clear`] all keys. The first such record
+//! upgrades the KVDB to version 2 of the on-media format ([`Kvdb::format_version`]). Builds that know only version 1 refuse it
+//! from then on.
+//!
 //! # Time to live
 //!
 //! A KVS may have a time to live ([`KvsOptions::ttl_ms`], [`Kvs::set_ttl_ms`]): a value put into it from then on is
@@ -122,7 +126,7 @@
 //!
 //! # Limits
 //!
-//! Keys have 1 to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. A KVDB has as many KVSs as
+//! Keys have up to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. A KVDB has as many KVSs as
 //! [`Options::kvs_limit`] says. One process has a KVDB open at a time. A cursor, a snapshot or a transaction keeps
 //! the data that it may read, memtables included, while it lives.
 
@@ -178,7 +182,7 @@ pub use recover::devices::Remains;
 pub use types::class::MediaClass;
 pub use types::compression::Compression;
 pub use types::error::{ErrorCode, KvError, Result};
-pub use types::limits::{KEY_MAX, VALUE_MAX};
+pub use types::limits::{KEY_MAX, KVS_NAME_MAX, METADATA_MAX, VALUE_MAX};
 pub use types::options::{Durability, Maintenance, Options, Tuning, WriteOptions};
 pub use types::policy::{KvsOptions, Place, Policy};
 pub use types::stream::Stream;

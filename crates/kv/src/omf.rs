@@ -28,7 +28,7 @@ mod tests;
 use esker_base::checksum::crc32c;
 use esker_base::codec::Truncated;
 
-use crate::types::limits::VERSION;
+use crate::types::format::FormatVersion;
 
 /// Why bytes are not the structure they should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,14 +45,22 @@ pub(crate) fn expect(holds: bool, detail: impl FnOnce() -> String) -> Result<(),
     if holds { Ok(()) } else { Err(Malformed(detail())) }
 }
 
-/// Checks the magic and the version at the start of a structure.
-pub(crate) fn expect_magic(magic: &[u8], wanted: &[u8; 8], version: u16) -> Result<(), Malformed> {
+/// Checks the magic at the start of a structure, and its version: one up to `newest`, which it returns.
+pub(crate) fn expect_magic(
+    magic: &[u8],
+    wanted: &[u8; 8],
+    version: u16,
+    newest: FormatVersion,
+) -> Result<FormatVersion, Malformed> {
     expect(magic == wanted, || {
         let shown = magic.escape_ascii();
         format!("magic '{}' expected, '{shown}' found", wanted.escape_ascii())
     })?;
-    expect(version == VERSION, || {
-        format!("format version {version} found; this build reads version {VERSION}")
+    known_version(version, newest).ok_or_else(|| {
+        let newest = newest.number();
+        Malformed(format!(
+            "format version {version} found; this build reads versions 1 to {newest}"
+        ))
     })
 }
 
@@ -64,10 +72,19 @@ pub(crate) fn expect_crc(what: &str, stored: u32, computed: u32) -> Result<(), M
 }
 
 /// The version of a structure of `size` bytes whose magic and CRC-32C (its last four bytes) hold,
-/// when it is not ours: not damage, but another release.
-pub(crate) fn other_version(bytes: &[u8], magic: &[u8; 8], size: usize) -> Option<u16> {
+/// when it is none up to `newest`: not damage, but another release.
+pub(crate) fn other_version(
+    bytes: &[u8],
+    magic: &[u8; 8],
+    size: usize,
+    newest: FormatVersion,
+) -> Option<u16> {
     let (body, crc) = bytes.get(..size)?.split_at(size - 4);
     let version = u16::from_le_bytes(body[8..10].try_into().expect("two bytes"));
     let holds = body.starts_with(magic) && crc32c(body).to_le_bytes() == crc;
-    (holds && version != VERSION).then_some(version)
+    (holds && known_version(version, newest).is_none()).then_some(version)
+}
+
+fn known_version(number: u16, newest: FormatVersion) -> Option<FormatVersion> {
+    FormatVersion::of(number).filter(|known| *known <= newest)
 }

@@ -64,7 +64,7 @@ fn a_copy_holds_all_that_was_visible_and_goes_on_by_itself() {
         let again = Kvdb::open_on(copy.clone(), options()).unwrap();
         let kvs = again.kvs("a").unwrap();
         for n in 0..400u32 {
-            kvs.put(&n.to_be_bytes(), &[7; 300]).unwrap();
+            kvs.put(n.to_be_bytes(), [7; 300]).unwrap();
         }
         again.settle().unwrap();
         again.close().unwrap();
@@ -78,6 +78,7 @@ fn a_copy_holds_all_that_was_visible_and_goes_on_by_itself() {
     let kvss = db.stats().kvss;
     assert!(kvss.iter().any(|kvs| kvs.compression_ratio() > 1.05), "{kvss:?}");
     assert!(db.stats().operations.prefix_deletes > 10, "{:?}", db.stats().operations);
+    assert!(db.stats().operations.range_deletes > 5, "{:?}", db.stats().operations);
     assert_eq!(script.state_of(&db), Some(script.written()));
 }
 
@@ -103,7 +104,7 @@ fn a_copy_keeps_values_compressed_and_deleted_prefixes_where_they_are() {
     let db = Kvdb::create_on(devices("source"), options()).unwrap();
     let compressed = KvsOptions::default().compression(Compression::Zstd);
     let kvs = db.create_kvs("k", compressed).unwrap();
-    let put = |n: u32| kvs.put(format!("{:02}/{n:04}", n % 20).as_bytes(), &[7; 300]).unwrap();
+    let put = |n: u32| kvs.put(format!("{:02}/{n:04}", n % 20).as_bytes(), [7; 300]).unwrap();
     (0..400).for_each(put);
     db.ingest().unwrap();
     db.settle().unwrap();
@@ -188,8 +189,8 @@ fn backups_beside_a_writer_hold_whole_batches_in_order() {
                 }
                 let mut batch = Batch::new();
                 let value = [n.to_le_bytes(); 30].concat();
-                batch.put(&kvss[0], &(n % 500).to_be_bytes(), &value);
-                batch.put(&kvss[1], &(n % 500).to_be_bytes(), &value);
+                batch.put(&kvss[0], (n % 500).to_be_bytes(), &value);
+                batch.put(&kvss[1], (n % 500).to_be_bytes(), &value);
                 db.write(&batch).unwrap();
                 acknowledged.store(n, Ordering::SeqCst);
             }
@@ -396,7 +397,7 @@ fn a_copy_beside_the_original_leaves_it_the_room_that_it_keeps_for_itself() {
         system.take(others);
         let full = db.backup_on(&on_system("copy")).unwrap_err();
         assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
-        let put = |n: u64| kvs.put(&n.to_be_bytes(), &records::value(n)).and_then(|()| db.sync());
+        let put = |n: u64| kvs.put(n.to_be_bytes(), records::value(n)).and_then(|()| db.sync());
         let full = (4000..).find_map(|n| put(n).err()).unwrap();
         assert!(matches!(full, KvError::NoSpace { .. }), "{kib} KiB: {full}");
         assert_eq!((db.stats().stopped, system.refused()), (None, 0), "{kib} KiB");
@@ -485,7 +486,7 @@ fn damage_in_the_log_that_is_in_no_kvset_yet_ends_the_backup() {
     let db = Kvdb::create_on(source.clone(), test_options(tuning)).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     for n in 0..500u64 {
-        kvs.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        kvs.put(n.to_be_bytes(), [7; 100]).unwrap();
         if n % 20 == 0 {
             db.sync().unwrap();
         }

@@ -36,7 +36,7 @@ fn await_capacity(db: &Kvdb, enough: impl Fn(u64) -> bool) -> u64 {
 /// Puts so much that values age.
 fn put(kvs: &Kvs, db: &Kvdb) {
     for number in 0..20_000u32 {
-        kvs.put(&number.wrapping_mul(0x9e37_79b9).to_be_bytes(), &[7; 1000]).unwrap();
+        kvs.put(number.wrapping_mul(0x9e37_79b9).to_be_bytes(), [7; 1000]).unwrap();
     }
     db.ingest().unwrap();
     db.settle().unwrap();
@@ -87,7 +87,7 @@ fn read_only_kvdb_keeps_to_the_budget() {
     let kvs = db.create_kvs("records", Policy::default()).unwrap();
     for number in 0..105_000u32 {
         let key = number.wrapping_mul(0x9e37_79b9).to_be_bytes().repeat(25);
-        kvs.put(&key, &[7; 150]).unwrap();
+        kvs.put(&key, [7; 150]).unwrap();
     }
     db.close().unwrap();
     let db = Kvdb::open_on(devices, options.with(|set| set.read_only = true)).unwrap();

@@ -59,7 +59,7 @@ fn put_all(kvs: &Kvs, load: Load) -> u64 {
     for number in 0..load.records {
         rng.fill(&mut value);
         let key = key(number);
-        kvs.put(key.as_bytes(), &value).unwrap();
+        kvs.put(key.as_bytes(), value).unwrap();
         user_bytes += (key.len() + value.len()) as u64;
     }
     user_bytes
@@ -236,7 +236,7 @@ fn no_kvs_reads_what_others_wrote() {
     for number in 0..60_000 {
         let key = key(number);
         let kvs = &kvss[usize::try_from(number % KVSS).unwrap()];
-        kvs.put(key.as_bytes(), &[7; 100]).unwrap();
+        kvs.put(key.as_bytes(), [7; 100]).unwrap();
         user_bytes += key.len() as u64 + 100;
     }
     db.settle().unwrap();
@@ -275,7 +275,7 @@ fn log_is_read_once_for_updates_that_age() {
         (of_log.map(|one| one.read_bytes).sum::<u64>(), stats.user_bytes)
     };
     let put = |number: u64| {
-        kvs.put(key(number).as_bytes(), &[7; VALUE_BYTES]).unwrap();
+        kvs.put(key(number).as_bytes(), [7; VALUE_BYTES]).unwrap();
         if number.is_multiple_of(100) {
             db.step().unwrap();
         }

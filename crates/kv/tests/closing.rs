@@ -22,7 +22,7 @@ fn options() -> Options {
 /// A KVS whose values are on the media.
 fn fill(db: &Kvdb) -> Kvs {
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
-    (0..KEYS).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 5_000]).unwrap());
+    (0..KEYS).for_each(|n| kvs.put(n.to_be_bytes(), [7; 5_000]).unwrap());
     db.ingest().unwrap();
     kvs
 }
@@ -107,7 +107,7 @@ fn reads_under_way_end_or_are_closed_and_the_kvdb_opens_again() {
                     for n in (0..KEYS).cycle().take_while(|_| !ends.load(Ordering::Acquire)) {
                         let result = match walks {
                             true => cursor.next().map(|row| row.map(|(_, value)| value.into())),
-                            false => kvs.get(&n.wrapping_mul(7919).rem_euclid(KEYS).to_be_bytes()),
+                            false => kvs.get(n.wrapping_mul(7919).rem_euclid(KEYS).to_be_bytes()),
                         };
                         began.store(true, Ordering::Release);
                         match result {
@@ -154,7 +154,7 @@ fn devices_are_let_go_of_when_closing_fails_and_after_staging_was_removed() {
     };
     let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
-    (0..100u64).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 500]).unwrap());
+    (0..100u64).for_each(|n| kvs.put(n.to_be_bytes(), [7; 500]).unwrap());
     db.ingest().unwrap();
     let (snapshot, mut cursor) = (db.snapshot(), kvs.cursor().unwrap());
     cursor.next().unwrap().unwrap();
@@ -164,7 +164,7 @@ fn devices_are_let_go_of_when_closing_fails_and_after_staging_was_removed() {
     let error = db.close().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     assert_eq!(holders(&devices), [1, 1, 1]);
-    assert!(is_closed(snapshot.get(&kvs, &0u64.to_be_bytes())));
+    assert!(is_closed(snapshot.get(&kvs, 0u64.to_be_bytes())));
     assert!(is_closed(cursor.next().map(|_| ())));
 }
 

@@ -53,9 +53,9 @@ fn after_maintenance_the_media_hold_a_quarter_more_than_is_live_at_most() {
         for _ in 0..20_000u64 {
             let n = rng.below(keys);
             if rng.below(10) < deleted {
-                kvs.delete(&n.to_be_bytes()).unwrap();
+                kvs.delete(n.to_be_bytes()).unwrap();
             } else {
-                kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+                kvs.put(n.to_be_bytes(), value(n)).unwrap();
             }
         }
         db.ingest().unwrap();
@@ -83,7 +83,7 @@ fn compacting_everything_leaves_one_kvset_a_leaf_and_nothing_to_save() {
     for round in 0..4 {
         put(&kvs, round * 500..3000);
     }
-    (0..1000).for_each(|n: u64| kvs.delete(&n.to_be_bytes()).unwrap());
+    (0..1000).for_each(|n: u64| kvs.delete(n.to_be_bytes()).unwrap());
     let status = db.compact(CompactRequest::Full).unwrap();
     assert!(!status.active && !status.cancelled && status.written_bytes > 0, "{status:?}");
     assert!(status.leaves > 0 && status.leaves_done >= status.leaves, "{status:?}");
@@ -130,7 +130,7 @@ fn a_goal_is_reached_and_one_that_cannot_be_is_refused() {
     let mut rng = Rng::new(7);
     for _ in 0..12_000 {
         let n = rng.below(4000);
-        kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+        kvs.put(n.to_be_bytes(), value(n)).unwrap();
     }
     db.ingest().unwrap();
     db.settle().unwrap();
@@ -156,7 +156,7 @@ fn a_goal_that_others_keep_out_of_reach_ends() {
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     let overwrite = |rng: &mut Rng| {
         let n = rng.below(4_000);
-        kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+        kvs.put(n.to_be_bytes(), value(n)).unwrap();
     };
     let mut rng = Rng::new(7);
     (0..12_000).for_each(|_| overwrite(&mut rng));
@@ -192,7 +192,7 @@ fn leaves_that_have_become_small_are_joined() {
     assert!(leaves >= 4, "{leaves}");
     for n in 0..24_000u64 {
         if n % 100 != 0 {
-            kvs.delete(&n.to_be_bytes()).unwrap();
+            kvs.delete(n.to_be_bytes()).unwrap();
         }
     }
     db.compact(CompactRequest::Full).unwrap();
@@ -202,7 +202,7 @@ fn leaves_that_have_become_small_are_joined() {
     let check = |kvs: &Kvs| {
         for n in 0..24_000u64 {
             let expected = n.is_multiple_of(100).then(|| value(n));
-            assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), expected.map(Into::into));
+            assert_eq!(kvs.get(n.to_be_bytes()).unwrap(), expected.map(Into::into));
         }
     };
     check(&kvs);
@@ -422,7 +422,7 @@ fn a_goal_that_padding_is_in_the_way_of_ends() {
             let key = rng.below(keys as u64).to_be_bytes();
             let mut value = vec![0; usize::try_from(rng.below(value_max as u64)).unwrap()];
             rng.fill(&mut value);
-            if rng.chance(1, 5) { kvs.delete(&key) } else { kvs.put(&key, &value) }.unwrap();
+            if rng.chance(1, 5) { kvs.delete(key) } else { kvs.put(key, &value) }.unwrap();
         }
         let goal = CompactRequest::SpaceAmplification(1.02);
         let first = db.compact(goal).unwrap();
@@ -473,7 +473,7 @@ fn compacting_everything_needs_room_for_a_leaf_and_not_for_all() {
     let db = Kvdb::create_on(devices(12 << 20, None), test_options(tuning)).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     for n in (0..7000u64).map(|n| n * 4001 % 7000) {
-        kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+        kvs.put(n.to_be_bytes(), value(n)).unwrap();
         db.step().unwrap();
     }
     db.settle().unwrap();
@@ -492,11 +492,11 @@ fn values_of_the_largest_size_are_moved_through_windows_of_any() {
     let options = test_options(tuning).with(|set| set.memory_bytes = 64 << 20);
     let db = Kvdb::create_on(devices.clone(), options).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
-    kvs.put(b"a", &[1; 200]).unwrap();
+    kvs.put(b"a", [1; 200]).unwrap();
     db.ingest().unwrap();
     db.compact(CompactRequest::Full).unwrap();
     let (large, key) = (vec![3; VALUE_MAX], vec![b'z'; KEY_MAX]);
-    kvs.put(b"b", &[2; 4500]).unwrap();
+    kvs.put(b"b", [2; 4500]).unwrap();
     kvs.put(&key, &large).unwrap();
     db.ingest().unwrap();
     db.compact(CompactRequest::Full).unwrap();

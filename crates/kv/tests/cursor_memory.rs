@@ -47,10 +47,10 @@ fn count_with(value: usize, memory_bytes: u64) {
     let devices = in_memory("memory", [4 << 20, 256 << 20, 128 << 20]);
     let db = Kvdb::create_on(devices, options).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
-    (0..KEYS).for_each(|n| kvs.put(&n.to_be_bytes(), &vec![7; value]).unwrap());
+    (0..KEYS).for_each(|n| kvs.put(n.to_be_bytes(), vec![7; value]).unwrap());
     db.ingest().unwrap();
     db.settle().unwrap();
-    (0..KEYS / 10).for_each(|n| kvs.put(&n.to_be_bytes(), &vec![8; value]).unwrap());
+    (0..KEYS / 10).for_each(|n| kvs.put(n.to_be_bytes(), vec![8; value]).unwrap());
     db.ingest().unwrap();
     // All pages are in DRAM: no more of them come.
     let mut all = kvs.cursor().unwrap();

@@ -34,7 +34,7 @@ fn windows_of_cursors_shrink_the_more_there_are() {
     };
     let db = Kvdb::create_on(devices.clone(), options()).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
-    (0..KEYS).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 1000]).unwrap());
+    (0..KEYS).for_each(|n| kvs.put(n.to_be_bytes(), [7; 1000]).unwrap());
     db.ingest().unwrap();
     db.settle().unwrap();
     db.compact(esker_kv::CompactRequest::Full).unwrap();
@@ -88,7 +88,7 @@ fn the_caches_give_room_to_what_cursors_hold() {
     };
     let db = Kvdb::create_on(devices.clone(), options()).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
-    (0..KEYS / 8).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 1000]).unwrap());
+    (0..KEYS / 8).for_each(|n| kvs.put(n.to_be_bytes(), [7; 1000]).unwrap());
     db.ingest().unwrap();
     let capacity = || db.stats().dram.record_cache_capacity_bytes;
     let before = capacity();

@@ -17,7 +17,7 @@ fn filled(dir: &Path) -> u64 {
     for (name, policy) in [("a", Policy::default()), ("b", Policy::CAPACITY_ONLY)] {
         let kvs = db.create_kvs(name, policy).unwrap();
         for n in 0..3000u32 {
-            kvs.put(&n.to_be_bytes(), &[7; 300]).unwrap();
+            kvs.put(n.to_be_bytes(), [7; 300]).unwrap();
         }
     }
     db.compact(esker_kv::CompactRequest::Full).unwrap();
@@ -56,7 +56,7 @@ fn class_file_cut_short_is_refused_by_its_sizes_and_repaired() {
         Kvdb::builder(&new).options(Options::default()).open().unwrap().close().unwrap();
         std::fs::write(&path, whole).unwrap();
         let db = Kvdb::builder(&old).options(Options::default()).open().unwrap();
-        assert_eq!(db.kvs("a").unwrap().get(&7u32.to_be_bytes()).unwrap().unwrap(), [7; 300]);
+        assert_eq!(db.kvs("a").unwrap().get(7u32.to_be_bytes()).unwrap().unwrap(), [7; 300]);
         db.close().unwrap();
     }
 }
@@ -88,7 +88,7 @@ fn smaller_device_is_refused_by_its_sizes() {
     let devices = in_memory("", [128 << 10, 2 << 20, 1 << 20]);
     let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
     let kvs = db.create_kvs("a", Policy::CAPACITY_ONLY).unwrap();
-    (0..2000u32).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 300]).unwrap());
+    (0..2000u32).for_each(|n| kvs.put(n.to_be_bytes(), [7; 300]).unwrap());
     db.settle().unwrap();
     db.close().unwrap();
     let bytes = 128 << 10;

@@ -64,7 +64,7 @@ fn cross(db: &Kvdb, mut cursor: Cursor, forward: bool) -> (Option<Vec<u8>>, u64)
 fn check(delete: impl Fn(&Kvdb, &Kvs, &Clock)) {
     for forward in [true, false] {
         let (db, kvs, clock, _) = create(roomy());
-        (0..KEYS).for_each(|n| kvs.put(&key(n), b"there").unwrap());
+        (0..KEYS).for_each(|n| kvs.put(key(n), b"there").unwrap());
         let before = db.snapshot();
         delete(&db, &kvs, &clock);
         kvs.put(b"a", b"").unwrap();
@@ -85,14 +85,14 @@ fn check(delete: impl Fn(&Kvdb, &Kvs, &Clock)) {
         // Walks to come see a put in the middle or at the ends, and they alone.
         let without = db.snapshot();
         for n in [0, 17, KEYS / 2, KEYS - 1] {
-            kvs.put(&key(n), b"again").unwrap();
+            kvs.put(key(n), b"again").unwrap();
             assert_eq!(cross(&db, kvs.cursor().unwrap(), forward).0, Some(key(n)));
             assert_eq!(cross(&db, without.cursor(&kvs).unwrap(), forward).0, end);
             let mut own = db.transaction();
-            own.put(&kvs, &key(n + 1 - 2 * (n / (KEYS - 1))), b"").unwrap();
+            own.put(&kvs, key(n + 1 - 2 * (n / (KEYS - 1))), b"").unwrap();
             let mut cursor = own.cursor(&kvs).unwrap().prefix(b"b").unwrap();
             assert_eq!(std::iter::from_fn(|| step(&mut cursor, true)).count(), 2);
-            kvs.delete(&key(n)).unwrap();
+            kvs.delete(key(n)).unwrap();
             let (found, passed) = cross(&db, kvs.cursor().unwrap(), forward);
             assert_eq!(found, end);
             assert!(passed < 40, "{passed} keys are passed over after a put");
@@ -102,7 +102,7 @@ fn check(delete: impl Fn(&Kvdb, &Kvs, &Clock)) {
 
 #[test]
 fn deleted_keys_are_passed_over_one_by_one_once() {
-    check(|_, kvs, _| (0..KEYS).for_each(|n| kvs.delete(&key(n)).unwrap()));
+    check(|_, kvs, _| (0..KEYS).for_each(|n| kvs.delete(key(n)).unwrap()));
 }
 
 #[test]
@@ -114,15 +114,15 @@ fn keys_of_a_deleted_prefix_are_passed_over_one_by_one_once() {
 fn deleted_keys_of_kvsets_are_passed_over_one_by_one_once() {
     check(|db, kvs, _| {
         db.ingest().unwrap();
-        (0..KEYS).for_each(|n| kvs.delete(&key(n)).unwrap());
+        (0..KEYS).for_each(|n| kvs.delete(key(n)).unwrap());
         db.ingest().unwrap();
     });
     check(|db, kvs, _| {
-        (0..KEYS).for_each(|n| kvs.delete(&key(n)).unwrap());
+        (0..KEYS).for_each(|n| kvs.delete(key(n)).unwrap());
         db.ingest().unwrap();
         db.settle().unwrap();
         kvs.put(b"a", b"").unwrap();
-        (0..KEYS).for_each(|n| kvs.delete(&key(n)).unwrap());
+        (0..KEYS).for_each(|n| kvs.delete(key(n)).unwrap());
     });
 }
 
@@ -139,11 +139,11 @@ fn expired_keys_are_passed_over_one_by_one_once() {
 fn the_head_of_a_queue_is_a_few_keys_away_however_many_were_before_it() {
     let (db, kvs, _, _) = create(small_tuning());
     let before = db.stats().operations.passed_keys;
-    (0..100).for_each(|n| kvs.put(&key(n), b"there").unwrap());
+    (0..100).for_each(|n| kvs.put(key(n), b"there").unwrap());
     for n in 0..KEYS {
-        kvs.put(&key(100 + n), b"there").unwrap();
+        kvs.put(key(100 + n), b"there").unwrap();
         assert_eq!(step(&mut kvs.cursor().unwrap(), true), Some(key(n)));
-        kvs.delete(&key(n)).unwrap();
+        kvs.delete(key(n)).unwrap();
     }
     let each = (db.stats().operations.passed_keys - before) / u64::from(KEYS);
     assert!(each < 32, "{each} keys are passed over for each head");
@@ -152,15 +152,15 @@ fn the_head_of_a_queue_is_a_few_keys_away_however_many_were_before_it() {
 #[test]
 fn an_idle_kvdb_heals_what_walks_pass_over() {
     for delete in
-        [(|kvs: &Kvs| (0..KEYS).for_each(|n| kvs.delete(&key(n)).unwrap())) as fn(&Kvs), |kvs| {
+        [(|kvs: &Kvs| (0..KEYS).for_each(|n| kvs.delete(key(n)).unwrap())) as fn(&Kvs), |kvs| {
             kvs.delete_prefix(b"b/").unwrap()
         }]
     {
         let (db, kvs, clock, devices) = create(roomy());
-        (0..KEYS).for_each(|n| kvs.put(&key(n), b"there").unwrap());
+        (0..KEYS).for_each(|n| kvs.put(key(n), b"there").unwrap());
         kvs.put(b"c", b"").unwrap();
         db.ingest().unwrap();
-        (0..KEYS).for_each(|n| kvs.put(&key(n), b"there").unwrap());
+        (0..KEYS).for_each(|n| kvs.put(key(n), b"there").unwrap());
         delete(&kvs);
         db.settle().unwrap();
         assert!(db.stats().dram.memtable_bytes > 100 << 10, "nothing is to be healed");
@@ -211,14 +211,14 @@ fn walk_ends_over_own_deletes_of_keys_that_are_gone() {
         kvs: Kvs,
         clock: Clock,
     }
-    let each = |it: &Db| (0..FEW).for_each(|n| it.kvs.delete(&key(n)).unwrap());
+    let each = |it: &Db| (0..FEW).for_each(|n| it.kvs.delete(key(n)).unwrap());
     let ways: [Remove; 5] = [
         each,
         |it| it.kvs.delete_prefix(b"b/").unwrap(),
         |it| it.clock.advance(Duration::from_millis(TTL_MS)),
         |it| {
             it.db.ingest().unwrap();
-            (0..FEW).for_each(|n| it.kvs.delete(&key(n)).unwrap());
+            (0..FEW).for_each(|n| it.kvs.delete(key(n)).unwrap());
             it.db.ingest().unwrap();
         },
         |it| {
@@ -231,7 +231,7 @@ fn walk_ends_over_own_deletes_of_keys_that_are_gone() {
         for (known, forward) in [(true, true), (true, false), (false, true), (false, false)] {
             for own_puts in [&[][..], &[10], &[10, 11, 12]] {
                 let (db, kvs, clock, _) = create(roomy());
-                (0..FEW).for_each(|n| kvs.put(&key(n), b"there").unwrap());
+                (0..FEW).for_each(|n| kvs.put(key(n), b"there").unwrap());
                 let it = Db { db, kvs, clock };
                 remove(&it);
                 let Db { db, kvs, .. } = &it;
@@ -239,8 +239,8 @@ fn walk_ends_over_own_deletes_of_keys_that_are_gone() {
                     assert_eq!(cross(db, kvs.cursor().unwrap(), known).0, None);
                 }
                 let mut own = db.transaction();
-                own_puts.iter().for_each(|&n| own.put(kvs, &key(n), b"own").unwrap());
-                [0, 10, 11, FEW - 1].into_iter().for_each(|n| own.delete(kvs, &key(n)).unwrap());
+                own_puts.iter().for_each(|&n| own.put(kvs, key(n), b"own").unwrap());
+                [0, 10, 11, FEW - 1].into_iter().for_each(|n| own.delete(kvs, key(n)).unwrap());
                 let left: Vec<Vec<u8>> =
                     own_puts.iter().filter(|&&n| n == 12).map(|&n| key(n)).collect();
                 let walk = |mut cursor: Cursor| {
@@ -300,7 +300,7 @@ fn walks_of_any_moment_find_what_was_there_then_whatever_is_deleted() {
             match rng.below(100) {
                 0..30 => {
                     let key = some_key(&mut rng);
-                    kvs.put(&key, &[1; 30]).unwrap();
+                    kvs.put(&key, [1; 30]).unwrap();
                     model.insert(key, now_ms + TTL_MS);
                 }
                 30..40 => {
@@ -315,8 +315,14 @@ fn walks_of_any_moment_find_what_was_there_then_whatever_is_deleted() {
                 40..43 => {
                     let mut prefix = some_key(&mut rng);
                     prefix.truncate(if rng.chance(1, 2) { 1 } else { 2 });
-                    kvs.delete_prefix(&prefix).unwrap();
-                    model.retain(|key, _| !key.starts_with(&prefix));
+                    if rng.chance(1, 2) {
+                        kvs.delete_prefix(&prefix).unwrap();
+                        model.retain(|key, _| !key.starts_with(&prefix));
+                    } else {
+                        let upper = [&prefix[..], b"5"].concat();
+                        kvs.delete_range(&prefix[..]..&upper[..]).unwrap();
+                        model.retain(|key, _| !(&prefix..&upper).contains(&key));
+                    }
                 }
                 43..70 => compare(&mut rng, &mut kvs.cursor().unwrap(), &model, now_ms),
                 70..74 => snapshots.push((db.snapshot(), model.clone(), now_ms)),
@@ -376,7 +382,7 @@ fn walks_beside_writers_find_what_is_there_all_the_time() {
     let db = Kvdb::create_on(devices(), options).unwrap();
     let kvs = db.create_kvs("k", KvsOptions::default()).unwrap();
     let (ends, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
-    kvs.put(&key(0), b"").unwrap();
+    kvs.put(key(0), b"").unwrap();
     std::thread::scope(|scope| {
         let write = || {
             let (mut rng, mut there) = (Rng::new(1), key(0));

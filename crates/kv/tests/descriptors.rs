@@ -43,7 +43,7 @@ fn child_without_descriptors() {
     };
     assert_eq!(refused.raw_os_error(), Some(24), "{refused}");
     let put = |keys: std::ops::Range<u32>| {
-        keys.for_each(|n| kvs.put(&n.to_be_bytes(), &value(n)).unwrap());
+        keys.for_each(|n| kvs.put(n.to_be_bytes(), value(n)).unwrap());
         db.sync().unwrap();
     };
     put(0..KEYS);
@@ -76,5 +76,5 @@ fn kvdb_goes_on_without_descriptors() {
     let db = Kvdb::builder(path).options(options()).open().unwrap();
     let kvs = db.kvs("a").unwrap();
     (0..2 * KEYS)
-        .for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into())));
+        .for_each(|n| assert_eq!(kvs.get(n.to_be_bytes()).unwrap(), Some(value(n).into())));
 }

@@ -48,7 +48,8 @@ fn fill(db: &Kvdb, kvs: &Kvs, rng: &mut Rng, writes: u32) -> Content {
             kvs.delete(&key).unwrap();
             content.remove(&key);
         } else {
-            let value = format!("{n}-{}", "x".repeat(rng.below(300) as usize)).into_bytes();
+            let value = format!("{n}-{}", "x".repeat(usize::try_from(rng.below(300)).unwrap()))
+                .into_bytes();
             kvs.put(&key, &value).unwrap();
             content.insert(key, value);
         }
@@ -138,7 +139,7 @@ fn iterators_yield_what_an_ordered_map_does_from_both_ends() {
             let keys: Vec<Key> =
                 kvs.range(range.clone()).unwrap().keys().map(Result::unwrap).collect();
             assert!(keys.iter().eq(of(&now).iter().map(|(key, _)| key)));
-            let prefix = a_key(&mut rng)[..rng.below(4) as usize].to_vec();
+            let prefix = a_key(&mut rng)[..usize::try_from(rng.below(4)).unwrap()].to_vec();
             let begins = now.iter().filter(|(key, _)| key.starts_with(&prefix));
             let begins = begins.map(|(key, value)| (key.clone(), value.clone())).collect();
             compare(kvs.prefix(&prefix).unwrap(), begins, &mut rng);

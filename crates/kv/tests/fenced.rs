@@ -27,7 +27,7 @@ fn put(kvss: &[Kvs], keys: std::ops::Range<u32>, oracle: &mut Oracle) -> BTreeMa
     for n in keys {
         for (at, kvs) in kvss.iter().enumerate() {
             let value = n.to_be_bytes().repeat(1 + to_usize(u64::from(n % 40)));
-            match kvs.put(&key(n), &value) {
+            match kvs.put(key(n), &value) {
                 Ok(()) => drop(oracle.insert((at, key(n)), value)),
                 Err(error @ KvError::Fenced { .. }) => drop(refused.insert(at, error)),
                 Err(error) => panic!("{error}"),
@@ -185,7 +185,7 @@ fn prefix_deleted_by_damaged_kvset_is_not_back() {
     let options = || test_options(tiny_tuning());
     let db = Kvdb::create_on(devices.clone(), options()).unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
-    (0..300).for_each(|n| kvs.put(&key(n), b"v").unwrap());
+    (0..300).for_each(|n| kvs.put(key(n), b"v").unwrap());
     db.compact(CompactRequest::Full).unwrap();
     let staging = devices.staging.clone().unwrap();
     let before = metas(&*staging);
@@ -199,7 +199,7 @@ fn prefix_deleted_by_damaged_kvset_is_not_back() {
     let db = Kvdb::open_on(devices, options()).unwrap();
     let kvs = db.kvs("a").unwrap();
     for n in [100, 105, 200] {
-        assert_eq!(kvs.get(&key(n)).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(kvs.get(key(n)).unwrap_err().kind(), ErrorKind::Corrupt);
     }
     let walk = |from: &[u8]| {
         let mut cursor = kvs.cursor()?;
@@ -217,7 +217,7 @@ fn prefix_deleted_by_damaged_kvset_is_not_back() {
     db.drop_kvs("a").unwrap();
     assert_eq!(db.stats().damaged, Vec::<String>::new());
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
-    kvs.put(&key(100), b"w").unwrap();
+    kvs.put(key(100), b"w").unwrap();
     db.remove_staging().unwrap();
     db.close().unwrap();
 }
@@ -230,7 +230,7 @@ fn damaged_value_costs_itself_alone() {
     let mut oracle = Oracle::new();
     put(&kvss, 0..300, &mut oracle);
     let victim = (0, key(77));
-    kvss[0].put(&victim.1, &[b"victim ", &[0xa5; 200][..]].concat()).unwrap();
+    kvss[0].put(&victim.1, [b"victim ", &[0xa5; 200][..]].concat()).unwrap();
     oracle.remove(&victim);
     db.compact(CompactRequest::Full).unwrap();
     db.close().unwrap();

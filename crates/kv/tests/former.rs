@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use common::sample::{LBA_SIZE, Media, options, read_all};
 use common::{Devices, OnDevices};
 use common::{remains, without_manifest};
-use esker_kv::{Kvdb, Policy, Remains};
+use esker_kv::{Kvdb, Policy};
 
 /// Forgets the KVDB, and leaves the rest.
 fn wipe(devices: &Devices) -> Devices {
@@ -25,7 +25,7 @@ fn wipe(devices: &Devices) -> Devices {
 fn write_and_vanish(db: Kvdb, byte: u8, numbers: std::ops::Range<u32>) {
     let kvs = db.kvs("kvs").unwrap();
     for number in numbers {
-        kvs.put(&number.to_be_bytes(), &[byte; 100]).unwrap();
+        kvs.put(number.to_be_bytes(), [byte; 100]).unwrap();
         db.sync().unwrap();
     }
 }
@@ -108,7 +108,7 @@ fn with_a_former_kvdb() -> Devices {
     let devices = wipe(&former);
     let db = create(&devices);
     let kvs = db.kvs("kvs").unwrap();
-    (190..340u32).for_each(|number| kvs.put(&number.to_be_bytes(), &[2; 100]).unwrap());
+    (190..340u32).for_each(|number| kvs.put(number.to_be_bytes(), [2; 100]).unwrap());
     db.sync().unwrap();
     devices
 }

@@ -57,7 +57,7 @@ fn settle(db: &Kvdb) {
 
 /// Puts records until there is no space; returns how many there are.
 fn fill(db: &Kvdb, a: &Kvs, b: &Kvs, size: usize) -> u64 {
-    let full = |kvs: &Kvs, n: u64| match kvs.put(&key(n), &value(n, size)) {
+    let full = |kvs: &Kvs, n: u64| match kvs.put(key(n), value(n, size)) {
         Ok(()) => false,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -66,7 +66,7 @@ fn fill(db: &Kvdb, a: &Kvs, b: &Kvs, size: usize) -> u64 {
     };
     for n in 0.. {
         if full(a, n) || full(b, n) {
-            a.delete(&key(n)).unwrap();
+            a.delete(key(n)).unwrap();
             db.sync().unwrap();
             return n;
         }
@@ -85,12 +85,12 @@ impl Full {
         settle(&db);
         system.fill();
         // The log's segment may have room.
-        let put = |n: u64| a.put(&n.to_be_bytes(), &value(n, size));
+        let put = |n: u64| a.put(n.to_be_bytes(), value(n, size));
         let error = (0..2_000_000).find_map(|n| put(n).err()).expect("it is full");
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
         let at = system.mount_point().display().to_string();
         assert!(error.to_string().contains(&at), "{error}");
-        a.delete_prefix(&[0]).unwrap();
+        a.delete_prefix([0]).unwrap();
         system.fill();
         let reserve = reserve(&db);
         assert!(reserve >= 512 << 10, "{reserve}");
@@ -113,11 +113,11 @@ impl Full {
         };
         assert!(free >= least, "{free} free of {least}\n{:?}", self.db.stats());
         for n in 0..8 {
-            let put = self.a.put(&key(9_000_000 + n), &value(n, self.size));
+            let put = self.a.put(key(9_000_000 + n), value(n, self.size));
             put.unwrap_or_else(|error| panic!("{error}\n{:?}", self.db.stats()));
         }
         for n in 0..8 {
-            assert_eq!(self.a.get(&key(9_000_000 + n)).unwrap(), Some(value(n, self.size).into()));
+            assert_eq!(self.a.get(key(9_000_000 + n)).unwrap(), Some(value(n, self.size).into()));
         }
         assert_eq!(self.db.stats().stopped, None);
     }
@@ -128,13 +128,13 @@ impl Full {
 
     fn has(&self, numbers: impl Iterator<Item = u64>) {
         for n in numbers {
-            assert_eq!(self.a.get(&key(n)).unwrap(), Some(value(n, self.size).into()), "{n}");
+            assert_eq!(self.a.get(key(n)).unwrap(), Some(value(n, self.size).into()), "{n}");
         }
     }
 
     fn delete(&self, numbers: impl Iterator<Item = u64>) {
         for n in numbers {
-            let deleted = self.a.delete(&key(n));
+            let deleted = self.a.delete(key(n));
             deleted.unwrap_or_else(|e| panic!("{n} of {}: {e}\n{:?}", self.end, self.db.stats()));
         }
     }
@@ -243,7 +243,7 @@ fn case_in_a_process() {
     let db = Kvdb::builder(&dir).options(options()).open().unwrap();
     let a = db.kvs("a").unwrap();
     // Some deletes, and a kill in the midst of the maintenance after them.
-    (0..200).for_each(|n| a.delete(&key(n)).unwrap());
+    (0..200).for_each(|n| a.delete(key(n)).unwrap());
     db.sync().unwrap();
     println!("deleted");
     std::process::abort();
@@ -267,7 +267,7 @@ fn opening_works_after_a_kill_and_a_little_space_lets_it_go_on() {
         system.fill();
         let db = Kvdb::builder(system.dir()).options(options()).open().unwrap();
         let a = db.kvs("a").unwrap();
-        assert!((0..200).all(|n| a.get(&key(n)).unwrap().is_none()));
+        assert!((0..200).all(|n| a.get(key(n)).unwrap().is_none()));
         let reserve = reserve(&db);
         let full = Full { db, a, end, size, system, reserve };
         full.has((200..full.end).step_by(7));
@@ -284,7 +284,7 @@ fn backup_to_a_full_file_system_names_it() {
     let scratch = tempfile::tempdir().unwrap();
     let db = Kvdb::builder(scratch.path().join("db")).options(options()).create().unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
-    (0..100).for_each(|n| kvs.put(&key(n), &value(n, 10_000)).unwrap());
+    (0..100).for_each(|n| kvs.put(key(n), value(n, 10_000)).unwrap());
     for leaves in [0, 300 << 10] {
         system.fill();
         system.gives_back(leaves);

@@ -99,7 +99,7 @@ fn get(db: &Kvdb, (count, keys): (u64, u64), seed: u64, when: &str) -> f64 {
         let mut value = Vec::new();
         for _ in 0..count / THREADS {
             let number = rng.below(keys);
-            assert!(kvs_of(&kvss, number).get_into(&key(number), &mut value).unwrap());
+            assert!(kvs_of(&kvss, number).get_into(key(number), &mut value).unwrap());
             assert_eq!(value, value_of(number));
         }
     });
@@ -184,5 +184,5 @@ fn value_of(number: u64) -> [u8; VALUE_BYTES] {
 }
 
 fn put(kvss: &[Kvs], number: u64) {
-    kvs_of(kvss, number).put(&key(number), &value_of(number)).unwrap();
+    kvs_of(kvss, number).put(key(number), value_of(number)).unwrap();
 }

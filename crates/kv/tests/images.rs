@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use build::{Content, LATER_MS, SHAPES, SIZES, kvss, options};
+use build::{Content, LATER_MS, METADATA, SHAPES, SIZES, kvss, options};
 use common::remains;
 use common::{Devices, OnDevices};
 use esker_base::checksum::crc32c;
 use esker_base::{AlignedBuf, ErrorKind, Lba};
 use esker_device::{Device, MemoryDevice, Port};
-use esker_kv::{KvError, Kvdb, MediaClass, Remains};
+use esker_kv::{KvError, Kvdb};
 
 /// The version of the format that this build adds images of.
-const NEWEST: &str = "1";
+const NEWEST: &str = "2";
 
 fn folder() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "testdata", "images"].iter().collect()
@@ -164,12 +164,17 @@ fn check(path: &Path) {
     assert!(report.kvsets > 6 && report.values > 50, "{name}: {report:?}");
     compare(&name, &devices, &expected);
 
+    if !name.rsplit('/').next().unwrap().starts_with("1-") {
+        let db = Kvdb::open_on(media.devices(), options()).unwrap();
+        assert_eq!(db.kvs(METADATA.0).unwrap().metadata().unwrap(), METADATA.1, "{name}");
+    }
+
     // Old data is rewritten by maintenance, and still the same.
     let db = Kvdb::open_on(devices.clone(), options()).unwrap();
     for kvs in db.kvs_names() {
         let kvs = db.kvs(&kvs).unwrap();
         for n in 0..200u32 {
-            kvs.put(b"new", &n.to_le_bytes().repeat(60)).unwrap();
+            kvs.put(b"new", n.to_le_bytes().repeat(60)).unwrap();
         }
         kvs.delete(b"new").unwrap();
         db.ingest().unwrap();
@@ -178,6 +183,25 @@ fn check(path: &Path) {
     assert!(db.stats().maintenance.spills > 0, "{name}");
     db.close().unwrap();
     compare(&name, &devices, &expected);
+    assert_eq!(Kvdb::check_on(&devices).unwrap().findings, Vec::<String>::new(), "{name}");
+
+    // It is upgraded, and still the same; and at its first record that needs it.
+    let devices = media.devices();
+    let version = |db: &Kvdb| db.format_version();
+    let db = Kvdb::open_on(devices.clone(), options()).unwrap();
+    let had = name.rsplit('/').next().unwrap()[..1].parse::<u16>().unwrap();
+    assert_eq!(version(&db), had, "{name}");
+    assert_eq!((db.upgrade().unwrap(), version(&db)), (had, 2), "{name}");
+    drop(db);
+    compare(&format!("{name}, upgraded"), &devices, &expected);
+    let devices = media.devices();
+    let db = Kvdb::open_on(devices.clone(), options()).unwrap();
+    db.kvs("plain").unwrap().clear().unwrap();
+    drop(db);
+    let db = Kvdb::open_on(devices.clone(), options()).unwrap();
+    assert_eq!(version(&db), 2, "{name}");
+    assert!(db.kvs("plain").unwrap().cursor().unwrap().next().unwrap().is_none(), "{name}");
+    drop(db);
     assert_eq!(Kvdb::check_on(&devices).unwrap().findings, Vec::<String>::new(), "{name}");
 
     // A repair understands it as well.
@@ -207,16 +231,16 @@ fn images_of_a_later_version_are_refused_by_its_number() {
             let mut later = Media { lba_size: media.lba_size, lbas: media.lbas.clone() };
             let headers = later.lbas.values_mut().filter(|bytes| bytes.starts_with(magic));
             for header in headers {
-                header[8] += 1;
+                header[8] = 3;
                 let crc = crc32c(&header[..size - 4]);
                 header[size - 4..size].copy_from_slice(&crc.to_le_bytes());
             }
             match Kvdb::open_on(later.devices(), options()) {
-                Err(error @ KvError::Version { found: 2, .. }) => {
+                Err(error @ KvError::Version { found: 3, .. }) => {
                     assert_eq!(error.kind(), ErrorKind::Unsupported);
                     let text = error.to_string();
                     assert!(
-                        text.contains("format version 2; this build reads version 1"),
+                        text.contains("format version 3; this build reads versions 1 to 2"),
                         "{text}"
                     );
                     refused.push(magic);

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use common::OnDevices;
@@ -17,7 +16,7 @@ fn value(n: u32) -> Vec<u8> {
 
 fn fill(db: &Kvdb, keys: u32) {
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
-    (0..keys).for_each(|n| kvs.put(&n.to_be_bytes(), &value(n)).unwrap());
+    (0..keys).for_each(|n| kvs.put(n.to_be_bytes(), value(n)).unwrap());
     db.compact(CompactRequest::Full).unwrap();
 }
 
@@ -26,7 +25,7 @@ fn repaired(remains: &Remains, to: &Path, keys: u32) -> (RepairReport, u32) {
     let report = Kvdb::builder(to).options(Options::default()).repair(remains).unwrap();
     let db = Kvdb::builder(to).options(Options::default()).open().unwrap();
     let kvs = db.kvs(&report.kvss[0].name).unwrap();
-    let right = |n: &u32| kvs.get(&n.to_be_bytes()).unwrap() == Some(value(*n).into());
+    let right = |n: &u32| kvs.get(n.to_be_bytes()).unwrap() == Some(value(*n).into());
     let count = (0..keys).filter(right).count();
     db.close().unwrap();
     (report, u32::try_from(count).unwrap())

@@ -34,12 +34,12 @@ fn value(n: u64) -> Vec<u8> {
 }
 
 fn put(kvs: &Kvs, keys: std::ops::Range<u64>) {
-    keys.for_each(|n| kvs.put(&key(n), &value(n)).unwrap());
+    keys.for_each(|n| kvs.put(key(n), value(n)).unwrap());
 }
 
 /// The first of the keys that is not there with its value.
 fn first_missing(kvs: &Kvs, keys: std::ops::Range<u64>) -> Option<u64> {
-    keys.into_iter().find(|n| kvs.get(&key(*n)).unwrap() != Some(value(*n).into()))
+    keys.into_iter().find(|n| kvs.get(key(*n)).unwrap() != Some(value(*n).into()))
 }
 
 fn kill_oneself() -> ! {
@@ -110,20 +110,21 @@ fn case_in_a_process() {
         "many" => put(&kvs, 0..50_000),
         "kinds" => {
             put(&kvs, 0..100);
-            kvs.delete(&key(7)).unwrap();
+            kvs.delete(key(7)).unwrap();
             kvs.delete_prefix(b"key-0000002").unwrap();
+            kvs.delete_range(key(30)..=key(34)).unwrap();
             let timed = KvsOptions::default().ttl_ms(3_600_000);
             let timed = db.create_kvs("timed", timed).unwrap();
             timed.put(b"soon", b"gone").unwrap();
             let mut batch = Batch::new();
-            (100..200).for_each(|n| batch.put(&kvs, &key(n), &value(n)));
+            (100..200).for_each(|n| batch.put(&kvs, key(n), value(n)));
             batch.put(&timed, b"batch", b"both");
             db.write(&batch).unwrap();
         }
         // None of them fits a frame of the file.
         "large" => {
             for n in 0..6 {
-                kvs.put(format!("large-{n}").as_bytes(), &vec![n; 900_000]).unwrap();
+                kvs.put(format!("large-{n}").as_bytes(), vec![n; 900_000]).unwrap();
                 put(&kvs, u64::from(n) * 10..u64::from(n) * 10 + 10);
             }
         }
@@ -142,7 +143,7 @@ fn kill_under_load(db: &Kvdb, kvs: &Kvs) -> ! {
                 for n in 0.. {
                     let mut batch = Batch::new();
                     (0..3).for_each(|part| {
-                        batch.put(kvs, &key(lane * 10_000_000 + n * 3 + part), &value(n));
+                        batch.put(kvs, key(lane * 10_000_000 + n * 3 + part), value(n));
                     });
                     db.write(&batch).unwrap();
                     done.store(n + 1, Ordering::Release);
@@ -192,8 +193,8 @@ fn every_kind_of_record_comes_back_and_deletes_stay() {
     run("kinds", &scratch);
     let (db, kvs) = open(&scratch);
     let missing: Vec<u64> =
-        (0..200).filter(|n| kvs.get(&key(*n)).unwrap() != Some(value(*n).into())).collect();
-    assert_eq!(missing, [7].into_iter().chain(20..30).collect::<Vec<_>>());
+        (0..200).filter(|n| kvs.get(key(*n)).unwrap() != Some(value(*n).into())).collect();
+    assert_eq!(missing, [7].into_iter().chain(20..35).collect::<Vec<_>>());
     let timed = db.kvs("timed").unwrap();
     assert_eq!(timed.get(b"soon").unwrap().unwrap(), b"gone");
     assert_eq!(timed.get(b"batch").unwrap().unwrap(), b"both");
@@ -222,7 +223,7 @@ fn threads_that_are_killed_lose_no_batch_and_have_none_in_part() {
             assert!(done > 0);
             for n in 0..done + 50 {
                 let there = (0..3).filter(|part| {
-                    let found = kvs.get(&key(lane * 10_000_000 + n * 3 + part)).unwrap();
+                    let found = kvs.get(key(lane * 10_000_000 + n * 3 + part)).unwrap();
                     found.is_some_and(|found| found == value(n))
                 });
                 let there = there.count();
@@ -377,7 +378,7 @@ fn damaged_record_ends_what_comes_back() {
     let (_db, kvs) = open(&scratch);
     let missing = first_missing(&kvs, 0..2_000).unwrap();
     assert!(missing <= 1_000 && first_missing(&kvs, missing..2_000) == Some(missing));
-    assert!((missing..2_000).all(|n| kvs.get(&key(n)).unwrap().is_none()), "behind {missing}");
+    assert!((missing..2_000).all(|n| kvs.get(key(n)).unwrap().is_none()), "behind {missing}");
 }
 
 /// A process that opens the devices themselves does not know of the file: its writes are not mixed with those there.
@@ -389,15 +390,15 @@ fn file_is_passed_over_when_others_have_written_since() {
         let (path, aside) = (tail(&scratch), scratch.path().join("aside"));
         fs::rename(&path, &aside).unwrap();
         let (db, kvs) = open(&scratch);
-        (0..5).for_each(|n| kvs.put(&key(n), b"since").unwrap());
+        (0..5).for_each(|n| kvs.put(key(n), b"since").unwrap());
         if ingests {
             db.ingest().unwrap();
         }
         db.close().unwrap();
         fs::rename(&aside, &path).unwrap();
         let (_db, kvs) = open(&scratch);
-        assert_eq!(kvs.get(&key(0)).unwrap().unwrap(), b"since");
-        assert_eq!(kvs.get(&key(100)).unwrap(), None);
+        assert_eq!(kvs.get(key(0)).unwrap().unwrap(), b"since");
+        assert_eq!(kvs.get(key(100)).unwrap(), None);
     }
 }
 

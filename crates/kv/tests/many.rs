@@ -46,11 +46,7 @@ fn assert_holds(db: &Kvdb, model: &Model, kvss: usize) {
         for ((_, key), value) in model.range((n, 0)..(n + 1, 0)) {
             let found = cursor.next().unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()));
             assert_eq!(found, Some((key.to_be_bytes().to_vec(), value.clone())), "kvs-{n}");
-            assert_eq!(
-                kvs.get(&key.to_be_bytes()).unwrap().as_deref(),
-                Some(&value[..]),
-                "kvs-{n}"
-            );
+            assert_eq!(kvs.get(key.to_be_bytes()).unwrap().as_deref(), Some(&value[..]), "kvs-{n}");
         }
         assert!(cursor.next().unwrap().is_none(), "kvs-{n}");
     }
@@ -71,7 +67,7 @@ fn space_and_dram_of_many_kvss_are_bounded() {
             let (kvs, key) = (to_usize(rng.below(some as u64)), rng.below(keys));
             let mut value = vec![0; 60];
             rng.fill(&mut value);
-            kvss[kvs].put(&key.to_be_bytes(), &value).unwrap();
+            kvss[kvs].put(key.to_be_bytes(), &value).unwrap();
             model.insert((kvs, key), value);
         }
         let stats = db.stats();
@@ -102,16 +98,16 @@ fn few_values_of_many_kvss_share_a_block_and_leave_the_log() {
     let db = Kvdb::create_on(in_memory("", [8 * MIB, 64 * MIB, 64 * MIB]), options()).unwrap();
     let kvss = create(&db, 200);
     for n in 0..2000u64 {
-        kvss[0].put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        kvss[0].put(n.to_be_bytes(), [7; 100]).unwrap();
         if n.is_multiple_of(5) {
-            kvss[1 + to_usize(n % 199)].put(&n.to_be_bytes(), &[8; 100]).unwrap();
+            kvss[1 + to_usize(n % 199)].put(n.to_be_bytes(), [8; 100]).unwrap();
         }
     }
     let blocks = |db: &Kvdb| db.stats().maintenance.young_blocks;
     let before = blocks(&db);
     db.ingest().unwrap();
     assert_eq!(blocks(&db), before + 1);
-    let value = |n: u64| kvss[1 + to_usize(n % 199)].get(&n.to_be_bytes()).unwrap();
+    let value = |n: u64| kvss[1 + to_usize(n % 199)].get(n.to_be_bytes()).unwrap();
     assert!((0..2000).step_by(5).all(|n| value(n).as_deref() == Some(&[8; 100][..])));
 }
 
@@ -120,7 +116,7 @@ fn small_steps_of_many_kvss_run_together() {
     let db = Kvdb::create_on(in_memory("", [8 * MIB, 64 * MIB, 64 * MIB]), options()).unwrap();
     let kvss = create(&db, 100);
     for n in 0..4u64 {
-        kvss.iter().for_each(|kvs| kvs.put(&n.to_be_bytes(), &[7; 100]).unwrap());
+        kvss.iter().for_each(|kvs| kvs.put(n.to_be_bytes(), [7; 100]).unwrap());
         db.ingest().unwrap();
     }
     let before = db.stats();
@@ -211,7 +207,7 @@ fn no_crash_while_small_steps_run_together_loses_what_was_promised() {
             if let Some(old) = model.insert((n, key), value.clone()) {
                 state ^= fingerprint(n, &key, &old);
             }
-            kvs.put(&key, &value).unwrap();
+            kvs.put(key, &value).unwrap();
             states.push(state ^ fingerprint(n, &key, &value));
         }
         db.ingest().unwrap();

@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use common::shaped::ShapedDevice;
@@ -26,8 +27,9 @@ fn devices(with_staging: bool) -> Devices {
 fn key(rng: &mut Rng) -> Vec<u8> {
     let n = rng.below(600);
     match rng.below(10) {
-        // Long keys, keys that are prefixes of others, keys of one byte.
+        // Long keys, keys that are prefixes of others, keys of one byte, the empty one.
         0 => format!("{n:04}{}", "x".repeat(300)).into_bytes(),
+        1 if n < 10 => Vec::new(),
         1 => vec![u8::try_from(n % 256).unwrap()],
         _ => format!("key{n}").into_bytes(),
     }
@@ -41,9 +43,32 @@ fn prefix(rng: &mut Rng) -> Vec<u8> {
         1 => vec![u8::try_from(rng.below(256)).unwrap()],
         2 => vec![u8::MAX; 3],
         3 => format!("{:02}", n % 10).into_bytes(),
-        4 => key(rng),
+        4 => [&b"k"[..], &key(rng)].concat(),
         _ => format!("key{n}").into_bytes(),
     }
+}
+
+/// Of a few keys, of many, of all, or of none.
+fn range(rng: &mut Rng) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let (one, other) = (key(rng), key(rng));
+    let near = [&one[..], b"3"].concat();
+    let (lower, upper) = match rng.below(4) {
+        0 => (one.clone().min(other.clone()), one.max(other)),
+        1 => (one, vec![u8::MAX; 9]),
+        _ => (one, near),
+    };
+    let bound = |rng: &mut Rng, key| match rng.below(12) {
+        0 => Bound::Unbounded,
+        1..6 => Bound::Included(key),
+        _ => Bound::Excluded(key),
+    };
+    // Two bounds that leave out the same key are no range.
+    let lower = if lower == upper { Bound::Included(lower) } else { bound(rng, lower) };
+    (lower, bound(rng, upper))
+}
+
+fn delete_range(oracle: &mut Oracle, range: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) {
+    oracle.retain(|key, _| !range.contains(key));
 }
 
 fn delete_prefix(oracle: &mut Oracle, prefix: &[u8]) {
@@ -171,7 +196,16 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
                 kvs.delete_prefix(&prefix).unwrap();
                 delete_prefix(oracle, &prefix);
             }
-            556..700 => {
+            556..562 => {
+                let range = range(&mut rng);
+                kvs.delete_range::<Vec<u8>>(range.clone()).unwrap();
+                delete_range(oracle, &range);
+            }
+            562 if rng.chance(1, 4) => {
+                kvs.clear().unwrap();
+                oracle.clear();
+            }
+            562..700 => {
                 let key = key(&mut rng);
                 kvs.delete(&key).unwrap();
                 oracle.remove(&key);
@@ -185,6 +219,10 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
                         let prefix = prefix(&mut rng);
                         batch.delete_prefix(&kvss[which], &prefix);
                         delete_prefix(&mut oracles[which], &prefix);
+                    } else if rng.chance(1, 40) {
+                        let range = range(&mut rng);
+                        batch.delete_range::<Vec<u8>>(&kvss[which], range.clone());
+                        delete_range(&mut oracles[which], &range);
                     } else if rng.chance(1, 4) {
                         batch.delete(&kvss[which], &key);
                         oracles[which].remove(&key);

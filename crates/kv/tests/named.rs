@@ -32,7 +32,7 @@ fn a_device_is_asked_for_by_its_name_and_found_again() {
     let db = Kvdb::builder(at(&capacity).staging(Medium::InDir)).options(options());
     let db = db.create().unwrap();
     let kvs = db.create_kvs("k", Policy::CAPACITY_ONLY).unwrap();
-    kvs.put(b"key", &[7; 5000]).unwrap();
+    kvs.put(b"key", [7; 5000]).unwrap();
     drop(kvs);
     db.close().unwrap();
     assert!(dir.join("staging.esker").exists() && !dir.join("capacity.esker").exists());

@@ -99,7 +99,7 @@ fn in_time<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'stat
 /// Puts until that is refused; returns how many were acknowledged, and why no more were.
 fn put_until_refused(kvs: &Kvs) -> (u64, KvError) {
     let refused = (0..).find_map(|n| {
-        let put = kvs.put(&key(n), &[7; 300]);
+        let put = kvs.put(key(n), [7; 300]);
         put.err().map(|error| (n, error))
     });
     refused.expect("a medium has an end")
@@ -116,7 +116,7 @@ fn panic_in_any_thread_stops_the_kvdb_for_all_and_loses_nothing_acknowledged() {
         let writer = kvs.clone();
         if thread == "caller" {
             // A panic in work of a caller's thread is the caller's error, too.
-            kvs.put(&key(0), &[7; 300]).unwrap();
+            kvs.put(key(0), [7; 300]).unwrap();
             let caller = db.clone();
             assert!(is_panic(in_time(thread, move || caller.compact(CompactRequest::Full))));
         }
@@ -127,9 +127,9 @@ fn panic_in_any_thread_stops_the_kvdb_for_all_and_loses_nothing_acknowledged() {
         assert!(is_durable || !["esker-open", "esker-age", "esker-help"].contains(&thread));
         assert!(is_panic::<()>(Err(error)), "{thread}");
 
-        assert!(is_panic(kvs.get(&key(0))), "{thread}");
+        assert!(is_panic(kvs.get(key(0))), "{thread}");
         assert!(is_panic(kvs.cursor().map(drop)), "{thread}");
-        assert!(is_panic(kvs.delete(&key(0))), "{thread}");
+        assert!(is_panic(kvs.delete(key(0))), "{thread}");
         assert!(is_panic(db.sync()), "{thread}");
         assert!(is_panic(db.step()), "{thread}");
         assert!(is_panic(db.create_kvs("b", Policy::default()).map(drop)), "{thread}");
@@ -140,7 +140,7 @@ fn panic_in_any_thread_stops_the_kvdb_for_all_and_loses_nothing_acknowledged() {
 
         let db = Kvdb::open_on(memory, options()).unwrap();
         let kvs = db.kvs("a").unwrap();
-        let there = (0..acknowledged).filter(|n| kvs.get(&key(*n)).unwrap().is_some()).count();
+        let there = (0..acknowledged).filter(|n| kvs.get(key(*n)).unwrap().is_some()).count();
         assert!(!is_durable || there as u64 == acknowledged, "{thread}: {there} of {acknowledged}");
         db.close().unwrap();
     }
@@ -161,7 +161,7 @@ fn waiting_callers_are_woken_by_a_panic() {
     let waiting: Vec<_> = (0..4u64)
         .map(|n| {
             let kvs = kvs.clone();
-            let puts = move || (0..).find_map(|_| kvs.put(&key(n), &[7; 300]).err()).unwrap();
+            let puts = move || (0..).find_map(|_| kvs.put(key(n), [7; 300]).err()).unwrap();
             thread::spawn("waits", puts).unwrap()
         })
         .collect();

@@ -183,7 +183,7 @@ fn young_values_outside_the_log_are_in_its_stream() {
     let db = Kvdb::open_on(shaped.devices(), test_options(never_spills)).unwrap();
     let kvss = ["a", "b"].map(|name| db.kvs(name).unwrap());
     for n in 0..2000u32 {
-        kvss[usize::from(n.is_multiple_of(16))].put(&n.to_be_bytes(), &[7; 200]).unwrap();
+        kvss[usize::from(n.is_multiple_of(16))].put(n.to_be_bytes(), [7; 200]).unwrap();
     }
     let stats = db.stats().maintenance;
     assert!(stats.young_blocks > 0 && stats.spills == 0, "{stats:?}");

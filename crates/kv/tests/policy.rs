@@ -119,7 +119,7 @@ fn a_policy_is_changed_on_a_live_kvs_and_stays() {
 /// Fills `kvs` until its class takes no more; returns the first record that was refused.
 fn fill(db: &Kvdb, kvs: &Kvs, class: MediaClass) -> u64 {
     for n in 0..20_000u64 {
-        match kvs.put(&n.to_be_bytes(), &value(n)) {
+        match kvs.put(n.to_be_bytes(), value(n)) {
             Ok(()) => {}
             Err(KvError::ClassFull { class: full, kvs: name }) => {
                 assert_eq!((full, &*name), (class, kvs.name()));
@@ -161,7 +161,7 @@ fn a_full_class_that_must_not_be_left_refuses_writes_until_there_is_room() {
         check(&strict, 0..end);
         check(&easy, 0..500);
         for n in 0..end {
-            let deleted = strict.delete(&n.to_be_bytes());
+            let deleted = strict.delete(n.to_be_bytes());
             deleted.unwrap_or_else(|error| panic!("{class}, {n}: {error}\n{:?}", db.stats()));
         }
         put(&strict, 0..200);
@@ -182,11 +182,11 @@ fn data_bound_to_a_nearly_full_class_does_not_gather_elsewhere() {
     for round in 0..40 {
         // Room for a few at a time.
         for _ in 0..20 {
-            kvs.delete(&oldest.to_be_bytes()).unwrap();
+            kvs.delete(oldest.to_be_bytes()).unwrap();
             oldest += 1;
         }
         for _ in 0..100 {
-            match kvs.put(&end.to_be_bytes(), &value(end)) {
+            match kvs.put(end.to_be_bytes(), value(end)) {
                 Ok(()) => end += 1,
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -244,7 +244,7 @@ fn a_class_that_may_be_left_spills_over_and_is_used_again_when_it_has_room() {
     assert!(staging[3] > 0 && capacity[3] > 2 << 20, "{staging:?} {capacity:?}");
     check(&kvs, 0..4000);
     for n in 0..3900u64 {
-        kvs.delete(&n.to_be_bytes()).unwrap();
+        kvs.delete(n.to_be_bytes()).unwrap();
     }
     db.ingest().unwrap();
     db.settle().unwrap();

@@ -37,7 +37,7 @@ fn create() -> (Kvdb, Kvs, Devices) {
 fn fill(db: &Kvdb, kvs: &Kvs, count: u32) {
     for n in 0..count {
         for group in ["a", "b", "c"] {
-            kvs.put(format!("{group}/{n:06}").as_bytes(), &[1; 200]).unwrap();
+            kvs.put(format!("{group}/{n:06}").as_bytes(), [1; 200]).unwrap();
         }
     }
     db.ingest().unwrap();
@@ -186,12 +186,12 @@ fn prefixes_alone_make_kvsets_without_keys_that_reach_every_leaf() {
 #[test]
 fn a_prefix_has_the_length_of_a_key_and_is_of_this_kvs() {
     let (db, kvs, _) = create();
-    kvs.put(&[b'x'; KEY_MAX], b"long").unwrap();
+    kvs.put([b'x'; KEY_MAX], b"long").unwrap();
     assert_eq!(kvs.delete_prefix(b"").unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(kvs.delete_prefix(&[b'x'; KEY_MAX + 1]).unwrap_err().kind(), ErrorKind::Invalid);
-    assert!(kvs.get(&[b'x'; KEY_MAX]).unwrap().is_some());
-    kvs.delete_prefix(&[b'x'; KEY_MAX]).unwrap();
-    assert_eq!(kvs.get(&[b'x'; KEY_MAX]).unwrap(), None);
+    assert_eq!(kvs.delete_prefix([b'x'; KEY_MAX + 1]).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(kvs.get([b'x'; KEY_MAX]).unwrap().is_some());
+    kvs.delete_prefix([b'x'; KEY_MAX]).unwrap();
+    assert_eq!(kvs.get([b'x'; KEY_MAX]).unwrap(), None);
     let mut transaction = db.transaction();
     assert_eq!(transaction.delete_prefix(&kvs, b"").unwrap_err().kind(), ErrorKind::Invalid);
     db.drop_kvs("k").unwrap();

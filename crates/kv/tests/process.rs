@@ -32,12 +32,12 @@ fn key(n: u64) -> Vec<u8> {
 }
 
 fn put(kvs: &Kvs, keys: std::ops::Range<u64>) {
-    keys.for_each(|n| kvs.put(&key(n), &n.to_le_bytes().repeat(20)).unwrap());
+    keys.for_each(|n| kvs.put(key(n), n.to_le_bytes().repeat(20)).unwrap());
 }
 
 /// How many of the keys are there, with the values that were put.
 fn count(kvs: &Kvs, keys: std::ops::Range<u64>) -> u64 {
-    let is_there = |n: &u64| match kvs.get(&key(*n)).unwrap() {
+    let is_there = |n: &u64| match kvs.get(key(*n)).unwrap() {
         Some(value) => {
             assert_eq!(value, n.to_le_bytes().repeat(20));
             true
@@ -145,7 +145,7 @@ fn exit_under_load(kvs: &Kvs) -> ! {
         let kvs = kvs.clone();
         let puts = move || {
             for n in (0..).map(|n| n * 2 + thread) {
-                match kvs.put(&key(n), &n.to_le_bytes().repeat(20)) {
+                match kvs.put(key(n), n.to_le_bytes().repeat(20)) {
                     Ok(()) => println!("{n}"),
                     Err(error) => {
                         assert!(error.to_string().contains("the process exits"), "{error}");
@@ -210,6 +210,7 @@ fn fork_beside(db: Kvdb, kvs: Kvs, dir: &Path, exits: bool) {
             is_forked(kvs.put(b"child", b"put")),
             is_forked(kvs.delete(&k)),
             is_forked(kvs.delete_prefix(&k)),
+            is_forked(kvs.delete_range::<&[u8]>(..)),
             is_forked(kvs.get(&k)),
             is_forked(kvs.get_many(&[&k])),
             is_forked(kvs.cursor().map(drop)),
@@ -360,7 +361,7 @@ fn exit_while_threads_put_loses_nothing_acknowledged() {
     let acknowledged: Vec<u64> = said.lines().filter_map(|line| line.parse().ok()).collect();
     assert!(acknowledged.len() > 100, "{}", acknowledged.len());
     for n in acknowledged {
-        assert!(kvs.get(&key(n)).unwrap().is_some(), "{n}");
+        assert!(kvs.get(key(n)).unwrap().is_some(), "{n}");
     }
     db.close().unwrap();
 }

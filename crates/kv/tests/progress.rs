@@ -45,7 +45,7 @@ fn killed(dir: &Path, is_ingested: bool) {
     let db = Kvdb::builder(&live).options(options()).create().unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     for n in 0..KEYS {
-        kvs.put(&key(n), &[7; 1000]).unwrap();
+        kvs.put(key(n), [7; 1000]).unwrap();
     }
     db.sync().unwrap();
     if is_ingested {
@@ -61,7 +61,7 @@ fn killed(dir: &Path, is_ingested: bool) {
 #[track_caller]
 fn assert_whole(db: &Kvdb) {
     let kvs = db.kvs("a").unwrap();
-    assert!((0..KEYS).all(|n| kvs.get(&key(n)).unwrap().is_some()));
+    assert!((0..KEYS).all(|n| kvs.get(key(n)).unwrap().is_some()));
 }
 
 /// Told of the phase, in order, to its end at `least` percent or later, and never beyond it.

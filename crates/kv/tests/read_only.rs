@@ -102,7 +102,7 @@ fn a_log_that_exceeds_the_budget_is_refused_before_memory_is() {
         Kvdb::create_on(devices.clone(), large().with(|set| set.tuning = Some(tuning))).unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     for n in 0..700u32 {
-        kvs.put(&n.to_be_bytes(), &[1; 1000]).unwrap();
+        kvs.put(n.to_be_bytes(), [1; 1000]).unwrap();
     }
     db.sync().unwrap();
     std::mem::forget(db);
@@ -111,7 +111,7 @@ fn a_log_that_exceeds_the_budget_is_refused_before_memory_is() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("larger budget"), "{error}");
     let db = Kvdb::open_on(devices, large().with(|set| set.read_only = true)).unwrap();
-    assert!(db.kvs("a").unwrap().get(&699u32.to_be_bytes()).unwrap().is_some());
+    assert!(db.kvs("a").unwrap().get(699u32.to_be_bytes()).unwrap().is_some());
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn options() -> Options {
 
 fn rewrite(db: &Kvdb, round: u8) {
     let kvs = db.kvs("k").unwrap();
-    (0..KEYS).for_each(|n| kvs.put(&n.to_be_bytes(), &[round; VALUE]).unwrap());
+    (0..KEYS).for_each(|n| kvs.put(n.to_be_bytes(), [round; VALUE]).unwrap());
     db.ingest().unwrap();
     db.settle().unwrap();
 }

@@ -80,7 +80,7 @@ impl Counted {
         let mut total = 0;
         for _ in 0..SAMPLES {
             let number = rng.below(records);
-            let (value, reads) = self.count(|| kvs.get(&key(number)).unwrap());
+            let (value, reads) = self.count(|| kvs.get(key(number)).unwrap());
             assert!(value == Some(expected(number).into()), "record {number}");
             assert!(reads <= 1, "record {number} took {reads} device reads");
             total += reads;
@@ -114,7 +114,7 @@ fn value(number: u64, version: u64) -> Vec<u8> {
 fn loaded(lba_size: u32) -> (Counted, Kvs) {
     let (counted, kvs) = Counted::create(lba_size);
     for number in 0..RECORDS {
-        kvs.put(&key(number), &value(number, 0)).unwrap();
+        kvs.put(key(number), value(number, 0)).unwrap();
     }
     counted.db().settle().unwrap();
     (counted, kvs)
@@ -142,7 +142,7 @@ fn updates_that_are_still_in_the_root_take_no_more_reads() {
     let version = |number: u64| u64::from(number.is_multiple_of(5));
     for round in 0..2 {
         for number in (0..RECORDS).filter(|&n| version(n) == 1 && n % 2 == round) {
-            kvs.put(&key(number), &value(number, 1)).unwrap();
+            kvs.put(key(number), value(number, 1)).unwrap();
             if number % 20_000 < 10 {
                 counted.db().ingest().unwrap();
             }
@@ -168,7 +168,7 @@ fn updates_that_are_still_in_the_root_take_no_more_reads() {
 fn a_key_that_does_not_exist_takes_no_device_read() {
     let (mut counted, mut kvs) = loaded(4096);
     for number in 0..RECORDS / 50 {
-        kvs.delete(&key(number)).unwrap();
+        kvs.delete(key(number)).unwrap();
     }
     for reopened in [false, true] {
         if reopened {
@@ -177,8 +177,8 @@ fn a_key_that_does_not_exist_takes_no_device_read() {
         let ((), reads) = counted.count(|| {
             for absent in 0..SAMPLES {
                 let deleted = absent % (RECORDS / 50);
-                assert_eq!(kvs.get(&key(RECORDS + absent)).unwrap(), None);
-                assert_eq!(kvs.get(&key(deleted)).unwrap(), None);
+                assert_eq!(kvs.get(key(RECORDS + absent)).unwrap(), None);
+                assert_eq!(kvs.get(key(deleted)).unwrap(), None);
             }
         });
         assert_eq!(reads, 0, "reopened: {reopened}");
@@ -197,13 +197,13 @@ fn large_values_take_one_device_read_too() {
         value
     };
     for number in 0..sizes.len() as u64 * 8 {
-        kvs.put(&key(number), &value(number)).unwrap();
+        kvs.put(key(number), value(number)).unwrap();
     }
     counted.db().settle().unwrap();
     let kvs = counted.reopen(kvs);
     let mut worst = std::collections::BTreeMap::new();
     for number in 0..sizes.len() as u64 * 8 {
-        let (got, reads) = counted.count(|| kvs.get(&key(number)).unwrap());
+        let (got, reads) = counted.count(|| kvs.get(key(number)).unwrap());
         assert!(got == Some(value(number).into()), "record {number}");
         let most = worst.entry(size(number)).or_insert(0);
         *most = reads.max(*most);
@@ -226,7 +226,7 @@ fn a_scan_of_neighbours_takes_far_fewer_reads_than_records() {
             break;
         }
         for number in (0..100).map(|n| round * 100 + n) {
-            kvs.put(&key(number), &value(number, 0)).unwrap();
+            kvs.put(key(number), value(number, 0)).unwrap();
         }
         counted.db().ingest().unwrap();
         counted.db().settle().unwrap();

@@ -52,7 +52,7 @@ fn with_one_cached() -> (Kvdb, Kvs, Clock) {
 fn cached_record_is_found_under_newer_kvsets_without_its_key() {
     let (db, kvs, _) = with_one_cached();
     for n in 0..4u8 {
-        kvs.put(&[n], SMALL).unwrap();
+        kvs.put([n], SMALL).unwrap();
         db.ingest().unwrap();
         assert_eq!(kvs.get(b"key").unwrap().as_deref(), Some(LARGE));
         assert_eq!(hits_by_key(&db), 2 + u64::from(n));
@@ -74,7 +74,7 @@ fn read_to_age(memory_bytes: u64, compression: Compression) -> u64 {
     let kvs = db.create_kvs("k", with).unwrap();
     let value = |n: u32| [&n.to_be_bytes()[..], &[7; 200]].concat();
     for n in 0..3000u32 {
-        kvs.put(&n.wrapping_mul(0x9e37_79b1).to_be_bytes(), &value(n)).unwrap();
+        kvs.put(n.wrapping_mul(0x9e37_79b1).to_be_bytes(), value(n)).unwrap();
     }
     db.settle().unwrap();
     let stats = db.stats();
@@ -89,7 +89,7 @@ fn read_to_age(memory_bytes: u64, compression: Compression) -> u64 {
     let kvs = db.kvs("k").unwrap();
     for n in 0..3000u32 {
         let key = n.wrapping_mul(0x9e37_79b1).to_be_bytes();
-        assert_eq!(kvs.get(&key).unwrap(), Some(value(n).into()));
+        assert_eq!(kvs.get(key).unwrap(), Some(value(n).into()));
     }
     read
 }
@@ -114,7 +114,7 @@ fn a_newer_value_that_is_not_cached_is_found() {
 fn an_older_view_has_the_older_value() {
     let (db, kvs, _) = with_one_cached();
     let before = db.snapshot();
-    kvs.put(b"key", &[8; 100]).unwrap();
+    kvs.put(b"key", [8; 100]).unwrap();
     db.ingest().unwrap();
     assert_eq!(kvs.get(b"key").unwrap().as_deref(), Some(&[8; 100][..]));
     assert_eq!(before.get(&kvs, b"key").unwrap().as_deref(), Some(LARGE));
@@ -126,7 +126,7 @@ fn an_older_view_has_the_older_value() {
 fn the_same_key_of_another_kvs_is_another_record() {
     let (db, kvs, _) = with_one_cached();
     let other = db.create_kvs("other", Policy::default()).unwrap();
-    other.put(b"key", &[9; 100]).unwrap();
+    other.put(b"key", [9; 100]).unwrap();
     db.ingest().unwrap();
     assert_eq!(other.get(b"key").unwrap().as_deref(), Some(&[9; 100][..]));
     assert_eq!(kvs.get(b"key").unwrap().as_deref(), Some(LARGE));

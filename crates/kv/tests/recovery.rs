@@ -49,7 +49,7 @@ fn fill(path: &Path, kvss: usize, value_size: usize) -> u64 {
         for kvs in kvss.iter().cycle().take(1024) {
             rng.fill(&mut value);
             let key = rng.below(u64::MAX).to_be_bytes();
-            kvs.put(&key, &value).unwrap();
+            kvs.put(key, &value).unwrap();
         }
     }
     db.sync().unwrap();
@@ -277,7 +277,7 @@ fn replayed_records_are_written_over_copied_and_replayed_again() {
         }
         let kvss = KVSS.map(|name| db.kvs(name).unwrap());
         let mut transaction = db.transaction();
-        transaction.put(&kvss[0], &log_key(1), b"lost").unwrap();
+        transaction.put(&kvss[0], log_key(1), b"lost").unwrap();
         for (which, kvs) in kvss.iter().enumerate() {
             for _ in 0..20 {
                 let (key, value) = (log_key(rng.below(400)), vec![0; to_usize(rng.below(200))]);
@@ -292,7 +292,7 @@ fn replayed_records_are_written_over_copied_and_replayed_again() {
             kvs.delete_prefix(prefix).unwrap();
             oracle.retain(|(owner, key), _| *owner != which || !key.starts_with(prefix));
         }
-        kvss[0].put(&log_key(1), b"first").unwrap();
+        kvss[0].put(log_key(1), b"first").unwrap();
         oracle.insert((0, log_key(1)), b"first".to_vec());
         let error = transaction.commit().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
@@ -395,7 +395,7 @@ fn blocks_written(policy: Policy, kvss: &[u64], dropped: &[u64]) -> u64 {
     let db = Kvdb::create_on(devices.clone(), options.clone()).unwrap();
     let put = |name: &str, count: u64| {
         let kvs = db.create_kvs(name, policy).unwrap();
-        (0..count).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 100]).unwrap());
+        (0..count).for_each(|n| kvs.put(n.to_be_bytes(), [7; 100]).unwrap());
     };
     let named: Vec<_> = (0..).map(|n| format!("k{n}")).zip(kvss).collect();
     named.iter().for_each(|(name, count)| put(name, **count));
@@ -411,7 +411,7 @@ fn blocks_written(policy: Policy, kvss: &[u64], dropped: &[u64]) -> u64 {
     for (name, count) in named {
         let kvs = db.kvs(&name).unwrap();
         for n in 0..*count {
-            assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().as_deref(), Some(&[7; 100][..]));
+            assert_eq!(kvs.get(n.to_be_bytes()).unwrap().as_deref(), Some(&[7; 100][..]));
         }
     }
     db.stats().maintenance.young_blocks

@@ -35,7 +35,7 @@ fn kvs_options() -> [KvsOptions; 3] {
     [
         KvsOptions::default(),
         KvsOptions::default().compression(Compression::Auto),
-        Policy::CAPACITY_ONLY.into().ttl_ms(TTL_MS),
+        KvsOptions::from(Policy::CAPACITY_ONLY).ttl_ms(TTL_MS),
     ]
 }
 
@@ -64,7 +64,7 @@ impl History {
     }
 }
 
-/// A KVDB with some of everything: leaves, root, log, deletes of keys and of prefixes, short, long and
+/// A KVDB with some of everything: leaves, root, log, deletes of keys, prefixes and ranges, short, long and
 /// compressed values.
 fn build(seed: u64, writes: usize) -> (Devices, History) {
     let devices = devices();
@@ -86,9 +86,19 @@ fn build(seed: u64, writes: usize) -> (Devices, History) {
         if rng.chance(1, 50) {
             // Of ten keys, or of one.
             let prefix = &key[..if rng.chance(1, 2) { 6 } else { 7 }];
-            kvss[which].delete_prefix(prefix).unwrap();
+            // Or of those up to nine keys behind.
+            let upper = [&prefix[..6], b"9~"].concat();
+            let is_range = rng.chance(1, 2);
+            if is_range {
+                kvss[which].delete_range(&key[..]..&upper[..]).unwrap();
+            } else {
+                kvss[which].delete_prefix(prefix).unwrap();
+            }
+            let is_covered = |other: &Vec<u8>| {
+                if is_range { (&key..&upper).contains(&other) } else { other.starts_with(prefix) }
+            };
             let covered = history.0.iter_mut().filter(|(key, _)| key.0 == which);
-            let covered = covered.filter(|(key, _)| key.1.starts_with(prefix));
+            let covered = covered.filter(|(key, _)| is_covered(&key.1));
             covered.for_each(|(_, versions)| versions.push(None));
         }
         let value = (!rng.chance(1, 8)).then_some(value);
@@ -113,7 +123,8 @@ fn build(seed: u64, writes: usize) -> (Devices, History) {
     assert!(m.ingests > 3 && m.spills > 1, "{m:?}");
     let stats = db.stats();
     assert!(stats.kvss[1].compression_ratio() > 1.05, "{:?}", stats.kvss);
-    assert!(stats.operations.prefix_deletes > 5, "{:?}", stats.operations);
+    assert!(stats.operations.prefix_deletes > 2, "{:?}", stats.operations);
+    assert!(stats.operations.range_deletes > 2, "{:?}", stats.operations);
     assert!(stats.kvss[2].leaf_kvsets > 0, "{:?}", stats.kvss);
     std::mem::forget(db); // as a crash leaves it, the log not ingested
     (devices, history)
@@ -353,7 +364,7 @@ fn a_log_with_a_hole_is_salvaged_up_to_its_end() {
         let db = Kvdb::create_on(devices.clone(), options()).unwrap();
         let kvs = db.create_kvs("a", Policy::default()).unwrap();
         let put = |n: u8| {
-            kvs.put(&[n], &[n; 100]).unwrap();
+            kvs.put([n], [n; 100]).unwrap();
             db.sync().unwrap();
         };
         (0..10).for_each(put);
@@ -386,7 +397,7 @@ fn a_log_with_a_hole_is_salvaged_up_to_its_end() {
                 let name = &report.kvss[0].name;
                 let found = into.kvs(name).unwrap();
                 let there: Vec<u8> = (0..20)
-                    .filter(|n| found.get(&[*n]).unwrap().as_deref() == Some(&[*n; 100][..]))
+                    .filter(|n| found.get([*n]).unwrap().as_deref() == Some(&[*n; 100][..]))
                     .collect();
                 let what = format!("ingested {ingested}, manifest {with_manifest}, hole {hole}");
                 assert!((0..20).all(|n| n == hole || there.contains(&n)), "{what}: {there:?}");
@@ -458,7 +469,7 @@ fn a_repair_takes_no_place_of_another_kvdb_and_files_of_any_length() {
         .unwrap();
     let kvs = db.create_kvs("a", Policy::STAGING_ONLY).unwrap();
     for n in 0..2000u32 {
-        kvs.put(&n.to_be_bytes(), &[u8::try_from(n % 251).unwrap(); 100]).unwrap();
+        kvs.put(n.to_be_bytes(), [u8::try_from(n % 251).unwrap(); 100]).unwrap();
     }
     db.settle().unwrap();
     let open = Location::dir(&dir).remains().map(drop);

@@ -53,7 +53,7 @@ fn a_kvs_that_was_dropped_behind_the_damage_of_the_manifest_stays_dropped() {
     for name in ["kept", "gone"] {
         let kvs = db.create_kvs(name, Policy::default()).unwrap();
         for n in 0..60u8 {
-            kvs.put(&[name.as_bytes(), &[n]].concat(), &[n; 100]).unwrap();
+            kvs.put([name.as_bytes(), &[n]].concat(), [n; 100]).unwrap();
         }
         db.sync().unwrap();
     }
@@ -88,13 +88,13 @@ fn an_unreadable_lba_of_the_manifest_costs_what_a_damaged_one_costs() {
     let db = Kvdb::create_on(devices.clone(), options()).unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     let key = |n: u32| n.to_be_bytes();
-    (0..150).for_each(|n| kvs.put(&key(n), &[7; 200]).unwrap());
+    (0..150).for_each(|n| kvs.put(key(n), [7; 200]).unwrap());
     drop(kvs);
     db.close().unwrap();
     let db = Kvdb::open_on(devices.clone(), options()).unwrap();
     let kvs = db.kvs("a").unwrap();
     for round in 0..4 {
-        (0..30).for_each(|n| kvs.delete(&key(4 * n + round)).unwrap());
+        (0..30).for_each(|n| kvs.delete(key(4 * n + round)).unwrap());
         db.ingest().unwrap();
         db.settle().unwrap();
     }
@@ -147,11 +147,11 @@ fn an_unreadable_lba_of_the_log_costs_the_records_that_touch_its_4_kib() {
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     // A frame of seven records, then one for each.
     let mut batch = Batch::new();
-    (0..7u8).for_each(|n| batch.put(&kvs, &[n], &[n; 1000]));
+    (0..7u8).for_each(|n| batch.put(&kvs, [n], [n; 1000]));
     db.write(&batch).unwrap();
     db.sync().unwrap();
     for n in 7..40u8 {
-        kvs.put(&[n], &[n; 900]).unwrap();
+        kvs.put([n], [n; 900]).unwrap();
         db.sync().unwrap();
     }
     std::mem::forget(db);
@@ -210,7 +210,7 @@ fn filled() -> Devices {
     let db = Kvdb::create_on(devices.clone(), options()).unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     for n in 0..300u32 {
-        kvs.put(&n.to_be_bytes(), &[7; 200]).unwrap();
+        kvs.put(n.to_be_bytes(), [7; 200]).unwrap();
         if n % 100 == 99 {
             db.settle().unwrap();
         }
@@ -304,7 +304,7 @@ fn leftovers_of_an_interrupted_step_do_not_pass_for_later_data() {
         let db = Kvdb::create_on(devices.clone(), options()).unwrap();
         let mut expected = Content::new();
         let mut put = |db: &Kvdb, n: u8, value: &[u8]| {
-            db.kvs(name(n)).unwrap().put(&[n], value).unwrap();
+            db.kvs(name(n)).unwrap().put([n], value).unwrap();
             expected.insert((name(n).to_owned(), vec![n]), value.to_vec());
         };
         for name in ["a", "b"] {

@@ -61,7 +61,7 @@ fn value(kind: &[u8], n: u32) -> Vec<u8> {
 }
 
 fn put(kvs: &Kvs, kind: &[u8], keys: std::ops::Range<u32>) {
-    keys.for_each(|n| kvs.put(&key(kind, n), &value(kind, n)).unwrap());
+    keys.for_each(|n| kvs.put(key(kind, n), value(kind, n)).unwrap());
 }
 
 /// How often a marker stands in the bytes.
@@ -73,8 +73,8 @@ fn count(bytes: &[u8], marker: &[u8]) -> usize {
 
 fn check_kept(kvs: &Kvs, keys: std::ops::Range<u32>) {
     for n in keys {
-        assert_eq!(kvs.get(&key(KEPT, n)).unwrap(), Some(value(KEPT, n).into()));
-        assert_eq!(kvs.get(&key(GONE, n)).unwrap(), None);
+        assert_eq!(kvs.get(key(KEPT, n)).unwrap(), Some(value(KEPT, n).into()));
+        assert_eq!(kvs.get(key(GONE, n)).unwrap(), None);
     }
 }
 
@@ -84,12 +84,12 @@ fn fill_and_delete(db: &Kvdb, kvs: &Kvs, keys: u32) {
         put(kvs, GONE, from..from + 200);
         put(kvs, KEPT, from..from + 200);
         // Values of others lie under these keys first.
-        (from..from + 50).for_each(|n| kvs.put(&key(KEPT, n), &value(GONE, n)).unwrap());
-        (from..from + 50).for_each(|n| kvs.put(&key(KEPT, n), &value(KEPT, n)).unwrap());
+        (from..from + 50).for_each(|n| kvs.put(key(KEPT, n), value(GONE, n)).unwrap());
+        (from..from + 50).for_each(|n| kvs.put(key(KEPT, n), value(KEPT, n)).unwrap());
         if from % 600 == 0 {
             db.ingest().unwrap();
         }
-        (from..from + 200).for_each(|n| kvs.delete(&key(GONE, n)).unwrap());
+        (from..from + 200).for_each(|n| kvs.delete(key(GONE, n)).unwrap());
     }
     db.sync().unwrap();
 }
@@ -204,11 +204,11 @@ fn scrub_is_refused_while_a_reader_keeps_what_was_deleted() {
     put(&kvs, GONE, 0..500);
     db.ingest().unwrap();
     let snapshot = db.snapshot();
-    (0..500).for_each(|n| kvs.delete(&key(GONE, n)).unwrap());
+    (0..500).for_each(|n| kvs.delete(key(GONE, n)).unwrap());
     let refused = db.compact(CompactRequest::Scrub).unwrap_err();
     assert!(matches!(refused, KvError::Pinned(_)), "{refused}");
     assert!(refused.to_string().contains("1 snapshot"), "{refused}");
-    assert_eq!(snapshot.get(&kvs, &key(GONE, 7)).unwrap(), Some(value(GONE, 7).into()));
+    assert_eq!(snapshot.get(&kvs, key(GONE, 7)).unwrap(), Some(value(GONE, 7).into()));
     drop(snapshot);
     db.compact(CompactRequest::Scrub).unwrap();
     assert_eq!(count(&media_of(&devices), GONE), 0);
@@ -225,7 +225,7 @@ fn writers_that_go_on_lose_nothing_while_others_are_scrubbed() {
         .unwrap();
     let kvs = db.create_kvs("a", Policy::default()).unwrap();
     put(&kvs, GONE, 0..4000);
-    (0..4000).for_each(|n| kvs.delete(&key(GONE, n)).unwrap());
+    (0..4000).for_each(|n| kvs.delete(key(GONE, n)).unwrap());
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..2u32)
             .map(|writer| {

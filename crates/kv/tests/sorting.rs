@@ -33,7 +33,7 @@ fn scattered(devices: &Devices) -> (Kvdb, Kvs) {
     // A permutation: the factor is odd and prime to the count.
     for n in 0..KEYS {
         let key = n * 1237 % KEYS;
-        kvs.put(&key.to_be_bytes(), &value(key)).unwrap();
+        kvs.put(key.to_be_bytes(), value(key)).unwrap();
     }
     db.ingest().unwrap();
     db.settle().unwrap();
@@ -123,10 +123,10 @@ fn nothing_else_has_values_put_in_order() {
     for n in 0..60_000 {
         let key = rng.below(KEYS);
         match n % 4 {
-            0 => kvs.put(&key.to_be_bytes(), &value(key)).unwrap(),
+            0 => kvs.put(key.to_be_bytes(), value(key)).unwrap(),
             // Short walks come to one block or two.
             1 => kvs.cursor().unwrap().seek(&key.to_be_bytes()).unwrap(),
-            _ => assert_eq!(kvs.get(&key.to_be_bytes()).unwrap(), Some(value(key).into())),
+            _ => assert_eq!(kvs.get(key.to_be_bytes()).unwrap(), Some(value(key).into())),
         }
     }
     db.settle().unwrap();

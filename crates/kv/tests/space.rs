@@ -15,7 +15,7 @@ use esker_kv::{KvError, Kvdb, Kvs, Medium, Policy, Tuning};
 /// Puts records from `first` on until there is no space; returns the first that had none.
 fn fill(db: &Kvdb, kvs: &Kvs, first: u64) -> u64 {
     for n in first.. {
-        match kvs.put(&n.to_be_bytes(), &value(n)) {
+        match kvs.put(n.to_be_bytes(), value(n)) {
             Ok(()) => {}
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -47,18 +47,18 @@ fn fills_and_frees(devices: Devices) {
         let live = (end - start) * 900;
         assert!(live > 2 << 20, "round {round}: only {live} bytes fit a class of 6 MiB");
         for n in start..end {
-            assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()), "round {round}");
+            assert_eq!(kvs.get(n.to_be_bytes()).unwrap(), Some(value(n).into()), "round {round}");
         }
         // Deleting works when putting does not, and makes room.
         for n in start..end {
-            match kvs.delete(&n.to_be_bytes()) {
+            match kvs.delete(n.to_be_bytes()) {
                 Ok(()) => {}
                 Err(KvError::NoSpaceToDelete { .. }) => drop(db.settle()),
                 Err(error) => panic!("round {round}: {error}"),
             }
         }
         for n in start..end {
-            let deleted = kvs.delete(&n.to_be_bytes());
+            let deleted = kvs.delete(n.to_be_bytes());
             deleted.unwrap_or_else(|error| panic!("round {round}: {error}\n{:?}", db.stats()));
         }
         db.ingest().unwrap();
@@ -116,7 +116,7 @@ fn records_in_the_log_have_room_whatever_others_take() {
     system.take(taken);
     // Until the segments that are open are full.
     let end = (100..100_000_u64).find(|&n| {
-        let refused = kvs.put(&n.to_be_bytes(), &value(n)).and_then(|()| db.sync()).err();
+        let refused = kvs.put(n.to_be_bytes(), value(n)).and_then(|()| db.sync()).err();
         refused.inspect(|error| assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}")).is_some()
     });
     let end = end.expect("there is no room for so many");
@@ -152,11 +152,11 @@ fn a_small_staging_class_spills_over_to_capacity_instead_of_failing() {
     let db = db.unwrap();
     let kvs = db.create_kvs("k", Policy::STAGING_ONLY).unwrap();
     for n in 0..4000u64 {
-        kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+        kvs.put(n.to_be_bytes(), value(n)).unwrap();
     }
     db.settle().unwrap();
     for n in 0..4000u64 {
-        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()));
+        assert_eq!(kvs.get(n.to_be_bytes()).unwrap(), Some(value(n).into()));
     }
 }
 
@@ -167,7 +167,7 @@ fn overwriting_forever_takes_a_bounded_space() {
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     let mut rng = Rng::new(9);
     for n in 0..40_000u64 {
-        let put = kvs.put(&rng.below(2000).to_be_bytes(), &value(n));
+        let put = kvs.put(rng.below(2000).to_be_bytes(), value(n));
         put.unwrap_or_else(|error| panic!("put {n}: {error}\n{:?}", db.stats()));
         if n % 32 == 0 {
             db.step().unwrap();
@@ -181,7 +181,7 @@ fn staging_can_be_added_to_a_live_kvdb() {
     let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
     let kvs = db.create_kvs("k", Policy::default()).unwrap();
     let put = |range: std::ops::Range<u64>| {
-        range.for_each(|n| kvs.put(&n.to_be_bytes(), &value(n)).unwrap());
+        range.for_each(|n| kvs.put(n.to_be_bytes(), value(n)).unwrap());
     };
     put(0..500);
     // Without a directory there is no place that goes without saying.
@@ -199,7 +199,7 @@ fn staging_can_be_added_to_a_live_kvdb() {
     let db = Kvdb::open_on(again, test_options(small_tuning())).unwrap();
     let kvs = db.kvs("k").unwrap();
     for n in 0..1500u64 {
-        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()));
+        assert_eq!(kvs.get(n.to_be_bytes()).unwrap(), Some(value(n).into()));
     }
     drop((kvs, db));
     let error = Kvdb::open_on(devices, test_options(small_tuning())).err().unwrap();
@@ -223,11 +223,11 @@ fn a_device_smaller_than_the_parts_holds_data_and_makes_room_again() {
             kvs = db.kvs("k").unwrap();
             for n in 0..end {
                 assert_eq!(
-                    kvs.get(&n.to_be_bytes()).unwrap(),
+                    kvs.get(n.to_be_bytes()).unwrap(),
                     Some(value(n).into()),
                     "round {round}"
                 );
-                kvs.delete(&n.to_be_bytes()).unwrap();
+                kvs.delete(n.to_be_bytes()).unwrap();
             }
             db.ingest().unwrap();
             db.settle().unwrap();
@@ -256,16 +256,16 @@ fn a_kvdb_full_of_keys_makes_room_again_when_they_are_deleted() {
         let kvs = db.create_kvs("k", Policy::default()).unwrap();
         let key = |n: u64| [n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(); 4].concat();
         let fill = |from: u64| {
-            let full = |n: &u64| kvs.put(&key(*n), &n.to_be_bytes()).is_err();
+            let full = |n: &u64| kvs.put(key(*n), n.to_be_bytes()).is_err();
             (from..).find(full).unwrap()
         };
         let end = fill(0);
         assert!(end * 40 > capacity_bytes / 2, "{end} of {capacity_bytes}\n{:?}", db.stats());
         for n in 0..end {
-            assert!(kvs.get(&key(n)).unwrap().is_some(), "{n} of {end}");
+            assert!(kvs.get(key(n)).unwrap().is_some(), "{n} of {end}");
         }
         for n in 0..end {
-            let deleted = kvs.delete(&key(n));
+            let deleted = kvs.delete(key(n));
             deleted.unwrap_or_else(|error| panic!("{n} of {end}: {error}\n{:?}", db.stats()));
         }
         let again = fill(end) - end;
@@ -282,10 +282,10 @@ fn keys_fill_extents_of_any_size_and_never_leave_them() {
         let db = Kvdb::create_on(devices.clone(), test_options(tuning)).unwrap();
         let kvs = db.create_kvs("k", Policy::default()).unwrap();
         let key = |n: u64| [&n.to_be_bytes()[..], &[7; 200]].concat();
-        (0..5000).for_each(|n| kvs.put(&key(n), b"v").unwrap());
+        (0..5000).for_each(|n| kvs.put(key(n), b"v").unwrap());
         db.ingest().unwrap();
         db.settle().unwrap();
-        (0..5000).for_each(|n| assert!(kvs.get(&key(n)).unwrap().is_some(), "{n}"));
+        (0..5000).for_each(|n| assert!(kvs.get(key(n)).unwrap().is_some(), "{n}"));
         db.close().unwrap();
         assert_eq!(Kvdb::check_on(&devices).unwrap().findings, Vec::<String>::new());
     }

@@ -47,7 +47,7 @@ fn write(db: &Kvdb, kvss: &[Kvs; 2], writer: u64, first: u64, count: u64, newest
     for version in first..first + count {
         let n = rng.below(KEYS);
         batch.clear();
-        kvss.iter().for_each(|kvs| batch.put(kvs, &key(writer, n), &value(version)));
+        kvss.iter().for_each(|kvs| batch.put(kvs, key(writer, n), value(version)));
         db.write(&batch).unwrap();
         newest[usize::try_from(n).unwrap()].store(version, Ordering::Release);
         if rng.chance(1, 500) {
@@ -64,13 +64,13 @@ fn read(kvss: &[Kvs; 2], done: &AtomicBool, newest: &[Vec<AtomicU64>]) {
         let (writer, n) = (rng.below(WRITERS), rng.below(KEYS));
         let at = &newest[usize::try_from(writer).unwrap()][usize::try_from(n).unwrap()];
         let least = at.load(Ordering::Acquire);
-        let found = kvss[0].get_into(&key(writer, n), &mut out).unwrap();
+        let found = kvss[0].get_into(key(writer, n), &mut out).unwrap();
         assert!(least == 0 || found, "an acknowledged key is missing");
         assert!(!found || version(&out) >= least, "a key went back");
         // The second half was written with the first: it is no older.
         if found {
             let first = version(&out);
-            let second = kvss[1].get(&key(writer, n)).unwrap().expect("the other half");
+            let second = kvss[1].get(key(writer, n)).unwrap().expect("the other half");
             assert!(version(&second) >= first);
         }
         if rng.chance(1, 200) {
@@ -131,8 +131,7 @@ fn threads_agree_while_the_engine_works_and_after_replay() {
         for kvs in [db.kvs("a").unwrap(), db.kvs("b").unwrap()] {
             for (newest, writer) in newest.iter().zip(0..) {
                 for (newest, n) in newest.iter().zip(0..) {
-                    let found =
-                        kvs.get(&key(writer, n)).unwrap().map_or(0, |bytes| version(&bytes));
+                    let found = kvs.get(key(writer, n)).unwrap().map_or(0, |bytes| version(&bytes));
                     assert_eq!(found, newest.load(Ordering::Acquire), "writer {writer}, key {n}");
                 }
             }

@@ -34,6 +34,16 @@ fn create(options: Options) -> (Kvdb, Vec<Kvs>) {
     (db, kvss.to_vec())
 }
 
+/// Keys of a KVS from one to below another.
+type Range = (usize, Vec<u8>, Option<Vec<u8>>);
+
+/// How a range is deleted.
+enum Deleted {
+    Prefix(Vec<u8>),
+    Range,
+    All,
+}
+
 /// State of an open transaction, as the oracle knows it.
 struct Open {
     transaction: Transaction,
@@ -41,7 +51,7 @@ struct Open {
     sees: Content,
     writes: BTreeMap<Key, Option<Vec<u8>>>,
     /// Deleted before all of `writes`.
-    prefixes: BTreeSet<Key>,
+    ranges: BTreeSet<Range>,
     held: BTreeSet<Key>,
     /// How many commits there were when it began.
     began: u64,
@@ -54,8 +64,8 @@ struct Model {
     content: Content,
     /// The commit that wrote a key last.
     written: BTreeMap<Key, u64>,
-    /// Deleted prefixes and the commits that deleted them last.
-    deleted: BTreeMap<Key, u64>,
+    /// Deleted ranges, prefixes among them, and the commits that deleted them last.
+    deleted: BTreeMap<Range, u64>,
     commits: u64,
     open: Vec<Open>,
     snapshots: Vec<(Snapshot, Content)>,
@@ -79,9 +89,25 @@ impl Model {
         (which, key)
     }
 
-    fn note_prefix(&mut self, prefix: Key) {
-        self.content.retain(|key, _| !covers(&prefix, key));
-        self.deleted.insert(prefix, self.commits);
+    /// A prefix, or the keys from one to another: few of them mostly.
+    fn range(&mut self) -> (Deleted, Range) {
+        let (which, prefix) = self.prefix();
+        if self.rng.chance(1, 2) {
+            let behind = [&prefix[..prefix.len() - 1], &[prefix[prefix.len() - 1] + 1]].concat();
+            return (Deleted::Prefix(prefix.clone()), (which, prefix, Some(behind)));
+        }
+        if self.rng.chance(1, 20) {
+            return (Deleted::All, (which, Vec::new(), None));
+        }
+        let n = self.rng.below(200);
+        let [lower, upper] =
+            [n, n + 1 + self.rng.below(8)].map(|n| format!("key{n:03}").into_bytes());
+        (Deleted::Range, (which, lower, Some(upper)))
+    }
+
+    fn note_range(&mut self, range: Range) {
+        self.content.retain(|key, _| !covers(&range, key));
+        self.deleted.insert(range, self.commits);
     }
 
     fn value(&mut self) -> Vec<u8> {
@@ -102,9 +128,16 @@ impl Model {
         let (key, value) = (self.key(), self.value());
         self.commits += 1;
         if self.rng.chance(1, 20) {
-            let prefix = self.prefix();
-            self.kvss[prefix.0].delete_prefix(&prefix.1).unwrap();
-            self.note_prefix(prefix);
+            let (how, range) = self.range();
+            let kvs = &self.kvss[range.0];
+            match how {
+                Deleted::Prefix(prefix) => kvs.delete_prefix(&prefix).unwrap(),
+                Deleted::Range => {
+                    kvs.delete_range(&range.1[..]..range.2.as_deref().unwrap()).unwrap()
+                }
+                Deleted::All => kvs.clear().unwrap(),
+            }
+            self.note_range(range);
         } else if self.rng.chance(1, 4) {
             self.kvss[key.0].delete(&key.1).unwrap();
             self.note(key, None);
@@ -118,12 +151,12 @@ impl Model {
         if self.open.is_empty() || self.open.len() < 4 && self.rng.chance(1, 6) {
             let transaction = self.db.transaction();
             let (sees, began) = (self.content.clone(), self.commits);
-            let (writes, prefixes, held) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-            self.open.push(Open { transaction, sees, writes, prefixes, held, began });
+            let (writes, ranges, held) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+            self.open.push(Open { transaction, sees, writes, ranges, held, began });
             return;
         }
         let at = usize::try_from(self.rng.below(self.open.len() as u64)).unwrap();
-        let (key, prefix, value) = (self.key(), self.prefix(), self.value());
+        let (key, (how, range), value) = (self.key(), self.range(), self.value());
         let choice = self.rng.below(21);
         let kvs = self.kvss[key.0].clone();
         let one = &mut self.open[at];
@@ -152,32 +185,40 @@ impl Model {
                 assert_eq!(all(cursor), of(&one.sees, key.0));
             }
             16 => drop(self.open.remove(at)),
-            17 if prefix.0 == key.0 => {
-                one.transaction.delete_prefix(&kvs, &prefix.1).unwrap();
-                one.sees.retain(|key, _| !covers(&prefix, key));
-                one.writes.retain(|key, _| !covers(&prefix, key));
-                one.prefixes.insert(prefix);
+            17 if range.0 == key.0 => {
+                match how {
+                    Deleted::Prefix(prefix) => one.transaction.delete_prefix(&kvs, &prefix),
+                    Deleted::Range => {
+                        let keys = &range.1[..]..range.2.as_deref().unwrap();
+                        one.transaction.delete_range(&kvs, keys)
+                    }
+                    Deleted::All => one.transaction.delete_range::<&[u8]>(&kvs, ..),
+                }
+                .unwrap();
+                one.sees.retain(|key, _| !covers(&range, key));
+                one.writes.retain(|key, _| !covers(&range, key));
+                one.ranges.insert(range);
             }
             _ => self.commit(at),
         }
     }
 
     fn commit(&mut self, at: usize) {
-        let Open { transaction, writes, prefixes, held, began, .. } = self.open.remove(at);
-        let newer = |(_, commit): &(&Key, &u64)| **commit > began;
-        let deleted: Vec<&Key> =
-            self.deleted.iter().filter(newer).map(|(prefix, _)| prefix).collect();
-        let written: Vec<&Key> = self.written.iter().filter(newer).map(|(key, _)| key).collect();
+        let Open { transaction, writes, ranges, held, began, .. } = self.open.remove(at);
+        let newer = |commit: &u64| *commit > began;
+        let deleted = self.deleted.iter().filter(|(_, commit)| newer(commit));
+        let deleted: Vec<&Range> = deleted.map(|(range, _)| range).collect();
+        let written = self.written.iter().filter(|(_, commit)| newer(commit));
+        let written: Vec<&Key> = written.map(|(key, _)| key).collect();
         let key_is_newer =
-            |key: &Key| written.contains(&key) || deleted.iter().any(|prefix| covers(prefix, key));
-        let prefix_is_newer = |prefix: &Key| {
-            written.iter().any(|key| covers(prefix, key))
-                || deleted.iter().any(|other| covers(prefix, other) || covers(other, prefix))
+            |key: &Key| written.contains(&key) || deleted.iter().any(|range| covers(range, key));
+        let range_is_newer = |range: &Range| {
+            written.iter().any(|key| covers(range, key))
+                || deleted.iter().any(|other| overlap(range, other))
         };
         // One that writes nothing has nothing to lose against others.
-        let is_lost = !(writes.is_empty() && prefixes.is_empty())
-            && (writes.keys().chain(&held).any(key_is_newer)
-                || prefixes.iter().any(prefix_is_newer));
+        let is_lost = !(writes.is_empty() && ranges.is_empty())
+            && (writes.keys().chain(&held).any(key_is_newer) || ranges.iter().any(range_is_newer));
         let result = if self.rng.chance(1, 4) {
             transaction.commit_with(&WriteOptions::durable())
         } else {
@@ -187,7 +228,7 @@ impl Model {
             Ok(()) => {
                 assert!(!is_lost, "a conflict was missed");
                 self.commits += 1;
-                prefixes.into_iter().for_each(|prefix| self.note_prefix(prefix));
+                ranges.into_iter().for_each(|range| self.note_range(range));
                 for (key, value) in writes {
                     self.note(key, value);
                 }
@@ -225,8 +266,13 @@ impl Model {
     }
 }
 
-fn covers((kvs, prefix): &Key, (other, key): &Key) -> bool {
-    kvs == other && key.starts_with(prefix)
+fn covers((kvs, lower, upper): &Range, (other, key): &Key) -> bool {
+    kvs == other && lower <= key && upper.as_ref().is_none_or(|upper| key < upper)
+}
+
+fn overlap(one: &Range, other: &Range) -> bool {
+    let starts_in = |a: &Range, b: &Range| covers(b, &(a.0, a.1.clone()));
+    starts_in(one, other) || starts_in(other, one)
 }
 
 fn all(mut cursor: esker_kv::Cursor) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -326,7 +372,7 @@ fn the_oldest_transactions_end_when_others_have_written_too_much() {
     let (db, kvss) = create(test_options(small_tuning())); // 8 MiB: 1 MiB of history
     let first = db.transaction();
     for n in 0..30_000u32 {
-        kvss[0].put(&n.to_be_bytes(), &[1; 100]).unwrap();
+        kvss[0].put(n.to_be_bytes(), [1; 100]).unwrap();
     }
     let stats = db.stats().transactions;
     assert_eq!((stats.open, stats.expired), (0, 1));
@@ -342,16 +388,19 @@ fn limits_and_foreign_handles_are_refused_and_change_nothing() {
     let (db, kvss) = create(test_options(tuning));
     let (other, foreign) = create(test_options(small_tuning()));
     let mut transaction = db.transaction();
-    assert_eq!(transaction.put(&kvss[0], b"", b"v").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(
+        transaction.put(&kvss[0], [b'k'; 1345], b"v").unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
     assert_eq!(transaction.put(&foreign[0], b"k", b"v").unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(db.snapshot().get(&foreign[0], b"k").unwrap_err().kind(), ErrorKind::Invalid);
     // The same key over and over is one record.
     for n in 0..100 {
-        transaction.put(&kvss[0], b"counter", &[n; 1000]).unwrap();
+        transaction.put(&kvss[0], b"counter", [n; 1000]).unwrap();
     }
     let mut result = Ok(());
     for n in 0..20u8 {
-        result = transaction.put(&kvss[0], &[n], &[n; 1000]);
+        result = transaction.put(&kvss[0], [n], [n; 1000]);
         if result.is_err() {
             break;
         }
@@ -359,7 +408,7 @@ fn limits_and_foreign_handles_are_refused_and_change_nothing() {
     assert!(matches!(result, Err(KvError::BatchSize { .. })), "{result:?}");
     transaction.commit().unwrap();
     assert_eq!(kvss[0].get(b"counter").unwrap().unwrap(), [99; 1000]);
-    assert_eq!(kvss[0].get(&[0]).unwrap().unwrap(), [0; 1000]);
+    assert_eq!(kvss[0].get([0]).unwrap().unwrap(), [0; 1000]);
     drop(other);
 }
 
@@ -377,7 +426,7 @@ fn threads_move_money_and_every_snapshot_adds_up() {
     let account = |n: u64| (usize::try_from(n % 2).unwrap(), n.to_be_bytes());
     for n in 0..ACCOUNTS {
         let (which, key) = account(n);
-        kvss[which].put(&key, &EACH.to_le_bytes()).unwrap();
+        kvss[which].put(key, EACH.to_le_bytes()).unwrap();
     }
     let (db, kvss) = (&db, &kvss);
     std::thread::scope(|scope| {
@@ -390,13 +439,13 @@ fn threads_move_money_and_every_snapshot_adds_up() {
                         let (from, to) =
                             (account(rng.below(ACCOUNTS)), account(rng.below(ACCOUNTS)));
                         let mut t = db.transaction();
-                        let had = number(&t.get(&kvss[from.0], &from.1).unwrap().unwrap());
+                        let had = number(&t.get(&kvss[from.0], from.1).unwrap().unwrap());
                         if from == to || had == 0 {
                             continue;
                         }
-                        let has = number(&t.get(&kvss[to.0], &to.1).unwrap().unwrap());
-                        t.put(&kvss[from.0], &from.1, &(had - 1).to_le_bytes()).unwrap();
-                        t.put(&kvss[to.0], &to.1, &(has + 1).to_le_bytes()).unwrap();
+                        let has = number(&t.get(&kvss[to.0], to.1).unwrap().unwrap());
+                        t.put(&kvss[from.0], from.1, (had - 1).to_le_bytes()).unwrap();
+                        t.put(&kvss[to.0], to.1, (has + 1).to_le_bytes()).unwrap();
                         match t.commit() {
                             Ok(()) => moved += 1,
                             Err(KvError::TransactionConflict { .. }) => {}
@@ -410,7 +459,7 @@ fn threads_move_money_and_every_snapshot_adds_up() {
         let sum = |snapshot: &Snapshot| -> u64 {
             (0..ACCOUNTS)
                 .map(account)
-                .map(|(which, key)| number(&snapshot.get(&kvss[which], &key).unwrap().unwrap()))
+                .map(|(which, key)| number(&snapshot.get(&kvss[which], key).unwrap().unwrap()))
                 .sum()
         };
         while !movers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
@@ -426,11 +475,12 @@ fn threads_move_money_and_every_snapshot_adds_up() {
 #[test]
 fn cursor_of_a_transaction_steps_over_own_deletes_in_an_empty_range() {
     type Deletes = fn(&Kvdb, &Kvs);
-    let deletes: [(&str, Deletes); 3] = [
-        ("keys", |_, kvs| (0..20).for_each(|n| kvs.delete(&key_of(n)).unwrap())),
+    let deletes: [(&str, Deletes); 4] = [
+        ("keys", |_, kvs| (0..20).for_each(|n| kvs.delete(key_of(n)).unwrap())),
         ("a prefix", |_, kvs| kvs.delete_prefix(b"k").unwrap()),
+        ("a range", |_, kvs| kvs.delete_range("k00".."k2\0").unwrap()),
         ("ingested", |db, kvs| {
-            (0..20).for_each(|n| kvs.delete(&key_of(n)).unwrap());
+            (0..20).for_each(|n| kvs.delete(key_of(n)).unwrap());
             db.ingest().unwrap();
         }),
     ];
@@ -453,7 +503,7 @@ fn cursor_of_a_transaction_steps_over_own_deletes_in_an_empty_range() {
         for forward in [true, false] {
             let (db, kvss) = create(test_options(small_tuning()));
             let kvs = &kvss[0];
-            (0..20).for_each(|n| kvs.put(&key_of(n), b"value").unwrap());
+            (0..20).for_each(|n| kvs.put(key_of(n), b"value").unwrap());
             delete(&db, kvs);
             kvs.put(b"z", b"last").unwrap();
             for _ in 0..2 {
@@ -461,11 +511,11 @@ fn cursor_of_a_transaction_steps_over_own_deletes_in_an_empty_range() {
             }
             let mut transaction = db.transaction();
             for n in [0, 9, 10, 19, 30] {
-                transaction.delete(kvs, &key_of(n)).unwrap();
+                transaction.delete(kvs, key_of(n)).unwrap();
             }
-            transaction.put(kvs, &key_of(5), b"own").unwrap();
-            transaction.put(kvs, &key_of(12), b"own").unwrap();
-            transaction.delete(kvs, &key_of(12)).unwrap();
+            transaction.put(kvs, key_of(5), b"own").unwrap();
+            transaction.put(kvs, key_of(12), b"own").unwrap();
+            transaction.delete(kvs, key_of(12)).unwrap();
             let mut cursor = transaction.cursor(kvs).unwrap();
             let (sends, came) = std::sync::mpsc::channel();
             let walk = thread::spawn("walks", move || {

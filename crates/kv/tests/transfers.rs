@@ -118,7 +118,7 @@ fn run(largest: u32, lba_size: u32) {
             oracle.insert(key, value);
         }
         for n in (round..KEYS).step_by(7) {
-            kvs.delete(&key(n)).unwrap();
+            kvs.delete(key(n)).unwrap();
             oracle.remove(&key(n));
         }
         db.settle().unwrap();
@@ -129,7 +129,7 @@ fn run(largest: u32, lba_size: u32) {
         // Records that are still in memory are replayed from the log.
         for n in 0..40 {
             let value = vec![u8::try_from(n).unwrap(); 50_000];
-            kvs.put(&key(n), &value).unwrap();
+            kvs.put(key(n), &value).unwrap();
             oracle.insert(key(n), value);
         }
         db.sync().unwrap();

@@ -51,7 +51,7 @@ fn a_value_is_gone_exactly_when_its_time_is_over() {
     for stage in 0..4 {
         let (db, kvs, clock, devices) = create(1000);
         kvs.put(b"small", b"1").unwrap();
-        kvs.put(b"large", &[1; 300]).unwrap();
+        kvs.put(b"large", [1; 300]).unwrap();
         clock.advance(ms(1));
         kvs.put(b"later", b"2").unwrap();
         let db = match stage {
@@ -143,7 +143,7 @@ fn a_change_holds_for_what_is_put_from_then_on_and_survives() {
 fn kvsets_expired_as_a_whole_go_unread() {
     let (db, kvs, clock, devices) = create(10_000);
     for n in 0..6000u32 {
-        kvs.put(&n.to_be_bytes(), &[1; 200]).unwrap();
+        kvs.put(n.to_be_bytes(), [1; 200]).unwrap();
     }
     db.ingest().unwrap();
     db.settle().unwrap();
@@ -154,7 +154,7 @@ fn kvsets_expired_as_a_whole_go_unread() {
     clock.advance(ms(20_000));
     // The root's are merged away by a spill; the leaves' need no reading.
     for round in 0..4u8 {
-        kvs.put(&[round], b"").unwrap();
+        kvs.put([round], b"").unwrap();
         db.ingest().unwrap();
     }
     let before = reads(&db);
@@ -174,7 +174,7 @@ fn expired_values_among_live_ones_are_garbage() {
     let (db, kvs, clock, _) = create(10_000);
     for (ttl_ms, first) in [(Some(10_000), 0), (None, 1)] {
         kvs.set_ttl_ms(ttl_ms).unwrap();
-        (first..6000u32).step_by(2).for_each(|n| kvs.put(&n.to_be_bytes(), &[1; 200]).unwrap());
+        (first..6000u32).step_by(2).for_each(|n| kvs.put(n.to_be_bytes(), [1; 200]).unwrap());
     }
     let used = |db: &Kvdb| db.stats().classes.iter().map(|class| class.used_bytes).sum::<u64>();
     db.compact(CompactRequest::Full).unwrap();
@@ -222,6 +222,13 @@ fn random_operations_match_an_oracle_of_expiries() {
                 50..58 => {
                     kvss[which].delete(&key).unwrap();
                     oracle[which].remove(&key);
+                }
+                58 if rng.chance(1, 2) => {
+                    let upper = format!("key{}", rng.below(300)).into_bytes();
+                    let (lower, upper) = (key.clone().min(upper.clone()), key.max(upper));
+                    let upper = upper.min([&lower[..], b"z"].concat());
+                    kvss[which].delete_range(&lower[..]..&upper[..]).unwrap();
+                    oracle[which].retain(|key, _| !(&lower..&upper).contains(&key));
                 }
                 58 => {
                     let prefix = &key[..key.len() - 1];

@@ -49,7 +49,7 @@ fn hooked(devices: &Devices, hook: &Hook) -> Devices {
 /// Puts these keys, each once, with values of `size` bytes.
 fn put(kvs: &Kvs, keys: impl IntoIterator<Item = u32>, size: usize) {
     for n in keys {
-        kvs.put(&n.to_be_bytes(), &vec![n.to_le_bytes()[0]; size]).unwrap();
+        kvs.put(n.to_be_bytes(), vec![n.to_le_bytes()[0]; size]).unwrap();
     }
 }
 
@@ -135,8 +135,8 @@ fn leftovers_of_an_interrupted_step_replace_nothing() {
             put(&kvs, 0..100, size);
             db.ingest().unwrap();
             let overtake = || {
-                (0..40).for_each(|n: u32| kvs.put(&n.to_be_bytes(), b"newer").unwrap());
-                (40..60).for_each(|n: u32| kvs.delete(&n.to_be_bytes()).unwrap());
+                (0..40).for_each(|n: u32| kvs.put(n.to_be_bytes(), b"newer").unwrap());
+                (40..60).for_each(|n: u32| kvs.delete(n.to_be_bytes()).unwrap());
                 db.ingest().unwrap();
                 plan.once(Target::Write, plan.seen(Target::Write), Effect::Fail);
             };

@@ -69,7 +69,7 @@ impl Cold {
         let mut bytes = 0;
         for n in 0..KEYS {
             let n = n * 7919 % KEYS;
-            kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+            kvs.put(n.to_be_bytes(), value(n)).unwrap();
             bytes += 8 + value(n).len() as u64;
         }
         db.ingest().unwrap();
@@ -92,7 +92,7 @@ impl Cold {
         let db = Kvdb::create_on(devices.clone(), options(PLENTY, tuning)).unwrap();
         let kvs = db.create_kvs("k", Policy::default()).unwrap();
         for n in 0..count {
-            kvs.put(&n.to_be_bytes(), &vec![byte_of(n); value_bytes]).unwrap();
+            kvs.put(n.to_be_bytes(), vec![byte_of(n); value_bytes]).unwrap();
         }
         db.ingest().unwrap();
         db.settle().unwrap();
@@ -409,7 +409,7 @@ fn a_long_walk_does_not_push_others_out_of_the_record_cache() {
     // A part of the half that the walk does not come to.
     let hot = || (0..KEYS / 2).step_by(2).filter(|n| n % 500 != 7);
     let read =
-        || hot().for_each(|n| assert!(kvs.get(&n.to_be_bytes()).unwrap() == Some(value(n).into())));
+        || hot().for_each(|n| assert!(kvs.get(n.to_be_bytes()).unwrap() == Some(value(n).into())));
     let walk = || {
         let mut cursor = kvs.cursor().unwrap();
         cursor.seek(&(KEYS / 2).to_be_bytes()).unwrap();

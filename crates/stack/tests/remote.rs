@@ -1,6 +1,5 @@
 //! Remote namespaces by their specification, over the loopback.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,7 +110,7 @@ fn a_database_on_a_remote_namespace_is_found_again() {
         let db = Kvdb::builder(location).options(options()).create().unwrap();
         let kvs = db.create_kvs("a", Policy::default()).unwrap();
         for n in 0..5000u32 {
-            kvs.put(&n.to_be_bytes(), &value(n)).unwrap();
+            kvs.put(n.to_be_bytes(), value(n)).unwrap();
         }
         db.close().unwrap();
     }
@@ -122,7 +121,7 @@ fn a_database_on_a_remote_namespace_is_found_again() {
     let db = Kvdb::builder(location).options(options()).open().unwrap();
     let kvs = db.kvs("a").unwrap();
     for n in (0..5000u32).step_by(7) {
-        assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()));
+        assert_eq!(kvs.get(n.to_be_bytes()).unwrap(), Some(value(n).into()));
     }
     db.close().unwrap();
 }

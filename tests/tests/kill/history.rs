@@ -93,7 +93,7 @@ impl Lane {
                 }
             }
             let sum = sum_in(transaction.get(&kvss[1], SUM)?.as_deref());
-            transaction.put(&kvss[1], SUM, &(sum + 1).to_le_bytes())?;
+            transaction.put(&kvss[1], SUM, (sum + 1).to_le_bytes())?;
             match transaction.commit() {
                 Err(KvError::TransactionConflict { .. }) => {} // the other lane was faster
                 result => return result,
@@ -185,7 +185,7 @@ pub(crate) fn mark_of(db: &Kvdb, lane: u64) -> Result<[u64; 3], String> {
     let Ok(kvs) = db.kvs(NAMES[1]) else {
         return Ok([0; 3]);
     };
-    let mark = kvs.get(&Lane(lane).mark()).map_err(|error| error.to_string())?;
+    let mark = kvs.get(Lane(lane).mark()).map_err(|error| error.to_string())?;
     let Some(mark) = mark else {
         return Ok([0; 3]);
     };

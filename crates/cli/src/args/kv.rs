@@ -103,7 +103,7 @@ pub(crate) enum KvCommand {
         opening: Opening,
         /// The KVS
         kvs: String,
-        /// The key: 1 to 1344 bytes
+        /// The key: up to 1344 bytes
         key: OsString,
         /// The value: up to 1 MiB; - is standard input
         value: OsString,
@@ -260,7 +260,7 @@ pub(crate) enum KvCommand {
     CreateKvs {
         #[command(flatten)]
         opening: Opening,
-        /// Its name: 1 to 64 letters, digits, -, _ or .
+        /// Its name: 1 to 255 letters, digits, -, _ or .
         name: String,
         /// Where its data goes: staging-max-capacity, staging-min-capacity, staging-only,
         /// capacity-only, or as in set-policy
@@ -351,6 +351,17 @@ pub(crate) enum KvCommand {
     },
     /// Move everything off the staging class, and end it; refused when capacity lacks room
     RemoveStaging {
+        #[command(flatten)]
+        opening: Opening,
+    },
+    /// Upgrade a database to the newest version of the format on media; releases that do not know it refuse the
+    /// database from then on
+    #[command(
+        after_help = "That happens by itself when something is written that needs it. There is no way back.\n\n\
+            Example:\n  \
+            esker kv upgrade /data/db"
+    )]
+    Upgrade {
         #[command(flatten)]
         opening: Opening,
     },

@@ -18,7 +18,7 @@ impl Screen<'_> {
     /// Whether nothing was asked and nothing written since it was opened: counters say nothing then.
     fn is_idle(&self) -> bool {
         let o = &self.0.operations;
-        let writes = o.puts + o.deletes + o.prefix_deletes + o.batches + o.syncs;
+        let writes = o.puts + o.deletes + o.prefix_deletes + o.range_deletes + o.batches + o.syncs;
         writes + o.gets + o.cursor_steps + self.0.device_written_bytes == 0
     }
 
@@ -37,8 +37,16 @@ impl Screen<'_> {
         let o = &self.0.operations;
         writeln!(
             f,
-            "operations: {} puts, {} gets, {} deletes, {} prefix deletes, {} batches, {} cursor steps, {} syncs",
-            o.puts, o.gets, o.deletes, o.prefix_deletes, o.batches, o.cursor_steps, o.syncs
+            "operations: {} puts, {} gets, {} deletes, {} prefix deletes, {} range deletes, {} batches, {} cursor steps, \
+             {} syncs",
+            o.puts,
+            o.gets,
+            o.deletes,
+            o.prefix_deletes,
+            o.range_deletes,
+            o.batches,
+            o.cursor_steps,
+            o.syncs
         )?;
         let c = &self.0.cache;
         writeln!(

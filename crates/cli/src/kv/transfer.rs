@@ -484,7 +484,7 @@ impl<'a> Loading<'a> {
 
 /// The limits of the engine, asked here so that the message can name the line.
 fn within_limits((key, value): (Vec<u8>, Vec<u8>)) -> Result<(Vec<u8>, Vec<u8>), String> {
-    if !(1..=KEY_MAX).contains(&key.len()) {
+    if key.len() > KEY_MAX {
         return Err(KvError::KeyLength(key.len()).to_string());
     }
     if value.len() > VALUE_MAX {

@@ -49,6 +49,7 @@ fn operations(families: &mut Families, stats: &Stats) {
         ("get", calls.gets),
         ("delete", calls.deletes),
         ("prefix_delete", calls.prefix_deletes),
+        ("range_delete", calls.range_deletes),
         ("batch", calls.batches),
         ("cursor_step", calls.cursor_steps),
         ("sync", calls.syncs),
@@ -225,7 +226,7 @@ type Figure = fn(&KvsStats) -> u64;
 const OF_KVS: [(&str, &str, Figure); 8] = [
     ("esker_kv_kvs_entries", "Entries, older versions and tombstones included", |kvs| kvs.entries),
     ("esker_kv_kvs_tombstones", "Tombstones", |kvs| kvs.tombstones),
-    ("esker_kv_kvs_prefix_tombstones", "Deleted prefixes that are remembered", |kvs| {
+    ("esker_kv_kvs_prefix_tombstones", "Deleted prefixes and ranges that are remembered", |kvs| {
         kvs.prefix_tombstones
     }),
     ("esker_kv_kvs_value_bytes", "Records, as they are stored", |kvs| kvs.value_bytes),

@@ -1,6 +1,7 @@
 //! Batches: writes to any KVSs of one KVDB that happen all or not at all.
 
 use std::collections::BTreeMap;
+use std::ops::RangeBounds;
 use std::sync::{Arc, Weak};
 
 use crate::api::kvs::Kvs;
@@ -10,8 +11,10 @@ use crate::omf::frame::{Change, Record};
 use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::Expiry;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{KvsId, Seqno};
-use crate::write::put::{check_record, purpose, with_expiry};
+use crate::types::spans::{Span, bound_of};
+use crate::write::put::{check_record, purpose, span_of, with_expiry};
 
 /// Writes to any KVSs of one KVDB that happen all or not at all.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +25,8 @@ pub struct Batch {
     engines: Vec<Weak<Engine>>,
     /// Names of the KVSs.
     names: BTreeMap<KvsId, Arc<str>>,
+    /// Why a range cannot be deleted.
+    refused: Option<KvError>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,6 +42,7 @@ enum Kind {
     Put,
     Delete,
     DeletePrefix,
+    DeleteRange,
 }
 
 impl Batch {
@@ -81,8 +87,11 @@ impl Batch {
         }
     }
 
-    /// Refuses a batch with handles of another KVDB.
+    /// Refuses a batch with handles of another KVDB, or with a range that ends before it begins.
     pub(crate) fn check_of(&self, engine: &Arc<Engine>) -> Result<()> {
+        if let Some(refused) = &self.refused {
+            return Err(refused.clone());
+        }
         if self.engines.iter().all(|known| known.as_ptr() == Arc::as_ptr(engine)) {
             return Ok(());
         }
@@ -94,11 +103,16 @@ impl Batch {
     pub(crate) fn push(&mut self, kvs: KvsId, key: &[u8], change: Change<'_>) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(change.value().unwrap_or_default());
+        let rest = match change {
+            Change::DeleteRange(upper) => upper,
+            _ => change.value(),
+        };
+        self.bytes.extend_from_slice(rest.unwrap_or_default());
         let kind = match change {
             Change::Put(_) => Kind::Put,
             Change::Delete => Kind::Delete,
             Change::DeletePrefix => Kind::DeletePrefix,
+            Change::DeleteRange(_) => Kind::DeleteRange,
             Change::Expire(_) => unreachable!("expiries are added when the batch is written"),
         };
         self.records.push(BatchRecord { kvs, key_end, kind, end: self.bytes.len() });
@@ -122,6 +136,7 @@ impl Batch {
         self.records.clear();
         self.engines.clear();
         self.names.clear();
+        self.refused = None;
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
@@ -132,10 +147,30 @@ impl Batch {
                 Kind::Put => Change::Put(&self.bytes[record.key_end..record.end]),
                 Kind::Delete => Change::Delete,
                 Kind::DeletePrefix => Change::DeletePrefix,
+                Kind::DeleteRange => {
+                    Change::DeleteRange(bound_of(&self.bytes[record.key_end..record.end]))
+                }
             };
             start = record.end;
             Record { kvs: record.kvs, key, change }
         })
+    }
+
+    /// Adds a delete of all keys in `range`: those of earlier writes of the batch, too. A range without keys adds
+    /// nothing; one that ends before it begins is refused when the batch is written.
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, kvs: &Kvs, range: impl RangeBounds<K>) {
+        self.is_of(kvs);
+        match span_of(&range) {
+            Ok(None) => {}
+            Ok(Some(span)) => self.push_span(kvs.id, span.as_span()),
+            Err(refused) => drop(self.refused.get_or_insert(refused)),
+        }
+    }
+
+    /// Adds a delete of the keys of a span.
+    pub(crate) fn push_span(&mut self, kvs: KvsId, span: Span<'_>) {
+        let Record { kvs, key, change } = Record::delete_of(kvs, span);
+        self.push(kvs, key, change);
     }
 }
 
@@ -147,10 +182,11 @@ impl Engine {
         batch: &Batch,
         check: impl FnOnce(&LogTail) -> Result<()>,
     ) -> Result<Seqno> {
-        let mut puts_to = BTreeMap::new();
+        let (mut puts_to, mut version) = (BTreeMap::new(), FormatVersion::V1);
         {
             let view = self.view.load();
             for record in batch.records() {
+                version = version.max(record.version());
                 check_record(&record)?;
                 self.check_unfenced(&record)?;
                 let Some(tree) = view.tree(record.kvs) else {
@@ -162,6 +198,7 @@ impl Engine {
                 }
             }
         }
+        self.require(version)?;
         let mut expiries = BTreeMap::new();
         for (kvs, options) in puts_to {
             self.admit(kvs)?;

@@ -30,7 +30,9 @@ use crate::sync::{JoinHandle, Mutex};
 use crate::tree::view::Tree;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
+use crate::types::format::FormatVersion;
 use crate::types::ids::{Ids, KvsId, LeafId};
+use crate::types::limits::KVS_NAME_MAX;
 use crate::types::options::{Maintenance, Options, WriteOptions};
 use crate::types::policy::KvsOptions;
 
@@ -111,10 +113,10 @@ impl Kvdb {
     /// Whether a KVS may have this name.
     ///
     /// # Errors
-    /// `Invalid` for a name that is not 1 to 64 letters, digits, `-`, `_` or `.`.
+    /// `Invalid` for a name that is not 1 to 255 letters, digits, `-`, `_` or `.`.
     pub fn check_kvs_name(name: &str) -> Result<()> {
         let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let is_fine = (1..=64).contains(&name.len()) && name.chars().all(fine);
+        let is_fine = (1..=KVS_NAME_MAX).contains(&name.len()) && name.chars().all(fine);
         if is_fine { Ok(()) } else { Err(KvError::KvsName(name.into())) }
     }
 
@@ -254,10 +256,10 @@ impl Kvdb {
     /// # Errors
     /// As [`Kvdb::write`].
     pub fn write_with(&self, batch: &Batch, options: &WriteOptions) -> Result<()> {
+        batch.check_of(&self.engine)?;
         if batch.is_empty() {
             return Ok(());
         }
-        batch.check_of(&self.engine)?;
         let seqno = self.engine.write_batch(batch, |_| Ok(()))?;
         self.engine.counters.batches.add(1);
         self.engine.make_durable(seqno, options)
@@ -272,6 +274,27 @@ impl Kvdb {
         self.engine.flush_through(self.engine.visible.load())?;
         self.engine.counters.syncs.add(1);
         Ok(())
+    }
+
+    /// The version of the on-media format that it has: the lowest one that says all that it holds, or a higher one since
+    /// [`Kvdb::upgrade`].
+    #[must_use]
+    pub fn format_version(&self) -> u16 {
+        self.engine.manifest.version().number()
+    }
+
+    /// Upgrades it to the newest version of the on-media format, durably. Builds that do not know that version refuse it
+    /// from then on. Returns the version that it had.
+    ///
+    /// That happens by itself where a write needs it; there is no way back.
+    ///
+    /// # Errors
+    /// `Invalid` when it was opened to be read, `NoSpace` when its manifest has no room for another snapshot, or the
+    /// device error since which it takes no writes.
+    pub fn upgrade(&self) -> Result<u16> {
+        let before = self.format_version();
+        self.engine.upgrade(FormatVersion::NEWEST)?;
+        Ok(before)
     }
 
     // ---- maintenance -----------------------------------------------------------------------------
@@ -518,7 +541,7 @@ impl Drop for Opened {
 #[cfg(test)]
 impl Kvdb {
     pub(crate) fn create_on(devices: Devices, options: Options) -> Result<Kvdb> {
-        Kvdb::builder(&devices.location()).options(options).create()
+        Kvdb::builder(devices.location()).options(options).create()
     }
 
     pub(crate) fn open_on(devices: Devices, options: Options) -> Result<Kvdb> {

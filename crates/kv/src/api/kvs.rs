@@ -15,11 +15,14 @@ use crate::tree::view::View;
 use crate::types::compression::Compression;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::Moment;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{KvsId, Seqno};
 use crate::types::key_bounds::KeyBounds;
+use crate::types::limits::METADATA_MAX;
 use crate::types::options::WriteOptions;
 use crate::types::policy::{KvsOptions, Policy};
-use crate::write::put::{check_record, purpose, size_with_expiry, with_expiry};
+use crate::types::spans::Span;
+use crate::write::put::{check_record, purpose, size_with_expiry, span_of, with_expiry};
 
 /// An ordered map of keys to values in a KVDB. A handle: cheap to clone, used from any thread.
 #[derive(Clone)]
@@ -192,6 +195,7 @@ impl Kvs {
         check_record(&record)?;
         let options = self.options()?;
         self.engine.check_unfenced(&record)?;
+        self.engine.require(record.version())?;
         let purpose = purpose(change.value().is_none());
         if change.value().is_some() {
             self.engine.admit(self.id)?;
@@ -345,6 +349,88 @@ impl Kvs {
     /// As [`Kvs::get`].
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.iter()?.keys().next().transpose()?.is_none())
+    }
+
+    /// Removes all keys in `range`. It takes one record, however many keys there are; a range without keys takes none.
+    /// Maintenance frees the space of these keys and their values, as after as many deletes.
+    ///
+    /// The first one upgrades the KVDB to version 2 of the on-media format, durably. Builds that know only version 1 refuse
+    /// it from then on.
+    ///
+    /// ```
+    /// # use esker_kv::{Kvdb, KvError, Policy};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
+    /// # let events = db.create_kvs("events", Policy::default())?;
+    /// events.put("2025-12-31", "old")?;
+    /// events.put("2026-01-01", "new")?;
+    /// events.delete_range(.."2026")?;
+    /// assert_eq!(events.get("2025-12-31")?, None);
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` when the range ends before it begins, or a bound is longer than [`KEY_MAX`](crate::KEY_MAX) bytes; else as
+    /// [`Kvs::put`].
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        match span_of(&range)? {
+            Some(span) => self.delete_span(span.as_span()),
+            None => self.options().map(drop),
+        }
+    }
+
+    /// Removes all keys. It takes one record, however many there are.
+    ///
+    /// # Errors
+    /// As [`Kvs::delete_range`].
+    pub fn clear(&self) -> Result<()> {
+        self.delete_span(Span { lower: &[], upper: None })
+    }
+
+    /// The caller's metadata, as [`Kvs::set_metadata`] set it last: empty when there is none.
+    ///
+    /// # Errors
+    /// `Closed` when the KVS was dropped or the KVDB is closed.
+    pub fn metadata(&self) -> Result<Vec<u8>> {
+        self.engine.check_open()?;
+        let view = self.engine.view.load();
+        let tree = view.tree(self.id).ok_or_else(|| KvError::Dropped(self.name.to_string()))?;
+        Ok(tree.metadata.to_vec())
+    }
+
+    /// Sets the caller's metadata: up to [`METADATA_MAX`] bytes that stay with the KVS, and that
+    /// Esker never looks at. It is durable when this returns. Like [`Kvs::delete_range`], it needs version 2 of the format.
+    ///
+    /// # Errors
+    /// `Invalid` for more bytes; else as [`Kvs::set_policy`].
+    pub fn set_metadata(&self, metadata: impl AsRef<[u8]>) -> Result<()> {
+        let metadata = metadata.as_ref();
+        let engine = &self.engine;
+        if metadata.len() > METADATA_MAX {
+            let (name, got) = (&self.name, metadata.len());
+            return Err(KvError::Options(format!(
+                "the KVS '{name}' has at most {METADATA_MAX} bytes of metadata; these are {got}"
+            )));
+        }
+        engine.check_owner()?;
+        let _naming = engine.naming.lock();
+        engine.check_running()?;
+        self.options()?;
+        engine.require(FormatVersion::V2)?;
+        let metadata = metadata.to_vec();
+        engine.commit(vec![Edit::KvsMetadata { id: self.id, metadata: metadata.clone() }])?;
+        engine.publish_tree(self.id, |tree| tree.set_metadata(&metadata));
+        engine.balance_memory();
+        Ok(())
+    }
+
+    fn delete_span(&self, span: Span<'_>) -> Result<()> {
+        let Record { key, change, .. } = Record::delete_of(self.id, span);
+        self.write(key, change)?;
+        self.engine.counters.range_deletes.add(1);
+        Ok(())
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Operations {
     pub gets: u64,
     pub deletes: u64,
     pub prefix_deletes: u64,
+    /// Deletes of ranges of keys, and of all keys of a KVS.
+    pub range_deletes: u64,
     pub batches: u64,
     pub cursor_steps: u64,
     /// Keys, deleted or expired, that cursors passed over one by one.
@@ -262,7 +264,7 @@ pub struct KvsStats {
     /// Entries in kvsets, older versions and tombstones included.
     pub entries: u64,
     pub tombstones: u64,
-    /// Deleted prefixes that kvsets still remember.
+    /// Deleted prefixes and ranges that kvsets still remember.
     pub prefix_tombstones: u64,
     /// Where it lies: an item for each class.
     pub places: Vec<PlaceStats>,
@@ -334,6 +336,7 @@ impl Engine {
                 gets: c.gets.get(),
                 deletes: c.deletes.get(),
                 prefix_deletes: c.prefix_deletes.get(),
+                range_deletes: c.range_deletes.get(),
                 batches: c.batches.get(),
                 cursor_steps: c.cursor_steps.get(),
                 passed_keys: c.passed_keys.get(),
@@ -411,7 +414,7 @@ impl Engine {
                     leaf_kvsets: tree.leaves.iter().map(|leaf| leaf.kvsets.len()).sum(),
                     entries: tree.kvsets().map(|kvset| kvset.edit.entries).sum(),
                     tombstones: tree.kvsets().map(|kvset| kvset.edit.tombstones).sum(),
-                    prefix_tombstones: tree.kvsets().map(|kvset| kvset.prefixes.len() as u64).sum(),
+                    prefix_tombstones: tree.kvsets().map(|kvset| kvset.deleted.len() as u64).sum(),
                     places: self
                         .classes
                         .all()

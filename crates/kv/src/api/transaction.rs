@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::api::batch::Batch;
@@ -33,7 +34,7 @@ use crate::types::expiry::{Expiry, Moment, Time};
 use crate::types::ids::{KvsId, RecordAddress, Seqno};
 use crate::types::key::key_hash;
 use crate::types::options::WriteOptions;
-use crate::write::put::{check_record, size_with_expiry};
+use crate::write::put::{check_record, size_with_expiry, span_of};
 
 /// Writes of a transaction are gathered in chunks of a quarter of this, in bytes.
 const OWN_BYTES: u64 = 16 << 10;
@@ -207,7 +208,7 @@ impl Transaction {
         let ttl_ms = view.tree(kvs.id).and_then(|tree| tree.options.ttl_ms);
         let expiry = Expiry::of_put(self.now_ms, ttl_ms);
         let before = match change {
-            Change::DeletePrefix => None,
+            Change::DeletePrefix | Change::DeleteRange(_) => None,
             _ => self.own.own(kvs.id, key, |value| {
                 let change = value.map_or(Change::Delete, Change::Put);
                 size_with_expiry(Record { kvs: kvs.id, key, change }, expiry)
@@ -242,8 +243,11 @@ impl Transaction {
     /// Hands on the own writes that no newer one hides, in an order in which they can be done.
     fn each_own(&self, mut each: impl FnMut(KvsId, &[u8], Change<'_>)) {
         // Before later writes under them; earlier ones are left out.
-        for (kvs, prefixes) in self.own.prefixes() {
-            prefixes.iter().for_each(|prefix| each(kvs, prefix, Change::DeletePrefix));
+        for (kvs, deleted) in self.own.deleted() {
+            for span in deleted.iter() {
+                let Record { key, change, .. } = Record::delete_of(kvs, span);
+                each(kvs, key, change);
+            }
         }
         let Ok(()) = self.own.each_newest(|kvs, key, written| {
             each(kvs, key, written.value.map_or(Change::Delete, Change::Put));
@@ -312,6 +316,44 @@ impl Transaction {
         }
         // After the search: the history it relied on was kept until now.
         if self.sight.view().is_none() { Err(self.over()) } else { Ok(()) }
+    }
+
+    /// Whether someone else has written `key`, alone or among others, since the transaction began: then committing a
+    /// write of it would fail.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn is_changed(&self, kvs: &Kvs, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        self.view(kvs)?;
+        let view = self.engine.view.load();
+        // Of any kind: it is asked as if it were written.
+        let record = Record { kvs: kvs.id, key, change: Change::Delete };
+        let transactions = &self.engine.transactions;
+        let conflict = transactions.conflict(&view, self.seqno, std::iter::once(record));
+        let is_changed = conflict.is_some();
+        // After the search: the history it relied on was kept until now.
+        if self.sight.view().is_none() { Err(self.over()) } else { Ok(is_changed) }
+    }
+
+    /// Removes all keys in `range` when the transaction is committed, as [`Transaction::delete_prefix`] does all that
+    /// begin with a prefix.
+    ///
+    /// # Errors
+    /// `Invalid` when the range ends before it begins, or a bound is longer than [`KEY_MAX`](crate::KEY_MAX) bytes; else as
+    /// [`Transaction::put`].
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        kvs: &Kvs,
+        range: impl RangeBounds<K>,
+    ) -> Result<()> {
+        match span_of(&range)? {
+            Some(span) => {
+                let Record { key, change, .. } = Record::delete_of(kvs.id, span.as_span());
+                self.write(kvs, key, change)
+            }
+            None => self.view(kvs).map(drop),
+        }
     }
 }
 

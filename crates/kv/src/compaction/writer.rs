@@ -13,7 +13,7 @@ use crate::omf::packed::Codec;
 use crate::tree::kvset::builder::{BuilderContext, KvsetBuilder, NewEntry};
 use crate::types::error::Result;
 use crate::types::ids::{BlockId, Ids, LeafId, RecordAddress, Seqno};
-use crate::types::prefixes::Prefixes;
+use crate::types::spans::Spans;
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 use crate::values::compression::Packer;
@@ -35,8 +35,8 @@ pub(crate) struct OutputWriter<'a> {
     /// The inputs' blocks, by id.
     old_blocks: BTreeMap<BlockId, Arc<ValueBlock>>,
     age: Seqno,
-    /// Prefixes under which the inputs hide older keys.
-    prefixes: Prefixes,
+    /// Prefixes and ranges in which the inputs hide older keys.
+    deleted: Spans,
     done: Compacted,
 }
 
@@ -74,7 +74,7 @@ impl<'a> OutputWriter<'a> {
             packed,
             old_blocks: blocks().map(|(block, _)| (block.id, block.clone())).collect(),
             age: compaction.age(),
-            prefixes: Prefixes::union(inputs.iter().map(|kvset| &kvset.prefixes)),
+            deleted: Spans::union(inputs.iter().flat_map(|kvset| kvset.deleted.iter())),
             done: Compacted::default(),
         }
     }
@@ -163,18 +163,18 @@ impl<'a> OutputWriter<'a> {
         })
     }
 
-    /// Prefixes that the current target's kvset hides.
-    fn hides(&mut self) -> Prefixes {
+    /// Prefixes and ranges that the current target's kvset hides.
+    fn hides(&mut self) -> Spans {
         let targets = &self.compaction.targets;
         let (target, next) = (&targets[self.target], targets.get(self.target + 1));
-        if self.prefixes.is_empty() {
-            return Prefixes::default();
+        if self.deleted.is_empty() {
+            return Spans::default();
         }
         if target.bottom {
             self.done.forgets = true;
-            return Prefixes::default();
+            return Spans::default();
         }
-        self.prefixes.within(&target.lower, next.map(|next| &*next.lower))
+        self.deleted.within(&target.lower, next.map(|next| &*next.lower))
     }
 
     /// Ends the kvset of the current target, and the block of its values: blocks are not shared

@@ -118,7 +118,7 @@ impl Engine {
         state.last_id = Ids::begin_copy(state.uuid, state.last_id);
         state.classes = paths.iter().cloned().collect();
         copy.report.kvss = state.kvss.len() as u64;
-        open::found(&copy.classes, &devices.manifest, state.uuid, state.edits())?;
+        open::found(&copy.classes, &devices.manifest, (state.version, state.uuid), state.edits())?;
         Ok(copy.report)
     }
 

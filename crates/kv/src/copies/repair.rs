@@ -105,7 +105,7 @@ fn repair(remains: &Remains, to: &Made, options: Options) -> Result<RepairReport
     let report = salvage(remains, &into)?;
     into.close()?;
     let state = engine.manifest.state();
-    open::found(&classes, &devices.manifest, state.uuid, state.edits())?;
+    open::found(&classes, &devices.manifest, (state.version, state.uuid), state.edits())?;
     Ok(report)
 }
 
@@ -132,6 +132,10 @@ fn salvage(remains: &Remains, into: &Kvdb) -> Result<RepairReport> {
     }
     for (id, name, options) in to_create(&survey) {
         salvage.create(id, name, options)?;
+        let state = survey.state.as_ref();
+        if let Some(metadata) = state.and_then(|state| state.metadata.get(&id)) {
+            salvage.set_metadata(id, metadata)?;
+        }
     }
     if survey.damage.is_none() {
         salvage.know_all();

@@ -100,7 +100,7 @@ mod tests {
         let mut rng = Rng::new(1);
         for _ in 0..2 {
             for _ in 0..15_000 {
-                kvs.put(&rng.below(u64::MAX).to_be_bytes().repeat(4), &[7; 8]).unwrap();
+                kvs.put(rng.below(u64::MAX).to_be_bytes().repeat(4), [7; 8]).unwrap();
             }
             db.ingest().unwrap();
             db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();

@@ -39,6 +39,7 @@ pub(crate) struct Counters {
     pub(crate) gets: Counter,
     pub(crate) deletes: Counter,
     pub(crate) prefix_deletes: Counter,
+    pub(crate) range_deletes: Counter,
     pub(crate) batches: Counter,
     pub(crate) cursor_steps: Counter,
     pub(crate) passed_keys: Counter,

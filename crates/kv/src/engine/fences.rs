@@ -11,13 +11,14 @@ use esker_base::ErrorKind;
 
 use crate::engine::claims::Claim;
 use crate::engine::shared::Engine;
-use crate::omf::frame::{Change, Record};
+use crate::omf::frame::Record;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::tree::view::Tree;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result, SALVAGE_ADVICE};
 use crate::types::ids::{KvsId, LeafId};
+use crate::types::spans::Span;
 
 /// The fences of a KVDB.
 #[derive(Default)]
@@ -148,10 +149,11 @@ impl Fence {
 
     fn concerns(&self, tree: &Tree, record: &Record<'_>) -> bool {
         let Some((lower, upper)) = self.range(tree) else { return false };
-        let is_below = upper.is_none_or(|upper| record.key < upper);
-        let is_above = record.key >= lower
-            || record.change == Change::DeletePrefix && lower.starts_with(record.key);
-        is_below && is_above
+        let range = Span { lower, upper };
+        match record.span() {
+            Some(span) => range.overlaps(span.as_span()),
+            None => range.holds(record.key),
+        }
     }
 }
 

@@ -35,6 +35,7 @@ use crate::tree::page_cache::PageCache;
 use crate::tree::view::{Table, View};
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::WallClock;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{AtomicSeqno, Ids};
 use crate::types::options::{Options, Tuning};
 use crate::values::block::{ValueBlock, Values};
@@ -285,6 +286,26 @@ impl Engine {
     /// Commits edits to the manifest. Any failure stops the engine: nobody knows the manifest's content now.
     pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
         self.write_manifest(|manifest| manifest.commit(edits))
+    }
+
+    /// Has the KVDB be of this version of the format at least, durably: what needs it may be written then.
+    pub(crate) fn require(&self, version: FormatVersion) -> Result<()> {
+        if version == FormatVersion::V1 || self.manifest.is_newest() {
+            return Ok(());
+        }
+        self.upgrade(version).map(drop)
+    }
+
+    /// The same; false where it had that version before.
+    pub(crate) fn upgrade(&self, version: FormatVersion) -> Result<bool> {
+        self.check_owner()?;
+        self.check_running()?;
+        let mut upgraded = false;
+        self.write_manifest(|manifest| {
+            upgraded = manifest.upgrade(version)?;
+            Ok(())
+        })?;
+        Ok(upgraded)
     }
 
     /// Writes to the manifest, as a commit does.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use esker_base::Nanos;
 
 use crate::engine::counters::Counter;
-use crate::omf::frame::{Change, Record};
+use crate::omf::frame::Record;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{ArcSwapOption, Mutex};
 use crate::tree::memtable::Memtable;
@@ -165,7 +165,7 @@ impl Transactions {
         }
     }
 
-    /// The first of `changes` to a key, or to keys of a prefix, of which one was changed after `seqno`.
+    /// The first of `changes` to a key, or to keys of a prefix or range, of which one was changed after `seqno`.
     /// The caller is the writer.
     pub(crate) fn conflict<'k>(
         &self,
@@ -179,10 +179,11 @@ impl Transactions {
             .chain(&state.history)
             .filter(|table| table.last_seqno() > seqno)
             .collect();
-        changes.find(|&Record { kvs, key, change }| {
-            tables.iter().any(|table| match change {
-                Change::DeletePrefix => table.changed_within(kvs, key, seqno),
-                _ => table.changed(kvs, key, seqno),
+        changes.find(|record| {
+            let (kvs, span) = (record.kvs, record.span());
+            tables.iter().any(|table| match &span {
+                Some(span) => table.changed_within(kvs, span.as_span(), seqno),
+                None => table.changed(kvs, record.key, seqno),
             })
         })
     }

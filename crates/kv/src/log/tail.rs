@@ -57,8 +57,8 @@ pub(crate) struct LogTail {
     pending_since: Option<Nanos>,
 }
 
-/// The largest frame of a batch, in bytes.
-const BATCH_FRAME: u64 = 8 << 20;
+/// The largest frame of a batch, in bytes, of a KVDB with a small budget and of one with a large one.
+const BATCH_FRAME: (u64, u64) = (8 << 20, 64 << 20);
 /// Where blocks are smaller, for tests, so are batches, in bytes.
 const LARGE_BLOCK: u64 = (1 << 20) - 4096;
 
@@ -125,7 +125,9 @@ impl LogTail {
     pub(crate) fn batch_max(&self) -> usize {
         let block = self.tuning.block_bytes - u64::from(self.segment.media().lba_size);
         // A segment is as large as its first batch where that takes more than a block.
-        let frame = if block >= LARGE_BLOCK { BATCH_FRAME } else { block.min(BATCH_FRAME) };
+        // It is in DRAM twice: in the frame and in the memtable, which it fills at most.
+        let most = self.tuning.memtable_bytes.clamp(BATCH_FRAME.0, BATCH_FRAME.1);
+        let frame = if block >= LARGE_BLOCK { most } else { block.min(most) };
         to_usize(frame) - HEADER_SIZE
     }
 

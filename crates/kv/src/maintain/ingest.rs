@@ -25,7 +25,7 @@ use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::error::{KvError, Result};
 use crate::types::ids::{BlockId, KvsId, LeafId, RecordAddress, Seqno};
 use crate::types::policy::Place;
-use crate::types::prefixes::Prefixes;
+use crate::types::spans::Spans;
 use crate::values::block::ValueBlock;
 use crate::values::cache::record::{Origin, RecordKey, Version};
 use crate::values::writer::BlockWriter;
@@ -46,7 +46,7 @@ impl Engine {
         let trees = self.view.load().trees.clone();
         let mut blocks: BTreeMap<BlockId, Arc<ValueBlock>> =
             young.blocks().into_iter().map(|block| (block.id, block)).collect();
-        let mut prefixes = young.prefixes();
+        let mut deleted = young.deleted();
         let placements = Placements::find(self, young, &trees);
         let writes = Writes::new(young.may_be_thin());
         let mut shared = SharedValues::write(self, &writes, young, &placements, &blocks)?;
@@ -72,15 +72,15 @@ impl Engine {
                 if let Some(builder) = current.take() {
                     builder.finish(&blocks, &mut done)?;
                 }
-                current = Some(begin(tree, prefixes.remove(&kvs).unwrap_or_default()));
+                current = Some(begin(tree, deleted.remove(&kvs).unwrap_or_default()));
             }
             current.as_mut().expect("made above").add(key, &newest, &blocks)
         })?;
         if let Some(builder) = current {
             builder.finish(&blocks, &mut done)?;
         }
-        // KVSs of which nothing but prefixes was deleted.
-        for (kvs, hides) in prefixes {
+        // KVSs of which nothing but prefixes and ranges was deleted.
+        for (kvs, hides) in deleted {
             if let Some(tree) = trees.get(&kvs) {
                 begin(tree, hides).finish(&blocks, &mut done)?;
             }
@@ -115,13 +115,13 @@ enum YoungValues<'a> {
 }
 
 impl<'a> RootBuilder<'a> {
-    /// A kvset of the root for the records of a KVS in `young`; it hides prefixes in older ones, and its values go
+    /// A kvset of the root for the records of a KVS in `young`; it hides others in older ones, and its values go
     /// to `placement`.
     fn new(
         (engine, writes): (&'a Engine, &'a Writes),
         tree: &Tree,
         young: &impl Young,
-        hides: Prefixes,
+        hides: Spans,
         placement: Placement,
         shared: &mut SharedValues,
     ) -> RootBuilder<'a> {
@@ -377,7 +377,7 @@ mod tests {
         let devices = Devices { manifest: device("m"), capacity, staging };
         let (db, _, _) = kvdb_on(devices, small_blocks());
         let kvs = db.create_kvs("b", Policy::CAPACITY_ONLY).unwrap();
-        (0..500u64).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 1000]).unwrap());
+        (0..500u64).for_each(|n| kvs.put(n.to_be_bytes(), [7; 1000]).unwrap());
         let capacity = db.engine.classes.capacity.clone();
         let take = |bytes| capacity.allocate(Stream::Log, bytes, Purpose::Maintenance);
         let taken: Vec<_> = std::iter::from_fn(|| take(64 << 10).ok()).collect();
@@ -386,7 +386,6 @@ mod tests {
         let times = asked.times.load(Ordering::Relaxed) - before;
         assert!((1..100).contains(&times), "{times}");
         drop(taken);
-        (0..500u64)
-            .for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().unwrap(), [7; 1000]));
+        (0..500u64).for_each(|n| assert_eq!(kvs.get(n.to_be_bytes()).unwrap().unwrap(), [7; 1000]));
     }
 }

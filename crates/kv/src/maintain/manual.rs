@@ -410,7 +410,7 @@ fn sweep_leaf(picker: &Picker<'_>, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Op
         let touches = leaf.kvsets.iter().any(|kvset| kvset.is_on(class));
         return if touches { job(blocks.into_keys().collect()) } else { None };
     }
-    let deletes = |kvset: &Arc<Kvset>| kvset.edit.tombstones > 0 || !kvset.prefixes.is_empty();
+    let deletes = |kvset: &Arc<Kvset>| kvset.edit.tombstones > 0 || !kvset.deleted.is_empty();
     if leaf.kvsets.len() > 1 || leaf.kvsets.iter().any(deletes) {
         return job(BTreeSet::new());
     }
@@ -445,7 +445,7 @@ mod tests {
         worst.set_policy("all=staging/none".parse::<Policy>().unwrap()).unwrap();
         let other = db.create_kvs("other", Policy::CAPACITY_ONLY).unwrap();
         let put = |kvs: &Kvs, keys: u64| {
-            (0..keys).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 2000]).unwrap());
+            (0..keys).for_each(|n| kvs.put(n.to_be_bytes(), [7; 2000]).unwrap());
         };
         put(&worst, 1000);
         put(&other, 1000);

@@ -294,11 +294,11 @@ impl Picker<'_> {
         if leaf.key_bytes() + next.key_bytes() > large / 4 {
             return None;
         }
-        // Each is merged by itself first: the order of kvsets is one within a leaf, and the prefixes
+        // Each is merged by itself first: the order of kvsets is one within a leaf, and the keys
         // that a kvset hides are hidden in its own leaf alone.
         let merged = |leaf: &&Leaf| match &leaf.kvsets[..] {
             [] => true,
-            [only] => only.prefixes.is_empty(),
+            [only] => only.deleted.is_empty(),
             _ => false,
         };
         let unmerged = [leaf, next].into_iter().find(|leaf| !merged(leaf));

@@ -467,14 +467,14 @@ mod tests {
             let (db, kvs, clock) = kvdb();
             let options = KvsOptions { ttl_ms: Some(1000), ..KvsOptions::default() };
             let expires = db.create_kvs("expires", options).unwrap();
-            (0..200u64).for_each(|n| expires.put(&n.to_be_bytes(), &[1; 10_000]).unwrap());
+            (0..200u64).for_each(|n| expires.put(n.to_be_bytes(), [1; 10_000]).unwrap());
             db.compact(CompactRequest::Full).unwrap();
             let is_full = || {
                 let view = db.engine.view.load();
                 !view.frozen.is_empty() && view.active.bytes() >= db.engine.tuning.memtable_bytes
             };
             for n in (0..10_000u64).take_while(|_| !is_full()) {
-                kvs.put(&n.to_be_bytes(), &[1; 1000]).unwrap();
+                kvs.put(n.to_be_bytes(), [1; 1000]).unwrap();
             }
             let capacity = db.engine.classes.all()[0].clone();
             let mut taken = Vec::new();

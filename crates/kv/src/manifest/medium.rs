@@ -143,6 +143,7 @@ impl ManifestDevice {
             return Ok(false);
         }
         (found.epoch, found.state.uuid) = (header.epoch, header.uuid);
+        found.state.version = found.state.version.max(header.version);
         found.state.apply_all(edits).map_err(|bad| self.corrupt(found.stops, bad.0))?;
         (found.stops, found.records) = (next, found.records + 1);
         Ok(true)

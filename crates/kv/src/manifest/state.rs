@@ -7,16 +7,21 @@ use crate::omf::{Malformed, expect};
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
 use crate::types::extent::Extent;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::policy::KvsOptions;
 
 /// State that the edits of a manifest add up to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
+    /// Of all its records.
+    pub(crate) version: FormatVersion,
     pub(crate) uuid: [u8; 16],
     pub(crate) last_id: u64,
     pub(crate) classes: BTreeMap<MediaClass, String>,
     pub(crate) kvss: BTreeMap<KvsId, (String, KvsOptions)>,
+    /// Of the KVSs that have some.
+    pub(crate) metadata: BTreeMap<KvsId, Vec<u8>>,
     pub(crate) blocks: BTreeMap<BlockId, BlockState>,
     /// Records up to this seqno are in kvsets.
     pub(crate) ingested: Seqno,
@@ -60,8 +65,16 @@ impl State {
             Edit::Kvs { id, name, options } => {
                 self.kvss.insert(id, (name, options));
             }
+            Edit::KvsMetadata { id, metadata } => {
+                known(self.kvss.contains_key(&id), "KVS", id.0.into())?;
+                self.metadata.remove(&id);
+                if !metadata.is_empty() {
+                    self.metadata.insert(id, metadata);
+                }
+            }
             Edit::KvsDropped { id } => {
                 known(self.kvss.remove(&id).is_some(), "KVS", id.0.into())?;
+                self.metadata.remove(&id);
                 self.leaves.retain(|_, (kvs, _)| *kvs != id);
                 let gone = self.kvsets.extract_if(.., |_, kvset| kvset.kvs == id);
                 let gone: Vec<KvsetEdit> = gone.map(|(_, kvset)| kvset).collect();
@@ -158,6 +171,11 @@ impl State {
             name: name.clone(),
             options: *options,
         }));
+        edits.extend(
+            self.metadata
+                .iter()
+                .map(|(&id, metadata)| Edit::KvsMetadata { id, metadata: metadata.clone() }),
+        );
         edits.extend(self.blocks.iter().map(|(&id, block)| {
             let &BlockState { extent, log, bytes, plain_bytes, .. } = block;
             Edit::Block { id, extent, log, bytes, plain_bytes }

@@ -147,6 +147,7 @@ mod tests {
     use super::*;
     use crate::types::class::MediaClass;
     use crate::types::extent::Extent;
+    use crate::types::format::FormatVersion;
     use esker_base::codec::Encoder;
     use esker_base::{AlignedBuf, LbaCount};
     use esker_device::{MemoryDevice, Port};
@@ -167,12 +168,13 @@ mod tests {
     #[test]
     fn survey_keeps_all_before_an_inapplicable_record_and_nothing_of_it() {
         let device = device();
-        let manifest = Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
+        let manifest =
+            Manifest::create(device.clone(), (FormatVersion::V1, [1; 16]), vec![kvs(1)]).unwrap();
         manifest.commit(vec![kvs(2)]).unwrap();
         let mut payload = Encoder::default();
         let edits = [kvs(3), Edit::KvsetRemoved { id: KvsetId(77) }];
         edits.iter().for_each(|edit| edit.encode_to(&mut payload));
-        assert!(manifest.0.lock().append(&payload.0).unwrap());
+        assert!(manifest.writer.lock().append(&payload.0).unwrap());
         manifest.commit(vec![kvs(4)]).unwrap();
         assert!(Manifest::read(&device).is_err());
         let survey = Manifest::survey(device).unwrap();
@@ -186,12 +188,13 @@ mod tests {
         let device = device();
         // Its snapshot is so large that many records follow in the same region.
         let kvss = [1].into_iter().chain(1000..6000).map(kvs).collect();
-        let former = Manifest::create(device.clone(), [1; 16], kvss).unwrap();
+        let former = Manifest::create(device.clone(), (FormatVersion::V1, [1; 16]), kvss).unwrap();
         (10..810).for_each(|id| former.commit(vec![kvs(id)]).unwrap());
         former.commit(vec![Edit::KvsDropped { id: KvsId(1) }]).unwrap();
         // So far behind the end that opening does not look there.
         zero(&device, 0, 800);
-        let manifest = Manifest::create(device.clone(), [2; 16], vec![kvs(1)]).unwrap();
+        let manifest =
+            Manifest::create(device.clone(), (FormatVersion::V1, [2; 16]), vec![kvs(1)]).unwrap();
         (2..5).for_each(|id| manifest.commit(vec![kvs(id)]).unwrap());
         assert!(Manifest::read(&device).is_ok());
         zero(&device, 1, 1);
@@ -204,7 +207,7 @@ mod tests {
     fn a_kvs_that_was_dropped_before_the_sound_state_is_not_back_by_an_older_record() {
         let device = device();
         let begin = || Manifest::find(device.clone()).unwrap().unwrap().begin(|| Ok(())).unwrap();
-        Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
+        Manifest::create(device.clone(), (FormatVersion::V1, [1; 16]), vec![kvs(1)]).unwrap();
         let manifest = begin();
         manifest.commit(vec![kvs(2)]).unwrap();
         manifest.commit(vec![kvs(3)]).unwrap();
@@ -228,7 +231,8 @@ mod tests {
         let extent = Extent { class: MediaClass::Capacity, lba: Lba(8), count: LbaCount(8) };
         let block =
             |id| Edit::Block { id: BlockId(id), extent, log: false, bytes: 0, plain_bytes: 0 };
-        let manifest = Manifest::create(device.clone(), [1; 16], Vec::new()).unwrap();
+        let manifest =
+            Manifest::create(device.clone(), (FormatVersion::V1, [1; 16]), Vec::new()).unwrap();
         // No kvset refers to them, so each is gone at once.
         for id in [9990, 10_000, 9980, 9970] {
             manifest.commit(vec![block(id)]).unwrap();

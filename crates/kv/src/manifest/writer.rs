@@ -23,8 +23,10 @@ use crate::manifest::medium::{ManifestDevice, REGION_MAX};
 use crate::manifest::state::State;
 use crate::omf::manifest::{Edit, HEADER_SIZE, RecordHeader, padded_size};
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
+use crate::types::format::FormatVersion;
 
 /// Size to which a manifest file may grow, in bytes.
 pub(crate) const MANIFEST_BYTES: u64 = 2 * REGION_MAX;
@@ -36,7 +38,11 @@ const TRAIL: u64 = 8;
 const TRAIL_LEAST: u64 = 256 << 10;
 
 /// The manifest of an open KVDB.
-pub(crate) struct Manifest(pub(super) Mutex<Writer>);
+pub(crate) struct Manifest {
+    pub(super) writer: Mutex<Writer>,
+    /// Whether it has the newest version of the format: then no write asks the writer.
+    is_newest: AtomicBool,
+}
 
 pub(super) struct Writer {
     medium: ManifestDevice,
@@ -89,6 +95,11 @@ impl Manifest {
             .map(|(region, number)| (number, region.epoch, region.state)))
     }
 
+    fn of(writer: Writer) -> Manifest {
+        let is_newest = AtomicBool::new(writer.state.version == FormatVersion::NEWEST);
+        Manifest { writer: Mutex::new(writer), is_newest }
+    }
+
     /// Writes the first manifest of a KVDB.
     /// Makes it none any more.
     pub(crate) fn clear(device: &Arc<dyn Device>) -> Result<()> {
@@ -103,11 +114,11 @@ impl Manifest {
 
     pub(crate) fn create(
         device: Arc<dyn Device>,
-        uuid: [u8; 16],
+        (version, uuid): (FormatVersion, [u8; 16]),
         edits: Vec<Edit>,
     ) -> Result<Manifest> {
         let medium = ManifestDevice::open(device)?;
-        let mut state = State { uuid, ..State::default() };
+        let mut state = State { version, uuid, ..State::default() };
         state.apply_all(edits).expect("the first edits refer to nothing");
         let (tail, turn) = (Lba(0), Lba(0));
         let mut writer = Writer {
@@ -122,12 +133,34 @@ impl Manifest {
             failed: None,
         };
         writer.snapshot()?;
-        Ok(Manifest(Mutex::new(writer)))
+        Ok(Manifest::of(writer))
     }
 
     /// Makes edits durable, all or none.
     pub(crate) fn commit(&self, edits: Vec<Edit>) -> Result<()> {
         self.write(|writer| writer.commit(edits))
+    }
+
+    /// Makes it durable that the KVDB has this version of the format at least; false where it had it before. All of it
+    /// is in one snapshot, which is there or not.
+    pub(crate) fn upgrade(&self, version: FormatVersion) -> Result<bool> {
+        let mut upgraded = false;
+        self.write(|writer| {
+            upgraded = writer.state.version < version;
+            if upgraded { writer.upgrade(version) } else { Ok(()) }
+        })?;
+        let is_newest = self.version() == FormatVersion::NEWEST;
+        self.is_newest.store(is_newest, Ordering::Release);
+        Ok(upgraded)
+    }
+
+    /// Whether the KVDB has the newest version of the format. It asks no lock.
+    pub(crate) fn is_newest(&self) -> bool {
+        self.is_newest.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn version(&self) -> FormatVersion {
+        self.writer.lock().state.version
     }
 
     /// Writes the whole state to both regions, and erases what is behind it: nothing of earlier records stays.
@@ -137,7 +170,7 @@ impl Manifest {
 
     /// Writes, unless that failed before; nothing is written after a failure or a panic.
     fn write(&self, work: impl FnOnce(&mut Writer) -> Result<()>) -> Result<()> {
-        let mut writer = self.0.lock();
+        let mut writer = self.writer.lock();
         if let Some(cause) = &writer.failed {
             return Err(cause.clone());
         }
@@ -157,26 +190,26 @@ impl Manifest {
 
     /// Lets go of the device.
     pub(crate) fn end(&self) {
-        let mut writer = self.0.lock();
+        let mut writer = self.writer.lock();
         writer.failed.get_or_insert(KvError::Closed);
         writer.medium.device.end();
     }
 
     pub(crate) fn uuid(&self) -> [u8; 16] {
-        self.0.lock().state.uuid
+        self.writer.lock().state.uuid
     }
 
     pub(crate) fn state(&self) -> State {
-        self.0.lock().state.clone()
+        self.writer.lock().state.clone()
     }
 
     /// Whether something lies on this class.
     pub(crate) fn uses(&self, class: MediaClass) -> bool {
-        self.0.lock().state.uses(class)
+        self.writer.lock().state.uses(class)
     }
 
     pub(crate) fn written_bytes(&self) -> u64 {
-        self.0.lock().written_bytes
+        self.writer.lock().written_bytes
     }
 }
 
@@ -199,12 +232,12 @@ impl FoundManifest {
             }
             begun => begun?,
         }
-        Ok(Manifest(Mutex::new(writer)))
+        Ok(Manifest::of(writer))
     }
 
     /// The manifest of a KVDB that is read only: nothing is committed to it.
     pub(crate) fn read_only(self) -> Manifest {
-        Manifest(Mutex::new(self.writer(Some(KvError::ReadOnly))))
+        Manifest::of(self.writer(Some(KvError::ReadOnly)))
     }
 
     fn writer(self, failed: Option<KvError>) -> Writer {
@@ -227,6 +260,7 @@ impl Writer {
 
     fn header(&self, lba: Lba, payload: &[u8]) -> RecordHeader {
         RecordHeader {
+            version: self.state.version,
             payload_size: u32::try_from(payload.len()).expect("regions are below 4 GiB"),
             epoch: self.epoch,
             index: self.index,
@@ -263,6 +297,11 @@ impl Writer {
         self.written_bytes += self.medium.write(self.tail, &header, payload)?;
         (self.tail, self.index) = (next, self.index + 1);
         Ok(true)
+    }
+
+    fn upgrade(&mut self, version: FormatVersion) -> Result<()> {
+        let before = std::mem::replace(&mut self.state.version, version);
+        self.snapshot().inspect_err(|_| self.state.version = before)
     }
 
     fn renew(&mut self) -> Result<()> {

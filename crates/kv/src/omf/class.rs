@@ -16,7 +16,7 @@ use esker_base::codec::{Decoder, Encoder};
 
 use super::{Malformed, expect, expect_crc, expect_magic, other_version};
 use crate::types::class::MediaClass;
-use crate::types::limits::VERSION;
+use crate::types::format::FormatVersion;
 
 const MAGIC: &[u8; 8] = b"ESKMEDIA";
 pub(crate) const SIZE: usize = 40;
@@ -47,12 +47,16 @@ pub(crate) fn class_of(code: u8) -> Result<MediaClass, Malformed> {
 impl ClassHeader {
     /// The version of an intact header of another release.
     pub(crate) fn other_version(bytes: &[u8]) -> Option<u16> {
-        other_version(bytes, MAGIC, SIZE)
+        other_version(bytes, MAGIC, SIZE, FormatVersion::V1)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::default();
-        e.bytes(MAGIC).u16(VERSION).u8(class_code(self.class)).u8(0).u32(self.lba_size);
+        e.bytes(MAGIC)
+            .u16(FormatVersion::V1.number())
+            .u8(class_code(self.class))
+            .u8(0)
+            .u32(self.lba_size);
         e.bytes(&self.uuid).u32(0);
         let crc = crc32c(&e.0);
         e.u32(crc);
@@ -63,7 +67,7 @@ impl ClassHeader {
     pub(crate) fn decode(bytes: &[u8]) -> Result<ClassHeader, Malformed> {
         let mut d = Decoder::new(bytes);
         let (magic, version) = (d.bytes(8, "magic")?, d.u16("version")?);
-        expect_magic(magic, MAGIC, version)?;
+        expect_magic(magic, MAGIC, version, FormatVersion::V1)?;
         let class = d.u8("class")?;
         d.u8("reserved")?;
         let lba_size = d.u32("lba_size")?;

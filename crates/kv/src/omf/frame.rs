@@ -7,7 +7,7 @@
 //! | offset | size | name | meaning |
 //! | --- | --- | --- | --- |
 //! | 0 | 8 | magic | `ESKFRAME` |
-//! | 8 | 2 | version | 1 |
+//! | 8 | 2 | version | 1; 2 if a record deletes a range, or has an empty key |
 //! | 10 | 1 | kind | 1 log, 2 aged |
 //! | 11 | 1 | | 0 |
 //! | 12 | 4 | records | how many |
@@ -28,7 +28,7 @@
 //! | 4 | 4 | value_size | bytes, as stored |
 //! | 8 | 4 | kvs | id |
 //! | 12 | 2 | key_size | bytes |
-//! | 14 | 1 | kind | 1 put, 2 delete, 3 delete of all keys that begin with the key, 4 expiry of the put that is the next record: no key, and as its value 8 bytes of milliseconds since 1970-01-01 UTC. Kinds 2 to 4 are in the log alone |
+//! | 14 | 1 | kind | 1 put, 2 delete, 3 delete of all keys that begin with the key, 4 expiry of the put that is the next record: no key, and as its value 8 bytes of milliseconds since 1970-01-01 UTC. 5 delete of a range of keys: from the key, which may be empty, to below the value; without one there is no upper bound. Kinds 2 to 5 are in the log alone |
 //! | 15 | 1 | flags | bits 0 and 1: codec of the value (`packed.rs`), 0 in the log; an unknown flag is an error |
 
 use esker_base::checksum::{crc32c, crc32c_append};
@@ -38,9 +38,10 @@ use esker_base::units::to_usize;
 use super::packed::{Codec, Packed};
 use super::{Malformed, expect, expect_crc, expect_magic, other_version};
 use crate::types::expiry::Expiry;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{BlockId, KvsId, Seqno};
-use crate::types::limits::VERSION;
-use crate::types::limits::{KEY_MAX, VALUE_MAX};
+use crate::types::limits::{BOUND_MAX, KEY_MAX, VALUE_MAX};
+use crate::types::spans::{Span, SpanBuf, bound_of, is_span};
 
 const MAGIC: &[u8; 8] = b"ESKFRAME";
 pub(crate) const HEADER_SIZE: usize = 64;
@@ -58,6 +59,7 @@ pub(crate) enum FrameKind {
 /// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
+    pub(crate) version: FormatVersion,
     pub(crate) kind: FrameKind,
     pub(crate) records: u32,
     pub(crate) block: BlockId,
@@ -71,7 +73,7 @@ pub(crate) struct FrameHeader {
 impl FrameHeader {
     /// The version of an intact header of another release.
     pub(crate) fn other_version(bytes: &[u8]) -> Option<u16> {
-        other_version(bytes, MAGIC, HEADER_SIZE)
+        other_version(bytes, MAGIC, HEADER_SIZE, FormatVersion::NEWEST)
     }
 
     pub(crate) fn encode(&self) -> [u8; HEADER_SIZE] {
@@ -80,7 +82,8 @@ impl FrameHeader {
             FrameKind::Log => 1,
             FrameKind::Aged => 2,
         };
-        e.bytes(MAGIC).u16(VERSION).u8(kind).u8(0).u32(self.records).u64(self.block.0);
+        e.bytes(MAGIC).u16(self.version.number()).u8(kind).u8(0).u32(self.records);
+        e.u64(self.block.0);
         e.u64(self.offset).u64(self.durable_seqno.0).u64(self.first_seqno.0);
         e.u32(self.payload_size).u32(self.payload_crc).u32(0);
         let crc = crc32c(&e.0);
@@ -91,7 +94,7 @@ impl FrameHeader {
     pub(crate) fn decode(bytes: &[u8]) -> Result<FrameHeader, Malformed> {
         let mut d = Decoder::new(bytes);
         let (magic, version) = (d.bytes(8, "magic")?, d.u16("version")?);
-        expect_magic(magic, MAGIC, version)?;
+        let version = expect_magic(magic, MAGIC, version, FormatVersion::NEWEST)?;
         let kind = d.u8("kind")?;
         d.u8("reserved")?;
         let records = d.u32("records")?;
@@ -109,6 +112,7 @@ impl FrameHeader {
             }
         };
         Ok(FrameHeader {
+            version,
             kind,
             records,
             block,
@@ -140,7 +144,7 @@ impl FrameHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub(crate) kvs: KvsId,
-    /// Or the prefix of keys.
+    /// Or the prefix of keys, or the lower bound of a range.
     pub(crate) key: &'a [u8],
     pub(crate) change: Change<'a>,
 }
@@ -152,6 +156,8 @@ pub(crate) enum Change<'a> {
     Delete,
     /// Every older record of a key that begins with the record's is deleted.
     DeletePrefix,
+    /// Every older record of a key from the record's to below this one is deleted.
+    DeleteRange(Option<&'a [u8]>),
     /// Expiry of the next record's put. This record has no key.
     Expire(Expiry),
 }
@@ -161,7 +167,9 @@ impl<'a> Change<'a> {
     pub(crate) fn value(self) -> Option<&'a [u8]> {
         match self {
             Change::Put(value) => Some(value),
-            Change::Delete | Change::DeletePrefix | Change::Expire(_) => None,
+            Change::Delete | Change::DeletePrefix | Change::DeleteRange(_) | Change::Expire(_) => {
+                None
+            }
         }
     }
 
@@ -169,6 +177,7 @@ impl<'a> Change<'a> {
     fn value_size(self) -> usize {
         match self {
             Change::Expire(_) => EXPIRY_SIZE,
+            Change::DeleteRange(upper) => upper.map_or(0, <[u8]>::len),
             other => other.value().map_or(0, <[u8]>::len),
         }
     }
@@ -180,6 +189,31 @@ pub(crate) const fn record_size(key_size: usize, value_size: usize) -> usize {
 }
 
 impl<'a> Record<'a> {
+    /// A record that deletes the keys of a span: as a prefix, where they are those of one.
+    pub(crate) fn delete_of(kvs: KvsId, span: Span<'a>) -> Record<'a> {
+        let is_prefix = span.is_prefix();
+        let change = if is_prefix { Change::DeletePrefix } else { Change::DeleteRange(span.upper) };
+        Record { kvs, key: span.lower, change }
+    }
+
+    /// The keys that it deletes, if it is about more than one.
+    pub(crate) fn span(&self) -> Option<SpanBuf> {
+        match self.change {
+            Change::DeletePrefix => Some(SpanBuf::of_prefix(self.key)),
+            Change::DeleteRange(upper) => Some(Span { lower: self.key, upper }.to_buf()),
+            Change::Put(_) | Change::Delete | Change::Expire(_) => None,
+        }
+    }
+
+    /// The version of the format that a KVDB and a frame need to have for it.
+    pub(crate) fn version(&self) -> FormatVersion {
+        match self.change {
+            Change::DeleteRange(_) => FormatVersion::V2,
+            Change::Put(_) | Change::Delete if self.key.is_empty() => FormatVersion::V2,
+            _ => FormatVersion::V1,
+        }
+    }
+
     pub(crate) fn size(&self) -> usize {
         record_size(self.key.len(), self.change.value_size())
     }
@@ -195,6 +229,7 @@ impl<'a> Record<'a> {
                 expiry = ms.to_le_bytes();
                 &expiry[..]
             }
+            Change::DeleteRange(upper) => upper.unwrap_or_default(),
             other => other.value().unwrap_or_default(),
         };
         let value_size = u32::try_from(value.len()).expect("VALUE_MAX fits 32 bits");
@@ -207,6 +242,7 @@ impl<'a> Record<'a> {
             Change::Delete => 2,
             Change::DeletePrefix => 3,
             Change::Expire(_) => 4,
+            Change::DeleteRange(_) => 5,
         };
         out[15] = 0;
         let key_end = RECORD_HEADER_SIZE + self.key.len();
@@ -225,7 +261,9 @@ impl<'a> Record<'a> {
             2 => Change::Delete,
             3 => Change::DeletePrefix,
             4 => Change::Expire(Expiry(Decoder::new(value).u64("expiry")?)),
-            other => return Err(Malformed(format!("record kind 1 to 4 expected, {other} found"))),
+            5 if is_span(key, bound_of(value)) => Change::DeleteRange(bound_of(value)),
+            5 => return Err(Malformed("a range that ends before it begins".into())),
+            other => return Err(Malformed(format!("record kind 1 to 5 expected, {other} found"))),
         };
         expect(value.len() == change.value_size(), || {
             format!("a record of kind {kind} with a value of {} bytes", value.len())
@@ -254,6 +292,12 @@ impl<'a> StoredRecord<'a> {
     pub(crate) fn value_of(bytes: &'a [u8]) -> Packed<'a> {
         let codec = Codec::of(bytes[15] & CODEC).unwrap_or_default();
         Packed { codec, bytes: &bytes[Self::value_at(bytes)..] }
+    }
+
+    /// The version of the format that a frame needs to have for the record that `bytes` hold.
+    pub(crate) fn version_of(bytes: &[u8]) -> FormatVersion {
+        let has_key = Self::value_at(bytes) > RECORD_HEADER_SIZE;
+        if has_key { FormatVersion::V1 } else { FormatVersion::V2 }
     }
 
     /// Where the value begins in the bytes of a record.
@@ -295,7 +339,12 @@ impl<'a> Fields<'a> {
         let key_size = usize::from(d.u16("key_size")?);
         let kind = d.u8("record kind")?;
         let flags = d.u8("record flags")?;
-        let keys = if kind == 4 { 0..=0 } else { 1..=KEY_MAX };
+        let keys = match kind {
+            4 => 0..=0,
+            5 => 0..=BOUND_MAX,
+            3 => 1..=KEY_MAX,
+            _ => 0..=KEY_MAX,
+        };
         expect(keys.contains(&key_size) && value_size <= VALUE_MAX, || {
             format!("record with a key of {key_size} and a value of {value_size} bytes")
         })?;

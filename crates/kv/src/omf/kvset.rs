@@ -1,9 +1,9 @@
-//! Kvset meta: filter, page index and deleted prefixes, after the kvset's pages.
+//! Kvset meta: filter, page index and deleted spans of keys, after the kvset's pages.
 //!
 //! | offset | size | name | meaning |
 //! | --- | --- | --- | --- |
 //! | 0 | 8 | magic | `ESKKVSET` |
-//! | 8 | 2 | version | 1 |
+//! | 8 | 2 | version | 1; 2 if it hides ranges, or has the empty key |
 //! | 10 | 2 | flags | bit 0: values expire |
 //! | 12 | 4 | pages | how many |
 //! | 16 | 8 | kvset | id |
@@ -11,11 +11,11 @@
 //! | 28 | 4 | filter_size | bytes |
 //! | 32 | 4 | index_size | bytes |
 //! | 36 | 4 | body_crc | CRC-32C of all that follows the header |
-//! | 40 | 4 | prefixes_size | bytes |
+//! | 40 | 4 | hides_size | bytes |
 //! | 44 | 4 | crc | CRC-32C of bytes 0 to 43 |
 //! | 48 | filter_size | filter | see `tree/filter.rs` |
 //! | | index_size | index | the first key of each page, then the kvset's last key: `u16` size and bytes each; without pages, that of no bytes |
-//! | | prefixes_size | prefixes | those that hide keys of older kvsets, ascending, none the beginning of another: `u16` size and bytes each |
+//! | | hides_size | hides | version 1: prefixes that hide keys of older kvsets, ascending, none the beginning of another: `u16` size and bytes each; version 2: ranges that do, ascending and apart: lower and upper bound, `u16` size and bytes each, the upper one empty where there is none |
 //! | | 24 | expiries | if values expire: how many do, the first and the last expiry in milliseconds since 1970-01-01 UTC, `u64` each |
 
 use esker_base::checksum::{crc32c, crc32c_append};
@@ -24,14 +24,15 @@ use esker_base::units::to_usize;
 
 use super::{Malformed, expect, expect_crc, expect_magic};
 use crate::types::expiry::{Expiries, Expiry};
+use crate::types::format::FormatVersion;
 use crate::types::ids::{KvsId, KvsetId};
 use crate::types::limits::KEY_MAX;
-use crate::types::limits::VERSION;
+use crate::types::spans::{bound_of, is_span};
 
 const MAGIC: &[u8; 8] = b"ESKKVSET";
 const HEADER_SIZE: usize = 48;
 
-/// Filter, page index and prefixes of a kvset, borrowed from its meta.
+/// Filter, page index and deleted spans of a kvset, borrowed from its meta.
 pub(crate) struct KvsetMeta<'a> {
     pub(crate) kvset: KvsetId,
     pub(crate) kvs: KvsId,
@@ -39,8 +40,9 @@ pub(crate) struct KvsetMeta<'a> {
     pub(crate) filter: &'a [u8],
     /// First keys and the last key, each with its `u16` size.
     pub(crate) index: &'a [u8],
-    /// Deleted prefixes, each with its `u16` size.
-    pub(crate) prefixes: &'a [u8],
+    /// Deleted prefixes or ranges, as the version says.
+    pub(crate) version: FormatVersion,
+    pub(crate) hides: &'a [u8],
     pub(crate) expiries: Expiries,
 }
 
@@ -60,7 +62,7 @@ impl<'a> KvsetMeta<'a> {
         let size = |bytes: &[u8]| u32::try_from(bytes.len()).expect("meta below 4 GiB");
         let mut e = Encoder::default();
         e.bytes(MAGIC)
-            .u16(VERSION)
+            .u16(self.version.number())
             .u16(u16::from(self.expiries.count > 0))
             .u32(self.pages)
             .u64(self.kvset.0)
@@ -71,9 +73,9 @@ impl<'a> KvsetMeta<'a> {
             let Expiries { count, first, last } = self.expiries;
             expiries.u64(count).u64(first.0).u64(last.0);
         }
-        let body = [self.filter, self.index, self.prefixes, &expiries.0];
+        let body = [self.filter, self.index, self.hides, &expiries.0];
         let body_crc = body.iter().fold(0, |crc, part| crc32c_append(crc, part));
-        e.u32(body_crc).u32(size(self.prefixes));
+        e.u32(body_crc).u32(size(self.hides));
         let crc = crc32c(&e.0);
         e.u32(crc);
         for part in body {
@@ -85,18 +87,18 @@ impl<'a> KvsetMeta<'a> {
     pub(crate) fn decode(bytes: &'a [u8], kvset: KvsetId) -> Result<KvsetMeta<'a>, Malformed> {
         let mut d = Decoder::new(bytes);
         let (magic, version) = (d.bytes(8, "magic")?, d.u16("version")?);
-        expect_magic(magic, MAGIC, version)?;
+        let version = expect_magic(magic, MAGIC, version, FormatVersion::NEWEST)?;
         let flags = d.u16("flags")?;
         let pages = d.u32("pages")?;
         let (own, kvs) = (KvsetId(d.u64("kvset")?), KvsId(d.u32("kvs")?));
         let (filter_size, index_size) = (d.u32("filter_size")?, d.u32("index_size")?);
         let body_crc = d.u32("body_crc")?;
-        let prefixes_size = d.u32("prefixes_size")?;
+        let hides_size = d.u32("hides_size")?;
         expect_crc("kvset meta", d.u32("crc")?, crc32c(&bytes[..HEADER_SIZE - 4]))?;
         expect(own == kvset, || format!("meta of kvset {kvset} expected, of {own} found"))?;
         let filter = d.bytes(to_usize(filter_size.into()), "filter")?;
         let index = d.bytes(to_usize(index_size.into()), "index")?;
-        let prefixes = d.bytes(to_usize(prefixes_size.into()), "prefixes")?;
+        let hides = d.bytes(to_usize(hides_size.into()), "hides")?;
         expect(flags <= 1, || format!("kvset flags {flags:#06x}"))?;
         let mut expiries = Expiries::NONE;
         if flags == 1 {
@@ -107,7 +109,10 @@ impl<'a> KvsetMeta<'a> {
         let computed = crc32c(&bytes[HEADER_SIZE..d.offset()]);
         expect_crc("kvset meta body", body_crc, computed)?;
         check_index(index, pages)?;
-        check_prefixes(prefixes)?;
+        match version {
+            FormatVersion::V1 => check_prefixes(hides)?,
+            FormatVersion::V2 => check_ranges(hides)?,
+        }
         expect(
             (flags == 0) == (expiries.count == 0)
                 && (flags == 0 || expiries.first <= expiries.last),
@@ -118,7 +123,7 @@ impl<'a> KvsetMeta<'a> {
                 )
             },
         )?;
-        Ok(KvsetMeta { kvset, kvs, pages, filter, index, prefixes, expiries })
+        Ok(KvsetMeta { kvset, kvs, pages, filter, index, version, hides, expiries })
     }
 }
 
@@ -148,6 +153,19 @@ fn check_prefixes(section: &[u8]) -> Result<(), Malformed> {
             "prefixes that do not ascend".into()
         })?;
         last = Some(prefix);
+    }
+    Ok(())
+}
+
+/// Searches rely on the order.
+fn check_ranges(section: &[u8]) -> Result<(), Malformed> {
+    let mut d = Decoder::new(section);
+    let mut end: Option<&[u8]> = Some(&[]);
+    while d.left() > 0 {
+        let (lower, upper) = (d.bytes16("lower")?, bound_of(d.bytes16("upper")?));
+        expect(is_span(lower, upper), || "a range that holds no key".into())?;
+        expect(end.is_some_and(|end| end <= lower), || "ranges that do not ascend".into())?;
+        end = upper;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@
 //! | offset | size | name | meaning |
 //! | --- | --- | --- | --- |
 //! | 0 | 8 | magic | `ESKMANIF` |
-//! | 8 | 2 | version | 1 |
+//! | 8 | 2 | version | that of the KVDB: 1 or 2 |
 //! | 10 | 2 | | 0 |
 //! | 12 | 4 | payload_size | bytes of edits |
 //! | 16 | 8 | epoch | of the region |
@@ -32,8 +32,8 @@ use super::class::{class_code, class_of};
 use super::{Malformed, expect, expect_crc, expect_magic, options, other_version};
 use crate::types::class::MediaClass;
 use crate::types::extent::Extent;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
-use crate::types::limits::VERSION;
 use crate::types::policy::KvsOptions;
 
 const MAGIC: &[u8; 8] = b"ESKMANIF";
@@ -42,6 +42,8 @@ pub(crate) const HEADER_SIZE: usize = 64;
 /// A record's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
+    /// Of the KVDB.
+    pub(crate) version: FormatVersion,
     pub(crate) payload_size: u32,
     pub(crate) epoch: u64,
     pub(crate) index: u64,
@@ -53,12 +55,12 @@ pub(crate) struct RecordHeader {
 impl RecordHeader {
     /// The version of an intact header of another release.
     pub(crate) fn other_version(bytes: &[u8]) -> Option<u16> {
-        other_version(bytes, MAGIC, HEADER_SIZE)
+        other_version(bytes, MAGIC, HEADER_SIZE, FormatVersion::NEWEST)
     }
 
     pub(crate) fn encode(&self) -> [u8; HEADER_SIZE] {
         let mut e = Encoder::default();
-        e.bytes(MAGIC).u16(VERSION).u16(0).u32(self.payload_size).u64(self.epoch);
+        e.bytes(MAGIC).u16(self.version.number()).u16(0).u32(self.payload_size).u64(self.epoch);
         e.u64(self.index).u64(self.lba).bytes(&self.uuid).u32(self.payload_crc);
         let crc = crc32c(&e.0);
         e.u32(crc);
@@ -68,14 +70,14 @@ impl RecordHeader {
     pub(crate) fn decode(bytes: &[u8]) -> Result<RecordHeader, Malformed> {
         let mut d = Decoder::new(bytes);
         let (magic, version) = (d.bytes(8, "magic")?, d.u16("version")?);
-        expect_magic(magic, MAGIC, version)?;
+        let version = expect_magic(magic, MAGIC, version, FormatVersion::NEWEST)?;
         d.u16("reserved")?;
         let payload_size = d.u32("payload_size")?;
         let (epoch, index, lba) = (d.u64("epoch")?, d.u64("index")?, d.u64("lba")?);
         let uuid = d.bytes(16, "uuid")?.try_into().expect("16 bytes");
         let payload_crc = d.u32("payload_crc")?;
         expect_crc("manifest record", d.u32("crc")?, crc32c(&bytes[..HEADER_SIZE - 4]))?;
-        Ok(RecordHeader { payload_size, epoch, index, lba, uuid, payload_crc })
+        Ok(RecordHeader { version, payload_size, epoch, index, lba, uuid, payload_crc })
     }
 }
 
@@ -124,6 +126,8 @@ pub(crate) enum Edit {
     KvsetRemoved { id: KvsetId },
     /// The KVDB has this class no more.
     ClassRemoved { class: MediaClass },
+    /// A KVS has this metadata of the caller's. Version 2.
+    KvsMetadata { id: KvsId, metadata: Vec<u8> },
 }
 
 fn put_extent(e: &mut Encoder, extent: &Extent) {
@@ -190,6 +194,9 @@ impl Edit {
             Edit::ClassRemoved { class } => {
                 e.u8(11).u8(class_code(*class));
             }
+            Edit::KvsMetadata { id, metadata } => {
+                e.u8(12).u32(id.0).bytes16(metadata);
+            }
         }
     }
 
@@ -249,6 +256,10 @@ impl Edit {
             }
             10 => Edit::KvsetRemoved { id: KvsetId(d.u64("kvset")?) },
             11 => Edit::ClassRemoved { class: class_of(d.u8("class")?)? },
+            12 => Edit::KvsMetadata {
+                id: KvsId(d.u32("kvs")?),
+                metadata: d.bytes16("metadata")?.to_vec(),
+            },
             tag => return Err(Malformed(format!("unknown edit {tag}"))),
         })
     }

@@ -209,7 +209,7 @@ impl<B: AsRef<[u8]>> Page<B> {
         for slot in 0..page.count() {
             let (suffix, entry) = page.try_entry(slot)?;
             let key_size = suffix.len() + usize::from(prefix_size);
-            expect((1..=KEY_MAX).contains(&key_size), || format!("a key of {key_size} bytes"))?;
+            expect(key_size <= KEY_MAX, || format!("a key of {key_size} bytes"))?;
             if let Entry::Stored(stored) = entry {
                 expect(to_usize(stored.value_size.into()) <= VALUE_MAX, || {
                     format!("a value of {} bytes", stored.value_size)

@@ -32,11 +32,12 @@ use crate::types::class::MediaClass;
 use crate::types::compression::Compression;
 use crate::types::expiry::{Expiries, Expiry};
 use crate::types::extent::Extent;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::key::key_hash;
 use crate::types::policy::Place;
 use crate::types::policy::{KvsOptions, Policy};
-use crate::types::prefixes::Prefixes;
+use crate::types::spans::{Span, Spans};
 use crate::values::compression::Unpacker;
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
@@ -62,6 +63,20 @@ fn log_records() -> Vec<Record<'static>> {
     ]
 }
 
+/// A frame with them has version 2.
+fn range_records() -> Vec<Record<'static>> {
+    let record = |key, change| Record { kvs: KvsId(2), key, change };
+    vec![
+        record(&b"fig"[..], Change::DeleteRange(Some(b"pea"))),
+        record(b"pear", Change::DeleteRange(None)),
+        record(b"", Change::DeleteRange(Some(b"apple\0"))),
+        record(b"", Change::DeleteRange(None)),
+        record(b"", Change::Put(b"of the empty key")),
+        record(b"", Change::Delete),
+        record(b"pea", Change::DeletePrefix),
+    ]
+}
+
 fn aged_records() -> Vec<Record<'static>> {
     log_records().into_iter().take(1).collect()
 }
@@ -80,12 +95,14 @@ fn packed_records() -> Vec<StoredRecord<'static>> {
 /// A frame at offset 4,096 of block 7.
 fn frame_of(kind: FrameKind, records: &[Record<'_>]) -> Vec<u8> {
     let mut encoded = Vec::new();
+    let mut version = FormatVersion::V1;
     for record in records {
         let mut bytes = vec![0xee; record.size()];
         record.encode_to(&mut bytes);
         encoded.push(bytes);
+        version = version.max(record.version());
     }
-    frame_with(kind, &encoded)
+    frame_with((version, kind), &encoded)
 }
 
 /// A frame of aged records, compressed.
@@ -97,16 +114,17 @@ fn packed_frame() -> Vec<u8> {
         StoredRecord::repack(&bytes, value, &mut packed);
         packed
     });
-    frame_with(FrameKind::Aged, &packed.collect::<Vec<_>>())
+    frame_with((FormatVersion::V1, FrameKind::Aged), &packed.collect::<Vec<_>>())
 }
 
-fn frame_with(kind: FrameKind, records: &[Vec<u8>]) -> Vec<u8> {
+fn frame_with((version, kind): (FormatVersion, FrameKind), records: &[Vec<u8>]) -> Vec<u8> {
     let payload = records.concat();
     let (durable_seqno, first_seqno) = match kind {
         FrameKind::Log => (Seqno(40), Seqno(41)),
         FrameKind::Aged => (Seqno::ZERO, Seqno::ZERO),
     };
     let header = FrameHeader {
+        version,
         kind,
         records: u32::try_from(records.len()).unwrap(),
         block: BlockId(7),
@@ -146,8 +164,24 @@ fn page() -> Vec<u8> {
 
 const INDEX_KEYS: [&[u8]; 3] = [b"apple", b"melon", b"pear"];
 
-/// The meta of a kvset of two pages.
+/// The meta of a kvset of two pages, with prefixes.
 fn kvset_meta() -> Vec<u8> {
+    let mut prefixes = Encoder::default();
+    prefixes.bytes16(b"grape").bytes16(b"plum");
+    kvset_meta_with(FormatVersion::V1, &prefixes.0)
+}
+
+/// The same with ranges.
+fn kvset_meta_with_ranges() -> Vec<u8> {
+    let mut spans = Spans::default();
+    spans.push(Span { lower: b"", upper: Some(b"apple") });
+    spans.push(Span { lower: b"fig", upper: Some(b"grape\0") });
+    spans.push(Span { lower: b"plum", upper: None });
+    let (version, hides) = spans.encode(FormatVersion::V1);
+    kvset_meta_with(version, &hides)
+}
+
+fn kvset_meta_with(version: FormatVersion, hides: &[u8]) -> Vec<u8> {
     let mut filter = FilterBuilder::new(INDEX_KEYS.len(), 10);
     let mut index = Encoder::default();
     for key in INDEX_KEYS {
@@ -155,11 +189,10 @@ fn kvset_meta() -> Vec<u8> {
         index.bytes16(key);
     }
     let filter = filter.finish();
-    let mut prefixes = Encoder::default();
-    prefixes.bytes16(b"grape").bytes16(b"plum");
-    let (filter, index, prefixes) = (filter.as_bytes(), &index.0, &prefixes.0);
+    let (filter, index) = (filter.as_bytes(), &index.0);
     let expiries = Expiries { count: 2, first: EXPIRY, last: Expiry(EXPIRY.0 + 1000) };
-    KvsetMeta { kvset: KVSET, kvs: KvsId(1), pages: 2, filter, index, prefixes, expiries }.encode()
+    let (kvset, kvs, pages) = (KVSET, KvsId(1), 2);
+    KvsetMeta { kvset, kvs, pages, filter, index, version, hides, expiries }.encode()
 }
 
 fn kvs_options() -> KvsOptions {
@@ -211,8 +244,18 @@ fn edits() -> Vec<Edit> {
     ]
 }
 
-fn record_header(payload: &[u8]) -> RecordHeader {
+/// The same with those that need this version.
+fn edits_of(version: FormatVersion) -> Vec<Edit> {
+    let mut edits = edits();
+    if version == FormatVersion::V2 {
+        edits.push(Edit::KvsMetadata { id: KvsId(1), metadata: b"schema 3".to_vec() });
+    }
+    edits
+}
+
+fn record_header(version: FormatVersion, payload: &[u8]) -> RecordHeader {
     RecordHeader {
+        version,
         payload_size: u32::try_from(payload.len()).unwrap(),
         epoch: 3,
         index: 1,
@@ -222,10 +265,10 @@ fn record_header(payload: &[u8]) -> RecordHeader {
     }
 }
 
-fn manifest_record() -> Vec<u8> {
+fn manifest_record(version: FormatVersion) -> Vec<u8> {
     let mut payload = Encoder::default();
-    edits().iter().for_each(|edit| edit.encode_to(&mut payload));
-    padded([&record_header(&payload.0).encode()[..], &payload.0].concat())
+    edits_of(version).iter().for_each(|edit| edit.encode_to(&mut payload));
+    padded([&record_header(version, &payload.0).encode()[..], &payload.0].concat())
 }
 
 /// The dump in `testdata/`, after writing `dump` there if the environment asks for it.
@@ -295,9 +338,9 @@ fn decode_meta(bytes: &[u8]) -> Result<String, Malformed> {
     let meta = KvsetMeta::decode(bytes, KVSET)?;
     let filter = crate::tree::filter::Filter::from_bytes(meta.filter).map_err(Malformed)?;
     let found = INDEX_KEYS.map(|key| filter.may_contain(key_hash(key)));
-    let (index, prefixes) = (meta.index.escape_ascii(), Prefixes::decode(meta.prefixes));
+    let (index, deleted) = (meta.index.escape_ascii(), Spans::decode(meta.version, meta.hides));
     let (kvs, pages, expiries) = (meta.kvs, meta.pages, meta.expiries);
-    Ok(format!("{kvs} {pages} {found:?} {index} {prefixes:?} {expiries:?}"))
+    Ok(format!("{kvs} {pages} {found:?} {index} {deleted:?} {expiries:?}"))
 }
 
 fn decode_manifest(bytes: &[u8]) -> Result<String, Malformed> {
@@ -317,9 +360,40 @@ fn records_that_are_not_of_the_log_or_no_values_are_refused_there() {
 }
 
 #[test]
+fn ranges_that_hold_no_key_or_do_not_ascend_are_refused() {
+    let record = |key: &'static [u8], upper| {
+        let record = Record { kvs: KvsId(1), key, change: Change::DeleteRange(Some(upper)) };
+        let mut bytes = vec![0; record.size()];
+        record.encode_to(&mut bytes);
+        Record::decode(&bytes).map(drop)
+    };
+    assert_eq!(record(b"a", b"b"), Ok(()));
+    for (lower, upper) in [(b"b", b"b"), (b"b", b"a")] {
+        assert_eq!(record(lower, upper).unwrap_err().0, "a range that ends before it begins");
+    }
+    let meta = |ranges: &[(&[u8], &[u8])]| {
+        let mut e = Encoder::default();
+        for (lower, upper) in ranges {
+            e.bytes16(lower).bytes16(upper);
+        }
+        let bytes = kvset_meta_with(FormatVersion::V2, &e.0);
+        KvsetMeta::decode(&bytes, KVSET).map(drop).map_err(|bad| bad.0)
+    };
+    assert_eq!(meta(&[(b"", b"a"), (b"a", b"b"), (b"c", b"")]), Ok(()));
+    assert_eq!(meta(&[(b"b", b"a")]).unwrap_err(), "a range that holds no key");
+    for ranges in [[(&b"a"[..], &b"c"[..]), (b"b", b"d")], [(b"a", b""), (b"b", b"d")]] {
+        assert_eq!(meta(&ranges).unwrap_err(), "ranges that do not ascend");
+    }
+}
+
+#[test]
 fn encoded_structures_are_decoded() {
     assert_eq!(ClassHeader::decode(&class_header().encode()), Ok(class_header()));
-    for (kind, records) in [(FrameKind::Log, log_records()), (FrameKind::Aged, aged_records())] {
+    for (kind, records) in [
+        (FrameKind::Log, log_records()),
+        (FrameKind::Log, range_records()),
+        (FrameKind::Aged, aged_records()),
+    ] {
         let bytes = frame_of(kind, &records);
         let header = FrameHeader::decode(&bytes).unwrap();
         assert_eq!((header.kind, header.block, header.offset), (kind, BlockId(7), 4096));
@@ -338,15 +412,20 @@ fn encoded_structures_are_decoded() {
         assert!(shown.ends_with(&"z".repeat(100)), "{shown}");
         payload = &payload[size..];
     }
-    let bytes = kvset_meta();
-    let meta = KvsetMeta::decode(&bytes, KVSET).unwrap();
-    assert_eq!((meta.kvset, meta.kvs, meta.pages), (KVSET, KvsId(1), 2));
-    assert_eq!(meta.encode(), bytes);
-    let bytes = manifest_record();
-    let header = RecordHeader::decode(&bytes).unwrap();
-    let payload = manifest::payload(&header, &bytes).unwrap();
-    assert_eq!(header, record_header(payload));
-    assert_eq!(Edit::decode_all(payload), Ok(edits()));
+    for (version, bytes) in
+        [(FormatVersion::V1, kvset_meta()), (FormatVersion::V2, kvset_meta_with_ranges())]
+    {
+        let meta = KvsetMeta::decode(&bytes, KVSET).unwrap();
+        assert_eq!((meta.kvset, meta.kvs, meta.pages), (KVSET, KvsId(1), 2));
+        assert_eq!((meta.version, meta.encode()), (version, bytes.clone()));
+    }
+    for version in [FormatVersion::V1, FormatVersion::V2] {
+        let bytes = manifest_record(version);
+        let header = RecordHeader::decode(&bytes).unwrap();
+        let payload = manifest::payload(&header, &bytes).unwrap();
+        assert_eq!(header, record_header(version, payload));
+        assert_eq!(Edit::decode_all(payload), Ok(edits_of(version)));
+    }
     let bytes = page();
     let page = Page::verify(&bytes, KVSET, PAGE_INDEX).unwrap();
     for (slot, (key, entry)) in page_entries().into_iter().enumerate() {

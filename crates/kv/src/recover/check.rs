@@ -266,9 +266,9 @@ mod tests {
     fn devices(compact_kvsets: usize) -> Devices {
         let (devices, db, kvs) = create(compact_kvsets);
         for n in 0..3000u32 {
-            kvs.put(&n.wrapping_mul(0x9e37_79b1).to_be_bytes(), &[3; 60]).unwrap();
+            kvs.put(n.wrapping_mul(0x9e37_79b1).to_be_bytes(), [3; 60]).unwrap();
             if n % 8 == 0 {
-                kvs.delete(&(n / 2).wrapping_mul(0x9e37_79b1).to_be_bytes()).unwrap();
+                kvs.delete((n / 2).wrapping_mul(0x9e37_79b1).to_be_bytes()).unwrap();
             }
             if n % 200 == 199 {
                 db.settle().unwrap();
@@ -281,7 +281,7 @@ mod tests {
     /// Returns the findings of a check when the manifest says this.
     fn findings(devices: &Devices, state: &State) -> Vec<String> {
         let manifest = memory("other");
-        Manifest::create(manifest.clone(), state.uuid, state.edits()).unwrap();
+        Manifest::create(manifest.clone(), (state.version, state.uuid), state.edits()).unwrap();
         checked(&Devices { manifest, ..devices.clone() }).unwrap().unwrap().findings
     }
 
@@ -316,7 +316,7 @@ mod tests {
     fn a_damaged_frame_of_the_log_is_found_once_it_was_ingested() {
         let (devices, db, kvs) = create(8);
         for n in 0..3 {
-            kvs.put(b"key", &[n; 100]).unwrap();
+            kvs.put(b"key", [n; 100]).unwrap();
             db.sync().unwrap();
         }
         db.close().unwrap();
@@ -403,7 +403,7 @@ mod tests {
     fn damaged_pages_of_a_kvset_hide_neither_each_other_nor_what_others_refer_to() {
         let (devices, db, kvs) = create(8);
         for n in 0..120u8 {
-            kvs.put(&[n; 250], &[n; 60]).unwrap();
+            kvs.put([n; 250], [n; 60]).unwrap();
         }
         db.close().unwrap();
         let sound = checked(&devices).unwrap().unwrap();

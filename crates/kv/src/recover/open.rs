@@ -41,6 +41,7 @@ use crate::tree::view::{Frozen, Table, Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{BlockId, Ids, Seqno};
 use crate::types::options::{Options, Tuning};
 use crate::types::stream::Stream;
@@ -248,18 +249,19 @@ pub(crate) fn create(
     let classes =
         paths.iter().map(|(class, path)| Edit::Class { class: *class, path: path.clone() });
     let edits = [Edit::LastId { id: Ids::begin(uuid) }].into_iter().chain(classes);
-    found(&devices.classes(options), &devices.manifest, uuid, edits.collect())
+    let first = (FormatVersion::V1, uuid);
+    found(&devices.classes(options), &devices.manifest, first, edits.collect())
 }
 
 /// Makes a KVDB of the data on the classes, which is durable: their headers, and the manifest after them.
 pub(crate) fn found(
     classes: &Classes,
     manifest: &Arc<dyn Device>,
-    uuid: [u8; 16],
+    (version, uuid): (FormatVersion, [u8; 16]),
     edits: Vec<Edit>,
 ) -> Result<()> {
     for media in classes.all() {
         media.write_header(uuid)?;
     }
-    Manifest::create(manifest.clone(), uuid, edits).map(drop)
+    Manifest::create(manifest.clone(), (version, uuid), edits).map(drop)
 }

@@ -101,7 +101,9 @@ pub(crate) fn open_structures(
             return Err(KvError::Corrupt { what: "manifest", device, lba: Lba(0), detail });
         }
         let (name, options) = (name.as_str().into(), *options);
-        trees.insert(kvs, Tree::with_leaves(kvs, name, options, leaves));
+        let mut tree = Tree::with_leaves(kvs, name, options, leaves);
+        state.metadata.get(&kvs).iter().for_each(|metadata| tree.set_metadata(metadata));
+        trees.insert(kvs, tree);
     }
     for edit in state.kvsets.values() {
         let extents = edit.extents.iter().map(|&extent| claim(Stream::of_keys(edit.leaf), extent));

@@ -29,7 +29,7 @@ use crate::types::expiry::{Expiries, Expiry};
 use crate::types::key::head;
 use crate::types::key_list::KeyList;
 use crate::types::limits::KEY_MAX;
-use crate::types::prefixes::{Prefixes, after};
+use crate::types::spans::{Span, Spans};
 use crate::values::ahead::FIRST_WINDOW;
 use crate::values::block::ValueBlock;
 use ahead::PagesAhead;
@@ -42,11 +42,11 @@ pub(crate) struct Kvset {
     keys: KeyExtents,
     filter: Filter,
     index: PageIndex,
-    /// Prefixes that it hides in older kvsets: its own entries are all newer.
-    pub(crate) prefixes: Prefixes,
+    /// Prefixes and ranges that it hides in older kvsets: its own entries are all newer.
+    pub(crate) deleted: Spans,
     expiries: Expiries,
     pages: Arc<PageTable>,
-    /// The damage of its meta. None of its pages is used then: which prefixes it hides is unknown, so older kvsets
+    /// The damage of its meta. None of its pages is used then: which keys it hides is unknown, so older kvsets
     /// cannot be trusted for a key that it lacks.
     damage: Option<Box<KvError>>,
 }
@@ -141,12 +141,12 @@ impl PageIndex {
         self.keys.partition_point(0..self.pages(), |first| first < key)
     }
 
-    /// How many pages hold nothing but keys that begin with `prefix`.
-    fn pages_within(&self, prefix: &[u8]) -> usize {
-        let start = self.pages_below(prefix);
-        let end = after(prefix).map_or(self.pages(), |end| self.pages_below(&end));
+    /// How many pages hold nothing but keys of `span`.
+    fn pages_within(&self, span: Span<'_>) -> usize {
+        let start = self.pages_below(span.lower);
+        let end = span.upper.map_or(self.pages(), |end| self.pages_below(end));
         // The last page that begins there may end elsewhere.
-        let whole = end == self.pages() && self.key(end).starts_with(prefix);
+        let whole = end == self.pages() && span.holds(self.key(end));
         if whole { end - start } else { end.saturating_sub(start + 1) }
     }
 
@@ -159,7 +159,7 @@ impl PageIndex {
 struct Meta {
     filter: Filter,
     index: PageIndex,
-    prefixes: Prefixes,
+    deleted: Spans,
     expiries: Expiries,
 }
 
@@ -175,8 +175,9 @@ impl Meta {
             return Err(corrupt("kvset meta", detail));
         }
         let filter = Filter::from_bytes(meta.filter).map_err(|why| corrupt("filter", why))?;
-        let (index, prefixes) = (PageIndex::decode(meta.index), Prefixes::decode(meta.prefixes));
-        Ok(Meta { filter, index, prefixes, expiries: meta.expiries })
+        let deleted = Spans::decode(meta.version, meta.hides);
+        let index = PageIndex::decode(meta.index);
+        Ok(Meta { filter, index, deleted, expiries: meta.expiries })
     }
 
     /// A meta by which each key may be in the first page.
@@ -186,7 +187,7 @@ impl Meta {
         Meta {
             filter: Filter::of_all_keys(),
             index: PageIndex::decode(&index.0),
-            prefixes: Prefixes::default(),
+            deleted: Spans::default(),
             expiries: Expiries::NONE,
         }
     }
@@ -226,8 +227,8 @@ impl Kvset {
     ) -> Kvset {
         let live = edit.blocks.iter().map(|(_, live)| *live);
         let blocks = blocks.into_iter().zip(live).collect();
-        let Meta { filter, index, prefixes, expiries } = meta;
-        Kvset { edit, blocks, keys, filter, index, prefixes, expiries, pages, damage: None }
+        let Meta { filter, index, deleted, expiries } = meta;
+        Kvset { edit, blocks, keys, filter, index, deleted, expiries, pages, damage: None }
     }
 
     /// The damage of its meta, if it has any.
@@ -309,7 +310,7 @@ impl Kvset {
     /// The value or tombstone of `key`, whose hash is `hash`, as far as this kvset knows.
     pub(crate) fn get(&self, key: &[u8], hash: u64) -> Result<Option<Found>> {
         let found = self.search(key, hash)?;
-        if found.is_none() && !self.prefixes.is_empty() && self.prefixes.cover(key).is_some() {
+        if found.is_none() && !self.deleted.is_empty() && self.deleted.cover(key).is_some() {
             return Ok(Some(Found::Tombstone));
         }
         Ok(found)
@@ -339,7 +340,7 @@ impl Kvset {
 
     /// Whether this kvset may hide the key, whose hash is `hash`, in older ones. No I/O.
     pub(crate) fn may_hide(&self, key: &[u8], hash: u64) -> bool {
-        self.may_hold(key, hash) || self.prefixes.cover(key).is_some()
+        self.may_hold(key, hash) || self.deleted.cover(key).is_some()
     }
 
     /// Hands some keys to `each`, spread evenly: the first keys of pages, or all keys when there are
@@ -378,8 +379,8 @@ impl Kvset {
             0 | 1 => self.edit.entries.saturating_mul(self.last_key().len() as u64 + ENTRY_BYTES),
             _ => self.key_bytes(),
         };
-        // One that only hides prefixes is to be spilled, too.
-        let hides = u64::from(!self.prefixes.is_empty());
+        // One that only hides others is to be spilled, too.
+        let hides = u64::from(!self.deleted.is_empty());
         let content = keys.saturating_add(self.value_bytes()).max(hides);
         if content < self.key_bytes() { content } else { self.bytes() }
     }
@@ -432,9 +433,9 @@ impl Kvset {
         self.expiries.passed_percent(self.edit.entries, now_ms)
     }
 
-    /// The share of its bytes that `prefixes` hide, in percent, as far as its index knows.
-    pub(crate) fn hidden_percent(&self, prefixes: &Prefixes) -> u64 {
-        let hidden: usize = prefixes.iter().map(|prefix| self.index.pages_within(prefix)).sum();
+    /// The share of its bytes that `deleted` spans hide, in percent, as far as its index knows.
+    pub(crate) fn hidden_percent(&self, deleted: &Spans) -> u64 {
+        let hidden: usize = deleted.iter().map(|span| self.index.pages_within(span)).sum();
         hidden as u64 * 100 / self.index.pages().max(1) as u64
     }
 
@@ -453,7 +454,7 @@ impl Kvset {
         let own = (size_of::<Kvset>() + size_of::<KvsetEdit>() + size_of::<PageTable>()) as u64;
         Pinned {
             filters: self.filter.as_bytes().len() as u64,
-            indexes: self.index.dram_bytes() + self.prefixes.dram_bytes() + slots,
+            indexes: self.index.dram_bytes() + self.deleted.dram_bytes() + slots,
             structures: own + held as u64 + 2 * of_edit(&self.edit) + 14 * ALLOCATION,
         }
     }

@@ -1,17 +1,18 @@
-//! The youngest data: an ordered map in DRAM from (KVS, key, seqno) to the change written, and another
-//! one of prefixes that were deleted.
+//! The youngest data: an ordered map in DRAM from (KVS, key, seqno) to the change written, another
+//! one of prefixes that were deleted, and the ranges that were.
 //!
 //! Invariants
 //! 1. Entries are never changed or removed; a newer version of a key is another entry. A deleted
-//!    prefix hides the versions with lower seqnos.
+//!    prefix or range hides the versions with lower seqnos.
 //! 2. Every entry's record is in the durability log, at `Written::address`.
 //! 3. A frozen memtable gets no more entries.
 
 pub(crate) mod list;
+pub(crate) mod ranges;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use esker_base::Slab;
 use esker_base::units::{to_u64, to_usize};
@@ -19,24 +20,16 @@ use esker_base::units::{to_u64, to_usize};
 use self::list::{ChunkSource, List, ListEntry, Position};
 use crate::omf::frame::{Change, Record};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::tree::filter::LiveFilter;
 use crate::tree::memtable::list::Written;
+use crate::tree::memtable::ranges::DeletedRanges;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::expiry::Expiry;
 use crate::types::ids::{AtomicSeqno, BlockId, KvsId, RecordAddress, Seqno};
 use crate::types::key::key_hash;
-use crate::types::prefixes::Prefixes;
+use crate::types::spans::{Span, SpanBuf, Spans};
 use crate::values::block::ValueBlock;
-
-/// The deleted prefixes that cover a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cover {
-    /// That of the newest one.
-    pub(crate) seqno: Seqno,
-    /// The bytes of the shortest one.
-    pub(crate) size: usize,
-}
 
 /// An ordered map of the youngest writes of all KVSs.
 pub(crate) struct Memtable {
@@ -45,6 +38,10 @@ pub(crate) struct Memtable {
     filter: LiveFilter,
     /// Prefixes in the place of keys.
     prefixes: List,
+    /// There from the first deleted range on.
+    ranges: OnceLock<DeletedRanges>,
+    /// Whether there are any of both. Each search asks.
+    hides: AtomicBool,
     last_seqno: AtomicSeqno,
     /// Keys of memtables, deleted or expired, that walks have passed over while it was the youngest.
     passed: AtomicU64,
@@ -81,6 +78,8 @@ impl Memtable {
             map: List::new(size, source.clone()),
             filter: LiveFilter::new(size / FILTER_PART),
             prefixes: List::new(size, source),
+            ranges: OnceLock::new(),
+            hides: AtomicBool::new(false),
             last_seqno: AtomicSeqno::new(Seqno::ZERO),
             passed: AtomicU64::new(0),
             blocks: Mutex::new(Vec::new()),
@@ -99,6 +98,9 @@ impl Memtable {
         match record.change {
             Change::Expire(expiry) => return expiry,
             Change::DeletePrefix => self.delete_prefix(record.kvs, record.key, seqno),
+            Change::DeleteRange(upper) => {
+                self.delete_range(record.kvs, Span { lower: record.key, upper }, seqno);
+            }
             Change::Put(_) | Change::Delete => {
                 let written = Written { value: record.change.value(), expiry, address };
                 self.insert(record.kvs, record.key, seqno, written);
@@ -118,6 +120,14 @@ impl Memtable {
     /// Hides all older versions of keys that begin with `prefix`. Called in seqno order.
     pub(crate) fn delete_prefix(&self, kvs: KvsId, prefix: &[u8], seqno: Seqno) {
         self.prefixes.insert(&Position { kvs, key: prefix, seqno }, Written::NOWHERE);
+        self.hides.store(true, Ordering::Relaxed);
+        self.last_seqno.store(seqno);
+    }
+
+    /// Hides all older versions of the keys of `span`. Called in seqno order.
+    pub(crate) fn delete_range(&self, kvs: KvsId, span: Span<'_>, seqno: Seqno) {
+        self.ranges.get_or_init(DeletedRanges::default).add(kvs, span, seqno);
+        self.hides.store(true, Ordering::Relaxed);
         self.last_seqno.store(seqno);
     }
 
@@ -150,7 +160,8 @@ impl Memtable {
 
     /// DRAM in use, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.map.memory() + self.prefixes.memory() + self.filter.bytes() as u64
+        let ranges = self.ranges.get().map_or(0, DeletedRanges::bytes);
+        self.map.memory() + self.prefixes.memory() + ranges + self.filter.bytes() as u64
     }
 
     /// DRAM that its successors will use, in bytes.
@@ -166,12 +177,12 @@ impl Memtable {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.map.is_empty() && self.prefixes.is_empty()
+        self.map.is_empty() && !self.hides()
     }
 
-    /// Whether any prefix was deleted.
+    /// Whether any prefix or range was deleted: a reader that may see one has seen the write which said so.
     pub(crate) fn hides(&self) -> bool {
-        !self.prefixes.is_empty()
+        self.hides.load(Ordering::Relaxed)
     }
 
     /// The seqno of the newest entry; 0 when there is none.
@@ -179,18 +190,41 @@ impl Memtable {
         self.last_seqno.load()
     }
 
-    /// The prefixes deleted up to `seqno` that cover `key`.
-    pub(crate) fn cover(&self, kvs: KvsId, key: &[u8], seqno: Seqno) -> Option<Cover> {
-        if self.prefixes.is_empty() {
+    /// The seqno of the newest delete of many keys, up to `seqno`, that has `key` among them.
+    pub(crate) fn cover(&self, kvs: KvsId, key: &[u8], seqno: Seqno) -> Option<Seqno> {
+        if !self.hides() {
             return None;
         }
-        self.search_cover(kvs, key, seqno)
+        let by_prefix = self.prefix_of(kvs, key, seqno).map(|(seqno, _)| seqno);
+        let by_range = self.ranges.get().and_then(|ranges| ranges.newest(kvs, key, seqno));
+        by_prefix.max(by_range)
     }
 
+    /// Keys around `key` that deletes of many keys, up to `seqno`, have deleted, and it among them: as many as are
+    /// found at once.
+    pub(crate) fn span(&self, kvs: KvsId, key: &[u8], seqno: Seqno) -> Option<SpanBuf> {
+        if !self.hides() {
+            return None;
+        }
+        let prefix = self.prefix_of(kvs, key, seqno);
+        let prefix = prefix.map(|(_, size)| SpanBuf::of_prefix(&key[..size]));
+        let range = self.ranges.get().and_then(|ranges| ranges.span(kvs, key, seqno));
+        match (prefix, range) {
+            (Some(mut prefix), Some(range)) => {
+                prefix.widen(range.as_span());
+                Some(prefix)
+            }
+            (prefix, range) => prefix.or(range),
+        }
+    }
+
+    /// Of the prefixes deleted up to `seqno` that cover `key`: the seqno of the newest, and the size of the shortest in
+    /// bytes.
+    ///
     /// A prefix that covers `key` is not above it, and whatever lies between the two begins with it,
     /// too. So the last one not above the key covers it, or says how much shorter the next is.
-    fn search_cover(&self, kvs: KvsId, key: &[u8], seqno: Seqno) -> Option<Cover> {
-        let mut cover: Option<Cover> = None;
+    fn prefix_of(&self, kvs: KvsId, key: &[u8], seqno: Seqno) -> Option<(Seqno, usize)> {
+        let mut cover: Option<(Seqno, usize)> = None;
         let mut left = key;
         while !left.is_empty() {
             let entry = self.prefixes.last_before(&behind(kvs, left));
@@ -203,20 +237,18 @@ impl Memtable {
             }
             let newest = self.prefixes.first_from(&Position { kvs, key: prefix, seqno });
             if let Some(newest) = newest.filter(|newest| newest.is_of(kvs, prefix)) {
-                let seqno = newest.seqno().max(cover.map_or(Seqno::ZERO, |cover| cover.seqno));
-                cover = Some(Cover { seqno, size: prefix.len() });
+                let seqno = newest.seqno().max(cover.map_or(Seqno::ZERO, |(seqno, _)| seqno));
+                cover = Some((seqno, prefix.len()));
             }
             left = &left[..prefix.len() - 1];
         }
         cover
     }
 
-    /// Returns the entry as a reader at `seqno` sees it: deleted, when a prefix of it was deleted later.
+    /// Returns the entry as a reader at `seqno` sees it: deleted, when it was deleted later among others.
     fn seen<'e>(&self, entry: &ListEntry<'e>, seqno: Seqno) -> Written<'e> {
         match self.cover(entry.kvs(), entry.key(), seqno) {
-            Some(cover) if cover.seqno > entry.seqno() => {
-                Written { value: None, ..entry.written() }
-            }
+            Some(cover) if cover > entry.seqno() => Written { value: None, ..entry.written() },
             _ => entry.written(),
         }
     }
@@ -259,7 +291,7 @@ impl Memtable {
     ) -> Option<R> {
         let entry = self.version(kvs, (key, key_hash(key)), Seqno::MAX)?;
         let cover = self.cover(kvs, key, Seqno::MAX);
-        let hidden = cover.is_some_and(|cover| cover.seqno > entry.seqno());
+        let hidden = cover.is_some_and(|cover| cover > entry.seqno());
         (!hidden).then(|| read(entry.written().value))
     }
 
@@ -267,14 +299,15 @@ impl Memtable {
     pub(crate) fn changed(&self, kvs: KvsId, key: &[u8], seqno: Seqno) -> bool {
         let newest = self.version(kvs, (key, key_hash(key)), Seqno::MAX);
         newest.is_some_and(|newest| newest.seqno() > seqno)
-            || self.cover(kvs, key, Seqno::MAX).is_some_and(|cover| cover.seqno > seqno)
+            || self.cover(kvs, key, Seqno::MAX).is_some_and(|cover| cover > seqno)
     }
 
-    /// Whether any key that begins with `prefix` was changed after `seqno`.
-    pub(crate) fn changed_within(&self, kvs: KvsId, prefix: &[u8], seqno: Seqno) -> bool {
-        self.cover(kvs, prefix, Seqno::MAX).is_some_and(|cover| cover.seqno > seqno)
-            || newer_within(&self.prefixes, kvs, prefix, seqno)
-            || newer_within(&self.map, kvs, prefix, seqno)
+    /// Whether any key of `span` was changed after `seqno`.
+    pub(crate) fn changed_within(&self, kvs: KvsId, span: Span<'_>, seqno: Seqno) -> bool {
+        self.cover(kvs, span.lower, Seqno::MAX).is_some_and(|cover| cover > seqno)
+            || newer_within(&self.prefixes, kvs, span, seqno)
+            || newer_within(&self.map, kvs, span, seqno)
+            || self.ranges.get().is_some_and(|ranges| ranges.changed_within(kvs, span, seqno))
     }
 
     /// The first key of `kvs` in `keys` onwards that has a version up to `seqno`: `read` gets the
@@ -337,17 +370,21 @@ impl Memtable {
         }
     }
 
-    /// The deleted prefixes of each KVS.
-    pub(crate) fn prefixes(&self) -> BTreeMap<KvsId, Prefixes> {
-        let mut prefixes: BTreeMap<KvsId, Prefixes> = BTreeMap::new();
+    /// The deleted prefixes and ranges of each KVS.
+    pub(crate) fn deleted(&self) -> BTreeMap<KvsId, Spans> {
+        let mut spans: BTreeMap<KvsId, Vec<SpanBuf>> = BTreeMap::new();
         for entry in self.prefixes.iter() {
-            prefixes.entry(entry.kvs()).or_default().push(entry.key());
+            spans.entry(entry.kvs()).or_default().push(SpanBuf::of_prefix(entry.key()));
         }
-        prefixes
+        if let Some(ranges) = self.ranges.get() {
+            ranges.each(|kvs, span| spans.entry(kvs).or_default().push(span.to_buf()));
+        }
+        let union = |spans: Vec<SpanBuf>| Spans::union(spans.iter().map(SpanBuf::as_span));
+        spans.into_iter().map(|(kvs, spans)| (kvs, union(spans))).collect()
     }
 
     /// Hands every key's newest version to `each`, in order: KVS, key, change. Keys that
-    /// are covered by a newer prefix are left out: [`Memtable::prefixes`] says that they are deleted.
+    /// are deleted among others later are left out: [`Memtable::deleted`] says so.
     pub(crate) fn each_newest<E>(
         &self,
         mut each: impl FnMut(KvsId, &[u8], Written<'_>) -> Result<(), E>,
@@ -357,7 +394,7 @@ impl Memtable {
             let (kvs, key) = (entry.kvs(), entry.key());
             let hidden = || {
                 let cover = self.cover(kvs, key, Seqno::MAX);
-                cover.is_some_and(|cover| cover.seqno > entry.seqno())
+                cover.is_some_and(|cover| cover > entry.seqno())
             };
             if !last.is_some_and(|last| last.is_of(kvs, key)) && !hidden() {
                 each(kvs, key, entry.written())?;
@@ -384,8 +421,8 @@ impl Young for Memtable {
         self.blocks()
     }
 
-    fn prefixes(&self) -> BTreeMap<KvsId, Prefixes> {
-        self.prefixes()
+    fn deleted(&self) -> BTreeMap<KvsId, Spans> {
+        self.deleted()
     }
 
     fn last_seqno(&self) -> Seqno {
@@ -412,11 +449,11 @@ impl Young for Memtable {
     }
 }
 
-/// Whether a key in `list` that begins with `prefix` has a version newer than `seqno`.
-fn newer_within(list: &List, kvs: KvsId, prefix: &[u8], seqno: Seqno) -> bool {
-    let first = list.first_from(&Position { kvs, key: prefix, seqno: Seqno::MAX });
+/// Whether a key in `list` that is in `span` has a version newer than `seqno`.
+fn newer_within(list: &List, kvs: KvsId, span: Span<'_>, seqno: Seqno) -> bool {
+    let first = list.first_from(&Position { kvs, key: span.lower, seqno: Seqno::MAX });
     std::iter::successors(first, ListEntry::next)
-        .take_while(|entry| entry.kvs() == kvs && entry.key().starts_with(prefix))
+        .take_while(|entry| entry.kvs() == kvs && span.holds(entry.key()))
         .any(|entry| entry.seqno() > seqno)
 }
 

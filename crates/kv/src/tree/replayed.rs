@@ -12,12 +12,14 @@ use crate::omf::frame::{Change, FrameHeader, Record};
 use crate::omf::page::{INLINE_MAX, Stored};
 use crate::tree::item::Item;
 use crate::tree::memtable::Memtable;
+use crate::tree::memtable::ranges::RANGE_DRAM;
 use crate::tree::young::{Newest, Young, YoungValue};
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{KvsId, RecordAddress, Seqno};
 use crate::types::key::head;
-use crate::types::prefixes::Prefixes;
+use crate::types::spans::{Span, SpanBuf, Spans};
 use crate::values::block::ValueBlock;
 
 /// How many records ahead of need a key is asked for: in the order of keys, each is somewhere else.
@@ -35,8 +37,8 @@ pub(crate) struct Replayed {
     /// Puts and deletes of each KVS; once they are sorted, the newest of each key.
     kvss: BTreeMap<KvsId, Versions>,
     kept: Kept,
-    /// Deleted prefixes, and no keys.
-    prefixes: Memtable,
+    /// Deleted prefixes and ranges, and no keys.
+    deleted: Memtable,
     last_seqno: Seqno,
     /// As [`Replayed::bytes_of`] its frames.
     bytes: u64,
@@ -85,7 +87,7 @@ impl Replayed {
             segments: Vec::new(),
             kvss: BTreeMap::new(),
             kept: Kept::default(),
-            prefixes: Memtable::new(64 << 10),
+            deleted: Memtable::new(64 << 10),
             last_seqno: Seqno::ZERO,
             bytes: 0,
         }
@@ -100,7 +102,9 @@ impl Replayed {
     pub(crate) fn bytes_of(header: &FrameHeader) -> u64 {
         // To merge runs takes half as much again.
         let version = size_of::<ReplayedVersion>() as u64 * 3 / 2;
-        u64::from(header.payload_size) + u64::from(header.records) * version
+        // A frame of version 2 may hold nothing but ranges.
+        let range = if header.version == FormatVersion::V1 { 0 } else { RANGE_DRAM };
+        u64::from(header.payload_size) + u64::from(header.records) * (version + range)
     }
 
     /// The segment of the first frame, of which there is one.
@@ -124,7 +128,11 @@ impl Replayed {
             match record.change {
                 Change::Expire(stated) => expiry = stated,
                 Change::DeletePrefix => {
-                    self.prefixes.delete_prefix(record.kvs, record.key, seqno);
+                    self.deleted.delete_prefix(record.kvs, record.key, seqno);
+                }
+                Change::DeleteRange(upper) => {
+                    let span = Span { lower: record.key, upper };
+                    self.deleted.delete_range(record.kvs, span, seqno);
                 }
                 Change::Put(_) | Change::Delete => self.add(record, seqno, offset, stated),
             }
@@ -163,7 +171,7 @@ impl Replayed {
 
     /// Puts the records in the order of KVSs and keys, and forgets those that newer ones hide.
     pub(crate) fn sort(&mut self) {
-        let Replayed { kvss, kept, prefixes, .. } = self;
+        let Replayed { kvss, kept, deleted, .. } = self;
         for (&kvs, of_kvs) in kvss {
             of_kvs.sort_run(kept);
             of_kvs.merge(0, kept);
@@ -171,10 +179,10 @@ impl Replayed {
             versions.dedup_by(|older, newer| {
                 older.head == newer.head && kept.key(older) == kept.key(newer)
             });
-            if prefixes.hides() {
+            if deleted.hides() {
                 versions.retain(|version| {
-                    let cover = prefixes.cover(kvs, kept.key(version), Seqno::MAX);
-                    cover.is_none_or(|cover| cover.seqno < version.seqno)
+                    let cover = deleted.cover(kvs, kept.key(version), Seqno::MAX);
+                    cover.is_none_or(|cover| cover < version.seqno)
                 });
             }
         }
@@ -212,25 +220,26 @@ impl Replayed {
         self.item_of(&self.kvss[&kvs].versions[at])
     }
 
-    /// The value or tombstone of `key`; a tombstone, too, where it was deleted with a prefix.
+    /// The value or tombstone of `key`; a tombstone, too, where it was deleted among others.
     pub(crate) fn get(&self, kvs: KvsId, key: &[u8]) -> Option<Item<'_>> {
         let of_kvs = self.kvss.get(&kvs);
         let found = of_kvs.and_then(|of_kvs| {
             let at = of_kvs.count(key, &self.kept, Ordering::is_lt);
             of_kvs.versions.get(at).filter(|version| self.kept.key(version) == key)
         });
-        let covered = || self.cover(kvs, key).map(|_| Item::Tombstone);
+        let cover = || self.deleted.cover(kvs, key, Seqno::MAX);
+        let covered = || cover().map(|_| Item::Tombstone);
         found.map(|version| self.item_of(version)).or_else(covered)
     }
 
-    /// Whether any prefix was deleted.
+    /// Whether any prefix or range was deleted.
     pub(crate) fn hides(&self) -> bool {
-        self.prefixes.hides()
+        self.deleted.hides()
     }
 
-    /// The bytes of the deleted prefix that covers older versions of `key`.
-    pub(crate) fn cover(&self, kvs: KvsId, key: &[u8]) -> Option<usize> {
-        self.prefixes.cover(kvs, key, Seqno::MAX).map(|cover| cover.size)
+    /// Keys around `key`, and it among them, of which older versions are deleted.
+    pub(crate) fn span(&self, kvs: KvsId, key: &[u8]) -> Option<SpanBuf> {
+        self.deleted.span(kvs, key, Seqno::MAX)
     }
 
     fn item_of(&self, version: &ReplayedVersion) -> Item<'_> {
@@ -374,7 +383,7 @@ impl Kept {
     }
 
     fn prefetch(&self, version: &ReplayedVersion) {
-        prefetch(&self.from(version.key)[0]);
+        self.from(version.key).first().into_iter().for_each(prefetch);
     }
 
     fn compare(&self, a: &ReplayedVersion, b: &ReplayedVersion) -> Ordering {
@@ -397,8 +406,8 @@ impl Young for Replayed {
         self.segments.clone()
     }
 
-    fn prefixes(&self) -> BTreeMap<KvsId, Prefixes> {
-        self.prefixes.prefixes()
+    fn deleted(&self) -> BTreeMap<KvsId, Spans> {
+        self.deleted.deleted()
     }
 
     fn last_seqno(&self) -> Seqno {

@@ -14,7 +14,7 @@ use crate::types::error::Result;
 use crate::types::expiry::Expiry;
 use crate::types::ids::{KvsId, Seqno};
 use crate::types::key_bounds::KeyBounds;
-use crate::types::prefixes::behind;
+use crate::types::spans::{Span, SpanBuf};
 
 /// Something that can be walked in key order, both ways.
 pub(crate) trait Source {
@@ -37,24 +37,24 @@ pub(crate) trait Source {
     /// Called once the reads of [`Source::aim`] may have come.
     fn approach(&mut self) {}
 
-    /// Whether it hides any prefix in older sources; the oldest has nothing to hide.
+    /// Whether it hides prefixes or ranges in older sources; the oldest has nothing to hide.
     fn hides(&self) -> bool {
         false
     }
 
-    /// The bytes of the prefix with which it hides `key` in older sources.
-    fn cover(&self, _key: &[u8]) -> Option<usize> {
+    /// Keys around `key`, and it among them, that it hides in older sources.
+    fn cover(&self, _key: &[u8]) -> Option<SpanBuf> {
         None
     }
 
-    /// Leaves the keys that begin with `prefix`, if it is on one of them.
-    fn leave(&mut self, prefix: &[u8], forward: bool) -> Result<()> {
-        if self.key().is_none_or(|key| !key.starts_with(prefix)) {
+    /// Leaves the keys of `span`, if it is on one of them.
+    fn leave(&mut self, span: &SpanBuf, forward: bool) -> Result<()> {
+        if self.key().is_none_or(|key| !span.as_span().holds(key)) {
             Ok(())
         } else if forward {
-            self.seek(behind(prefix).as_ref().map(Vec::as_slice))
+            self.seek(span.behind())
         } else {
-            self.seek_back(Bound::Excluded(prefix))
+            self.seek_back(Bound::Excluded(&span.lower))
         }
     }
 }
@@ -97,11 +97,11 @@ impl Source for KvsetCursor {
     }
 
     fn hides(&self) -> bool {
-        !self.kvset().prefixes.is_empty()
+        !self.kvset().deleted.is_empty()
     }
 
-    fn cover(&self, key: &[u8]) -> Option<usize> {
-        self.kvset().prefixes.cover(key)
+    fn cover(&self, key: &[u8]) -> Option<SpanBuf> {
+        self.kvset().deleted.cover(key).map(Span::to_buf)
     }
 }
 
@@ -196,8 +196,8 @@ impl Source for MemtableSource {
         self.table.hides()
     }
 
-    fn cover(&self, key: &[u8]) -> Option<usize> {
-        self.table.cover(self.kvs, key, self.seqno).map(|cover| cover.size)
+    fn cover(&self, key: &[u8]) -> Option<SpanBuf> {
+        self.table.span(self.kvs, key, self.seqno)
     }
 }
 
@@ -262,13 +262,13 @@ impl Source for ReplayedSource {
         self.table.hides()
     }
 
-    fn cover(&self, key: &[u8]) -> Option<usize> {
-        self.table.cover(self.kvs, key)
+    fn cover(&self, key: &[u8]) -> Option<SpanBuf> {
+        self.table.span(self.kvs, key)
     }
 }
 
 /// Sources merged: of equal keys, the one in the earliest source hides the others, and so does a
-/// prefix in an earlier source.
+/// prefix or range in an earlier source.
 ///
 /// Keys that follow each other in one source cost one comparison each, with the second source, however
 /// many sources there are.
@@ -279,7 +279,7 @@ pub(crate) struct Merge<S> {
     second: Option<usize>,
     tied: bool,
     forward: bool,
-    /// Whether a source hides prefixes.
+    /// Whether a source hides prefixes or ranges.
     hides: bool,
     /// Whether the sources know of the seek that comes.
     aimed: bool,
@@ -385,28 +385,28 @@ impl<S: Source> Merge<S> {
         Merge { sources, at, second, tied: false, forward: true, hides, aimed: false }
     }
 
-    /// Goes on to the next key that no prefix of a newer source hides. Hidden keys are passed over as a whole: most
+    /// Goes on to the next key that no prefix or range of a newer source hides. Hidden keys are passed over as a whole: most
     /// of them are never looked at.
     fn skip_hidden(&mut self) -> Result<()> {
         while self.hides
-            && let Some((newer, prefix)) = self.hidden()
+            && let Some((newer, span)) = self.hidden()
         {
             for older in &mut self.sources[newer + 1..] {
-                older.leave(&prefix, self.forward)?;
-                let is_out = older.key().is_none_or(|key| !key.starts_with(&prefix));
-                assert!(is_out, "a source has left the keys that a prefix hides");
+                older.leave(&span, self.forward)?;
+                let is_out = older.key().is_none_or(|key| !span.as_span().holds(key));
+                assert!(is_out, "a source has left the keys that a newer one hides");
             }
             self.pick();
         }
         Ok(())
     }
 
-    /// The source that hides the current key, and the prefix with which it does.
-    fn hidden(&self) -> Option<(usize, Vec<u8>)> {
+    /// The source that hides the current key, and the keys around that it hides with it.
+    fn hidden(&self) -> Option<(usize, SpanBuf)> {
         let at = self.at?;
         let key = self.sources[at].key()?;
         let mut newer = self.sources[..at].iter().enumerate();
-        newer.find_map(|(n, source)| source.cover(key).map(|size| (n, key[..size].to_vec())))
+        newer.find_map(|(n, source)| Some((n, source.cover(key)?)))
     }
 
     /// Whether a walk in the current direction comes to `a` before `b`.
@@ -664,7 +664,7 @@ impl Source for AnySource {
         each!(self, source => source.hides())
     }
 
-    fn cover(&self, key: &[u8]) -> Option<usize> {
+    fn cover(&self, key: &[u8]) -> Option<SpanBuf> {
         each!(self, source => source.cover(key))
     }
 }

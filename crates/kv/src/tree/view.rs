@@ -85,6 +85,8 @@ pub(crate) struct Tree {
     pub(crate) kvs: KvsId,
     pub(crate) name: Arc<str>,
     pub(crate) options: KvsOptions,
+    /// The caller's.
+    pub(crate) metadata: Arc<[u8]>,
     /// Newest first.
     pub(crate) root: Vec<Arc<Kvset>>,
     /// Bytes of keys and values in the root.
@@ -125,6 +127,7 @@ impl Tree {
             kvs,
             name,
             options,
+            metadata: Arc::default(),
             root,
             root_bytes,
             is_fenced: false,
@@ -146,7 +149,8 @@ impl Tree {
                 size_of::<Leaf>() as u64 + 2 * leaf.lower.len() as u64 + 4 * ALLOCATION
             };
             let leaves = self.leaves.iter().map(leaf).sum::<u64>();
-            let tree = size_of::<Tree>() as u64 + 2 * name + 6 * ALLOCATION;
+            let metadata = self.metadata.len() as u64;
+            let tree = size_of::<Tree>() as u64 + 2 * (name + metadata) + 6 * ALLOCATION;
             let own = Pinned { structures: tree + leaves, ..Pinned::default() };
             self.kvsets().map(|kvset| kvset.pinned()).fold(own, Pinned::plus)
         })
@@ -155,6 +159,11 @@ impl Tree {
     /// Bytes of keys and values that are to spill one day.
     fn spilling_bytes(&self) -> u64 {
         if self.is_fenced { 0 } else { self.root_bytes }
+    }
+
+    pub(crate) fn set_metadata(&mut self, metadata: &[u8]) {
+        self.pinned.take();
+        self.metadata = metadata.into();
     }
 
     pub(crate) fn set_options(&mut self, options: KvsOptions) {

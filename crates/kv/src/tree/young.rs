@@ -8,7 +8,7 @@ use esker_base::units::to_usize;
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
 use crate::types::ids::{KvsId, RecordAddress, Seqno};
-use crate::types::prefixes::Prefixes;
+use crate::types::spans::Spans;
 use crate::values::block::ValueBlock;
 
 /// Records of the log that are to be kvsets of the root.
@@ -16,8 +16,8 @@ pub(crate) trait Young {
     /// The log segments that hold the records.
     fn blocks(&self) -> Vec<Arc<ValueBlock>>;
 
-    /// The deleted prefixes of each KVS.
-    fn prefixes(&self) -> BTreeMap<KvsId, Prefixes>;
+    /// The deleted prefixes and ranges of each KVS.
+    fn deleted(&self) -> BTreeMap<KvsId, Spans>;
 
     /// The seqno of the newest record.
     fn last_seqno(&self) -> Seqno;
@@ -28,8 +28,8 @@ pub(crate) trait Young {
     /// Whether readers have had the values from DRAM: then they go on to, from the record cache.
     fn serves_readers(&self) -> bool;
 
-    /// Hands every key's newest version to `each`, in order: KVS, key, version. Keys that are covered by a
-    /// newer prefix are left out.
+    /// Hands every key's newest version to `each`, in order: KVS, key, version. Keys that are deleted
+    /// among others later are left out.
     fn each_newest<E>(
         &self,
         each: impl FnMut(KvsId, &[u8], Newest<'_>) -> Result<(), E>,

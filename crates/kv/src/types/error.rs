@@ -9,7 +9,8 @@ use esker_device::{DeviceError, OpKind, SystemError};
 use thiserror::Error;
 
 use crate::types::class::MediaClass;
-use crate::types::limits::{KEY_MAX, VALUE_MAX, VERSION};
+use crate::types::format::FormatVersion;
+use crate::types::limits::{KEY_MAX, KVS_NAME_MAX, VALUE_MAX};
 
 /// The result of an engine call.
 pub type Result<T, E = KvError> = std::result::Result<T, E>;
@@ -94,10 +95,10 @@ pub enum KvError {
     },
     /// A medium was written by a release with another format.
     #[error(
-        "{device}: the {what} at LBA {} has format version {found}; this build reads version {}: \
+        "{device}: the {what} at LBA {} has format version {found}; this build reads versions 1 to {}: \
          use the release that wrote it, or a newer one",
         lba.0,
-        VERSION
+        FormatVersion::NEWEST.number()
     )]
     Version {
         /// The structure.
@@ -153,13 +154,16 @@ pub enum KvError {
         at: Option<Arc<str>>,
     },
     /// A key has a length the engine does not take.
-    #[error("a key has 1 to {KEY_MAX} bytes; this one has {0}")]
+    #[error("a key has up to {KEY_MAX} bytes, a prefix at least 1; this one has {0}")]
     KeyLength(usize),
     /// A value is too long.
     #[error("a value has at most {VALUE_MAX} bytes; this one has {0}")]
     ValueLength(usize),
     /// A batch is too large to be atomic.
-    #[error("a batch has at most {max} bytes of records; this one has {got}: split it")]
+    #[error(
+        "a batch has at most {max} bytes of records; this one has {got}: split it, or, below 64 MiB, open the \
+         KVDB with a larger memory budget"
+    )]
     BatchSize {
         /// The size of this one in bytes.
         got: usize,
@@ -173,7 +177,7 @@ pub enum KvError {
     #[error("the KVDB has a KVS '{0}' already")]
     KvsExists(String),
     /// A KVS name the engine does not take.
-    #[error("'{0}' is no name for a KVS: use 1 to 64 letters, digits, '-', '_' or '.'")]
+    #[error("'{0}' is no name for a KVS: use 1 to {KVS_NAME_MAX} letters, digits, '-', '_' or '.'")]
     KvsName(String),
     /// The KVDB has a staging class already.
     #[error("the KVDB has a staging class already: {0}")]

@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use crate::types::prefixes::after;
+use crate::types::spans::after;
 
 /// A lower and an upper bound of keys.
 #[derive(Clone, Debug)]

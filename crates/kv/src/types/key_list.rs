@@ -19,14 +19,25 @@ impl KeyList {
         while d.left() > 0 {
             keys.push(d.bytes16("key").expect("verified with the meta"));
         }
-        keys.bytes.shrink_to_fit();
-        keys.ends.shrink_to_fit();
+        keys.shrink_to_fit();
         keys
+    }
+
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.ends.shrink_to_fit();
     }
 
     pub(crate) fn push(&mut self, key: &[u8]) {
         self.bytes.extend_from_slice(key);
         self.ends.push(u32::try_from(self.bytes.len()).expect("a list of keys below 4 GiB"));
+    }
+
+    /// Puts another key in the place of the last one.
+    pub(crate) fn replace_last(&mut self, key: &[u8]) {
+        self.ends.pop();
+        self.bytes.truncate(self.ends.last().map_or(0, |end| *end as usize));
+        self.push(key);
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -4,7 +4,8 @@ use esker_base::AlignedBuf;
 use esker_base::checksum::crc32c;
 use esker_base::units::to_usize;
 
-use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record};
+use crate::omf::frame::{FrameHeader, FrameKind, HEADER_SIZE, Record, StoredRecord};
+use crate::types::format::FormatVersion;
 use crate::types::ids::Seqno;
 use crate::values::block::ValueBlock;
 
@@ -13,6 +14,8 @@ pub(crate) struct FrameBuilder {
     buf: AlignedBuf,
     used: usize,
     records: u32,
+    /// As one of the records needs it.
+    version: FormatVersion,
 }
 
 impl FrameBuilder {
@@ -24,7 +27,7 @@ impl FrameBuilder {
     /// A frame in a buffer that served another one.
     pub(crate) fn reuse(mut buf: AlignedBuf) -> FrameBuilder {
         buf.set_len(buf.capacity());
-        FrameBuilder { buf, used: HEADER_SIZE, records: 0 }
+        FrameBuilder { buf, used: HEADER_SIZE, records: 0, version: FormatVersion::V1 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -49,6 +52,7 @@ impl FrameBuilder {
         let at = self.used;
         self.used += record.size();
         record.encode_to(&mut self.buf[at..]);
+        self.version = self.version.max(record.version());
         self.records += 1;
         at
     }
@@ -58,6 +62,7 @@ impl FrameBuilder {
         let at = self.used;
         self.used += record.len();
         self.buf[at..self.used].copy_from_slice(record);
+        self.version = self.version.max(StoredRecord::version_of(record));
         self.records += 1;
         at
     }
@@ -78,6 +83,7 @@ impl FrameBuilder {
     ) -> AlignedBuf {
         let payload = &self.buf[HEADER_SIZE..self.used];
         let header = FrameHeader {
+            version: self.version,
             kind,
             records: self.records,
             block: block.id,

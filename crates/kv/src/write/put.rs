@@ -1,6 +1,7 @@
 //! The write path: admission, room in memtable and log, the append that makes a record visible, and the wait for
 //! durability where one is asked for.
 
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 use esker_base::Nanos;
@@ -16,19 +17,47 @@ use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::Expiry;
 use crate::types::ids::{KvsId, RecordAddress, Seqno};
-use crate::types::limits::{KEY_MAX, VALUE_MAX};
+use crate::types::limits::{BOUND_MAX, KEY_MAX, VALUE_MAX};
 use crate::types::options::Maintenance;
 use crate::types::policy::KvsOptions;
+use crate::types::spans::{Span, SpanBuf, is_span};
 
 /// Refuses a record that exceeds the limits.
 pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
-    if !(1..=KEY_MAX).contains(&record.key.len()) {
+    if let Change::DeleteRange(upper) = record.change {
+        return check_span(Span { lower: record.key, upper });
+    }
+    let is_prefix = record.change == Change::DeletePrefix;
+    if record.key.len() > KEY_MAX || is_prefix && record.key.is_empty() {
         return Err(KvError::KeyLength(record.key.len()));
     }
     match record.change.value() {
         Some(value) if value.len() > VALUE_MAX => Err(KvError::ValueLength(value.len())),
         _ => Ok(()),
     }
+}
+
+/// Refuses a range that no record can say.
+pub(crate) fn check_span(span: Span<'_>) -> Result<()> {
+    let Span { lower, upper } = span;
+    let size = lower.len().max(upper.map_or(0, <[u8]>::len));
+    if size > BOUND_MAX {
+        return Err(KvError::KeyLength(size));
+    }
+    if is_span(lower, upper) {
+        return Ok(());
+    }
+    let (lower, upper) = (lower.escape_ascii(), upper.unwrap_or_default().escape_ascii());
+    Err(KvError::Options(format!("the range from '{lower}' to '{upper}' ends before it begins")))
+}
+
+/// The keys of a range of the caller's; `None` when it holds none. One that ends before it begins is refused.
+pub(crate) fn span_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Result<Option<SpanBuf>> {
+    let span = SpanBuf::of_range(range);
+    if span.upper.as_ref() == Some(&span.lower) {
+        return Ok(None);
+    }
+    check_span(span.as_span()).map(|()| Some(span))
 }
 
 /// A record and, before it, the expiry of its put.

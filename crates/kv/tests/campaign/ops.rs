@@ -20,6 +20,7 @@ type Operation = fn(&mut World) -> Done;
 pub(crate) const TABLE: &[(u64, &str, Operation)] = &[
     (340, "put", World::put),
     (80, "delete", World::delete),
+    (8, "delete many", World::delete_many),
     (80, "batch", World::batch),
     (120, "get", World::get),
     (15, "get many", World::get_many),
@@ -68,6 +69,34 @@ impl World {
         let (slot, key) = (self.slot(), self.key());
         let result = slot.kvs.delete(&key);
         self.note(vec![((slot.number, key), None)], result)
+    }
+
+    /// A range, a prefix, or now and then all keys.
+    fn delete_many(&mut self) -> Done {
+        let (slot, one, other) = (self.slot(), self.key(), self.key());
+        let last = vec![u8::MAX; 2];
+        let (result, range) = match self.rng.below(8) {
+            0 => (slot.kvs.clear(), Vec::new()..last),
+            1..4 => {
+                let mut prefix = if one.is_empty() { other } else { one };
+                prefix.truncate(5);
+                if prefix.is_empty() {
+                    prefix.push(b'k');
+                }
+                let behind = [&prefix[..], &[u8::MAX]].concat();
+                (slot.kvs.delete_prefix(&prefix), prefix..behind)
+            }
+            choice => {
+                let (lower, mut upper) = (one.clone().min(other.clone()), one.max(other));
+                if choice > 4 {
+                    upper.truncate(6);
+                    upper = upper.max([&lower[..], b"5"].concat()).min([&lower[..], b"~"].concat());
+                }
+                (slot.kvs.delete_range(&lower[..]..&upper[..]), lower..upper)
+            }
+        };
+        let writes = self.deletes(slot.number, &range);
+        self.note_of(writes, range.start.len() as u64, result)
     }
 
     fn batch(&mut self) -> Done {

@@ -1,6 +1,7 @@
 //! An open KVDB beside the oracle that knows the content it should hold, and the writes it has promised.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,13 +137,13 @@ impl World {
 
     /// Keys of one byte, long ones, some that are prefixes of others.
     pub(crate) fn key(&mut self) -> Vec<u8> {
-        let n = self.rng.below(self.sizes.keys);
-        match n % 8 {
-            0 => vec![u8::try_from(n % 256).unwrap()],
-            1..5 => format!("key{n:03}{}", "-".repeat(240)).into_bytes(),
-            5 => format!("key{}", n / 10).into_bytes(),
-            _ => format!("key{n}").into_bytes(),
-        }
+        key_of(self.rng.below(self.sizes.keys))
+    }
+
+    /// All keys that there may be in a range, each deleted.
+    pub(crate) fn deletes(&self, kvs: u32, range: &Range<Vec<u8>>) -> Vec<Write> {
+        let keys = (0..self.sizes.keys).map(key_of).filter(|key| range.contains(key));
+        keys.collect::<BTreeSet<_>>().into_iter().map(|key| ((kvs, key), None)).collect()
     }
 
     pub(crate) fn value(&mut self) -> Value {
@@ -178,12 +179,23 @@ impl World {
         writes: Vec<Write>,
         result: Result<(), KvError>,
     ) -> Result<(), KvError> {
+        let bytes = writes.iter().map(|((_, key), value)| {
+            key.len() as u64 + value.as_ref().map_or(0, |value| value.len() as u64)
+        });
+        let bytes = bytes.sum();
+        self.note_of(writes, bytes, result)
+    }
+
+    /// The same of writes whose records have so many bytes of keys and values.
+    pub(crate) fn note_of(
+        &mut self,
+        writes: Vec<Write>,
+        bytes: u64,
+        result: Result<(), KvError>,
+    ) -> Result<(), KvError> {
         match &result {
             Ok(()) => {
-                let bytes = writes.iter().map(|((_, key), value)| {
-                    key.len() as u64 + value.as_ref().map_or(0, |value| value.len() as u64)
-                });
-                self.acknowledged.push_back((self.clock().now(), bytes.sum()));
+                self.acknowledged.push_back((self.clock().now(), bytes));
                 self.oracle.write(writes);
                 self.settle_promises();
             }
@@ -252,4 +264,15 @@ pub(crate) fn read_all(db: &Kvdb, kvss: &[(u32, String)]) -> Result<BTreeMap<Key
         }
     }
     Ok(found)
+}
+
+/// One of all the keys there may be.
+fn key_of(n: u64) -> Vec<u8> {
+    match n % 8 {
+        0 if n == 0 => Vec::new(),
+        0 => vec![u8::try_from(n % 256).unwrap()],
+        1..5 => format!("key{n:03}{}", "-".repeat(240)).into_bytes(),
+        5 => format!("key{}", n / 10).into_bytes(),
+        _ => format!("key{n}").into_bytes(),
+    }
 }

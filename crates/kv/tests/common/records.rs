@@ -26,10 +26,9 @@ pub(crate) fn value(n: u64) -> Vec<u8> {
 }
 
 pub(crate) fn put(kvs: &Kvs, range: Range<u64>) {
-    range.for_each(|n| kvs.put(&n.to_be_bytes(), &value(n)).unwrap());
+    range.for_each(|n| kvs.put(n.to_be_bytes(), value(n)).unwrap());
 }
 
 pub(crate) fn check(kvs: &Kvs, range: Range<u64>) {
-    range
-        .for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()), "{n}"));
+    range.for_each(|n| assert_eq!(kvs.get(n.to_be_bytes()).unwrap(), Some(value(n).into()), "{n}"));
 }

@@ -21,6 +21,7 @@ enum Write {
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
     DeletePrefix(Vec<u8>),
+    DeleteRange(Vec<u8>, Vec<u8>),
 }
 
 /// A scripted run.
@@ -79,6 +80,11 @@ impl Script {
                 let covered: Vec<Vec<u8>> = covered.cloned().collect();
                 covered.into_iter().for_each(|key| self.set(kvs, key, None));
             }
+            Write::DeleteRange(lower, upper) => {
+                let ours = self.oracle.range((kvs, lower)..(kvs, upper));
+                let covered: Vec<Vec<u8>> = ours.map(|((_, key), _)| key.clone()).collect();
+                covered.into_iter().for_each(|key| self.set(kvs, key, None));
+            }
         }
     }
 
@@ -113,11 +119,17 @@ impl Script {
 
     fn write(&mut self) -> Write {
         let key = self.key();
-        match self.rng.below(36) {
+        match self.rng.below(37) {
             // Of ten keys, or of one.
             0 => Write::DeletePrefix(key[..2].to_vec()),
             1 => Write::DeletePrefix(key[..3].to_vec()),
-            2..7 => Write::Delete(key),
+            2 => {
+                // Of five keys on average.
+                let digits = key[..3].iter().map(|digit| u64::from(digit - b'0'));
+                let upper = digits.fold(0, |n, digit| 10 * n + digit) + self.rng.below(10);
+                Write::DeleteRange(key, format!("{upper:03}~").into_bytes())
+            }
+            3..8 => Write::Delete(key),
             _ => Write::Put(key, self.value()),
         }
     }
@@ -148,6 +160,7 @@ impl Script {
                     Write::Put(key, value) => kvss[which].put(key, value),
                     Write::Delete(key) => kvss[which].delete(key),
                     Write::DeletePrefix(prefix) => kvss[which].delete_prefix(prefix),
+                    Write::DeleteRange(from, to) => kvss[which].delete_range(&from[..]..&to[..]),
                 };
                 self.note_write(vec![(which, write)], result)?;
             }
@@ -160,6 +173,9 @@ impl Script {
                         Write::Put(key, value) => batch.put(&kvss[which], key, value),
                         Write::Delete(key) => batch.delete(&kvss[which], key),
                         Write::DeletePrefix(prefix) => batch.delete_prefix(&kvss[which], prefix),
+                        Write::DeleteRange(from, to) => {
+                            batch.delete_range(&kvss[which], &from[..]..&to[..])
+                        }
                     }
                     writes.push((which, write));
                 }

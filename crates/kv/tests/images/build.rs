@@ -14,6 +14,9 @@ use crate::common::{test_options, tiny_tuning};
 /// Content that a KVDB shows at one moment, by KVS and key.
 pub(crate) type Content = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
+/// A KVS and the metadata that it has, from version 2 on.
+pub(crate) const METADATA: (&str, &[u8]) = ("own", b"metadata of an image");
+
 /// How long values live in the KVS that has a time to live.
 const TTL_MS: u64 = 5_000;
 /// A write takes this long on the clock.
@@ -55,7 +58,8 @@ pub(crate) fn options() -> Options {
 
 /// The options of each KVS: every compression, every template, a policy of the user's, a time to live.
 pub(crate) fn kvss() -> Vec<(&'static str, KvsOptions)> {
-    let compressed = |compression, policy: Policy| policy.into().compression(compression);
+    let compressed =
+        |compression, policy: Policy| KvsOptions::from(policy).compression(compression);
     let own: Policy = "young=staging/none,old-keys=staging,old-values=capacity".parse().unwrap();
     vec![
         ("plain", KvsOptions::default()),
@@ -63,7 +67,7 @@ pub(crate) fn kvss() -> Vec<(&'static str, KvsOptions)> {
         ("zstd", compressed(Compression::Zstd, Policy::CAPACITY_ONLY)),
         ("auto", compressed(Compression::Auto, Policy::STAGING_ONLY)),
         ("own", own.into()),
-        ("living", Policy::STAGING_MIN_CAPACITY.into().ttl_ms(TTL_MS)),
+        ("living", KvsOptions::from(Policy::STAGING_MIN_CAPACITY).ttl_ms(TTL_MS)),
     ]
 }
 
@@ -95,7 +99,7 @@ pub(crate) fn build(shape: &Shape) -> (Devices, Content, Content) {
     for (name, options) in kvss() {
         db.create_kvs(name, options).unwrap();
     }
-    db.create_kvs("dropped", Policy::default()).unwrap().put(b"gone", &[1; 300]).unwrap();
+    db.create_kvs("dropped", Policy::default()).unwrap().put(b"gone", [1; 300]).unwrap();
     let (rng, content, put_ms) = (Rng::new(7), Content::new(), BTreeMap::new());
     let mut building = Building { db, clock, rng, content, put_ms };
     for round in 0..4 {
@@ -177,6 +181,14 @@ impl Building {
                     kvs.delete(key.as_bytes()).unwrap();
                     self.content.remove(&(name.to_owned(), key.into_bytes()));
                 }
+                3 if n.is_multiple_of(2) => {
+                    let upper = format!("{:03}", n + 3).into_bytes();
+                    kvs.delete_range(key.as_bytes()..&upper[..]).unwrap();
+                    let of_other = |name: &str, other: &[u8]| {
+                        name != kvs.name() || !(key.as_bytes()..&upper[..]).contains(&other)
+                    };
+                    self.content.retain(|(name, key), _| of_other(name, key));
+                }
                 3 => {
                     kvs.delete_prefix(&key.as_bytes()[..2]).unwrap();
                     self.delete(name, &key.as_bytes()[..2]);
@@ -195,6 +207,7 @@ impl Building {
         let kvss = ["plain", "living"].map(|name| self.db.kvs(name).unwrap());
         let mut batch = Batch::new();
         batch.delete_prefix(&kvss[0], b"00");
+        batch.put(&kvss[0], b"", b"of the empty key");
         for kvs in &kvss {
             batch.put(kvs, b"000 of a batch", b"batch");
         }
@@ -202,7 +215,7 @@ impl Building {
         self.delete("plain", b"00");
         let mut transaction = self.db.transaction();
         for kvs in &kvss {
-            transaction.put(kvs, b"001 of a transaction", &[b't'; 200]).unwrap();
+            transaction.put(kvs, b"001 of a transaction", [b't'; 200]).unwrap();
         }
         transaction.delete_prefix(&kvss[1], b"04").unwrap();
         transaction.commit_with(&WriteOptions::durable()).unwrap();
@@ -211,5 +224,8 @@ impl Building {
             self.put(name, b"000 of a batch", b"batch".to_vec());
             self.put(name, b"001 of a transaction", vec![b't'; 200]);
         }
+        self.put("plain", b"", b"of the empty key".to_vec());
+        let kvs = self.db.kvs(METADATA.0).unwrap();
+        kvs.set_metadata(METADATA.1).unwrap();
     }
 }

@@ -115,7 +115,7 @@ impl EngineRun {
     ///
     /// # Errors
     /// A device's or the engine's, or when the watcher ends it.
-    pub fn measure_on(
+    pub(super) fn measure_on(
         &self,
         devices: Vec<StoreDevices>,
         watch: OnShare<'_>,

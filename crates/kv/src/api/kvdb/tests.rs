@@ -89,7 +89,7 @@ fn writes_acknowledged_while_a_segment_opens_become_durable_in_time() {
     let began = clock.now();
     // A part of a segment of 64 KiB, and then less.
     for (seqno, size) in [(1, 20_000), (2, 10)] {
-        kvs.put(b"k", &vec![7; size]).unwrap();
+        kvs.put(b"k", vec![7; size]).unwrap();
         while db.engine.durable.load().0 < seqno {
             clock.sleep(Duration::from_millis(1));
         }

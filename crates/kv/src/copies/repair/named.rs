@@ -20,7 +20,7 @@ use crate::tree::kvset::extents::KeyExtents;
 use crate::types::error::{KvError, Result};
 use crate::types::extent::Extent;
 use crate::types::ids::{BlockId, LeafId, Seqno};
-use crate::types::prefixes::Prefixes;
+use crate::types::spans::{Span, Spans};
 use crate::types::stream::Stream;
 use crate::values::ahead::{ReadAhead, Way};
 use crate::values::block::{ValueBlock, Values, Wanted};
@@ -203,17 +203,17 @@ impl<'a> Walk<'a> {
     fn run(mut self, salvage: &mut Salvage<'_>) -> Result<Vec<KeyRange>> {
         let kvs = self.edit.kvs;
         let (lower, upper) = self.bounds;
-        match self.prefixes() {
+        match self.deleted() {
             // They hide older keys, here and nowhere else, and none of the kvset's own keys.
-            Ok(prefixes) => {
-                for prefix in prefixes.iter() {
-                    salvage.delete_prefix(kvs, prefix, lower, upper)?;
+            Ok(deleted) => {
+                for span in deleted.iter() {
+                    salvage.delete_span(kvs, span, Span { lower, upper })?;
                 }
             }
-            // Filter and index follow from the pages; which prefixes were deleted does not.
+            // Filter and index follow from the pages; which prefixes and ranges were deleted does not.
             Err(error) => {
                 salvage.finding(error.to_string());
-                salvage.lose_prefixes(kvs, lower, upper)?;
+                salvage.lose_spans(kvs, lower, upper)?;
             }
         }
         let mut lost = PageGaps::new(self.bounds);
@@ -236,16 +236,16 @@ impl<'a> Walk<'a> {
         Ok(lost.end())
     }
 
-    fn prefixes(&self) -> Result<Prefixes> {
-        // Invalid prefixes are read twice, as pages are.
-        self.try_prefixes().or_else(|_| self.try_prefixes())
+    fn deleted(&self) -> Result<Spans> {
+        // An invalid meta is read twice, as pages are.
+        self.try_deleted().or_else(|_| self.try_deleted())
     }
 
-    fn try_prefixes(&self) -> Result<Prefixes> {
+    fn try_deleted(&self) -> Result<Spans> {
         let meta_at = u64::from(self.edit.pages) * PAGE_SIZE as u64;
         let bytes = self.keys.read(meta_at, to_usize(self.edit.meta_size.into()))?;
         let meta = KvsetMeta::decode(&bytes, self.edit.id);
-        meta.map(|meta| Prefixes::decode(meta.prefixes))
+        meta.map(|meta| Spans::decode(meta.version, meta.hides))
             .map_err(|bad| self.keys.corrupt("kvset meta", meta_at, bad.0))
     }
 

@@ -15,7 +15,7 @@ use crate::types::expiry::Expiry;
 use crate::types::ids::KvsId;
 use crate::types::key::key_hash;
 use crate::types::policy::KvsOptions;
-use crate::types::prefixes::after;
+use crate::types::spans::Span;
 use crate::write::put::{size_with_expiry, with_expiry};
 
 /// A batch is written when it holds so many bytes of records, if the new KVDB takes such batches.
@@ -87,6 +87,11 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
+    /// Gives a KVS that was made its metadata.
+    pub(super) fn set_metadata(&self, id: KvsId, metadata: &[u8]) -> Result<()> {
+        self.kvss.get(&id).map_or(Ok(()), |target| target.kvs.set_metadata(metadata))
+    }
+
     pub(super) fn is_dropped(&self, id: KvsId) -> bool {
         self.dropped.contains(&id) || self.knows_all && !self.kvss.contains_key(&id)
     }
@@ -138,30 +143,31 @@ impl<'a> Salvage<'a> {
     /// Repeats the change of a record of the damaged KVDB; a put has the same expiry.
     pub(super) fn apply(&mut self, record: &Record<'_>, expiry: Expiry) -> Result<()> {
         go_on(self.meter.add(1))?;
+        let span = record.span();
         if let Some(gaps) = &self.gaps {
-            match (record.change, gaps.of(record.kvs)) {
+            match (&span, gaps.of(record.kvs)) {
                 (_, None) => return Ok(()),
-                (Change::DeletePrefix, Some(OpenKeys::Keys(keys))) => {
-                    let covered = keys.iter().filter(|key| key.starts_with(record.key));
+                (Some(span), Some(OpenKeys::Keys(keys))) => {
+                    let covered = keys.iter().filter(|key| span.as_span().holds(key));
                     let covered: Vec<Vec<u8>> = covered.cloned().collect();
                     return covered.iter().try_for_each(|key| self.delete(record.kvs, key));
                 }
                 // Nothing is there yet but what lies in the ranges.
-                (Change::DeletePrefix, Some(OpenKeys::Ranges(_))) => {}
+                (Some(_), Some(OpenKeys::Ranges(_))) => {}
                 _ if gaps.hold(record.kvs, record.key) => {}
                 _ => return Ok(()),
             }
         }
         let has_gaps = self.gaps.is_some();
         let Some(target) = self.target(record.kvs)? else { return Ok(()) };
-        match record.change {
+        match span {
             // The newest value of such a key is lost, whatever is found.
             _ if has_gaps => {}
-            Change::Put(_) | Change::Delete => drop(target.lost.remove(record.key)),
-            Change::DeletePrefix => target.lost.retain(|key| !key.starts_with(record.key)),
-            Change::Expire(_) => unreachable!("it comes with the put that it is about"),
+            Some(span) => target.lost.retain(|key| !span.as_span().holds(key)),
+            None => drop(target.lost.remove(record.key)),
         }
         let record = Record { kvs: target.kvs.id, ..*record };
+        self.into.engine.require(record.version())?;
         if self.batch.len() + size_with_expiry(record, expiry) > self.batch_max {
             self.write()?;
         }
@@ -189,43 +195,35 @@ impl<'a> Salvage<'a> {
         self.apply(&Record { kvs, key, change: Change::Delete }, Expiry::NEVER)
     }
 
-    /// Deletes the keys that begin with `prefix` and are from `lower` to below `upper`.
-    pub(super) fn delete_prefix(
+    /// Deletes the keys of `span` that are in `bounds`.
+    pub(super) fn delete_span(
         &mut self,
         kvs: KvsId,
-        prefix: &[u8],
-        lower: &[u8],
-        upper: Option<&[u8]>,
+        span: Span<'_>,
+        bounds: Span<'_>,
     ) -> Result<()> {
-        let end = after(prefix);
-        let ends_within = match (upper, &end) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(upper), Some(end)) => &end[..] <= upper,
-        };
-        if lower <= prefix && ends_within {
-            let record = Record { kvs, key: prefix, change: Change::DeletePrefix };
-            return self.apply(&record, Expiry::NEVER);
+        if !span.is_prefix() || bounds.covers(span) {
+            let part = span.within(bounds);
+            return self.apply(&Record::delete_of(kvs, part), Expiry::NEVER);
         }
+        // A part of a prefix is none, and the new KVDB may know of no ranges.
         self.write()?;
         let Some(target) = self.target(kvs)? else { return Ok(()) };
-        let covered = |key: &[u8]| {
-            key >= lower && key.starts_with(prefix) && upper.is_none_or(|upper| key < upper)
-        };
+        let part = span.within(bounds);
         let mut keys: Vec<Vec<u8>> =
-            target.lost.iter().filter(|key| covered(key)).cloned().collect();
+            target.lost.iter().filter(|key| part.holds(key)).cloned().collect();
         let mut cursor = target.kvs.cursor()?.keys_only();
-        cursor.seek(lower.max(prefix))?;
+        cursor.seek(part.lower)?;
         while let Some((key, _)) = cursor.next()?
-            && covered(key)
+            && part.holds(key)
         {
             keys.push(key.to_vec());
         }
         keys.iter().try_for_each(|key| self.delete(kvs, key))
     }
 
-    /// Which prefixes were deleted from `lower` to below `upper` is not known any more.
-    pub(super) fn lose_prefixes(
+    /// Which prefixes and ranges were deleted from `lower` to below `upper` is not known any more.
+    pub(super) fn lose_spans(
         &mut self,
         kvs: KvsId,
         lower: &[u8],

@@ -4,13 +4,13 @@
 //! lost its seqno, but its record is a copy, but for its compression: where the log still holds the
 //! same record, the seqno is known again. Where it does not, a log segment that was begun after the version
 //! was written is newer. For the rest the log is believed, because space that is free again mostly reads as
-//! zeroes, and the key is counted as uncertain. A deleted prefix of the log stands for each key it covers; a
+//! zeroes, and the key is counted as uncertain. A deleted prefix or range of the log stands for each key it covers; a
 //! version that may be newer, because the prefix is in an older segment, comes back and is uncertain.
 //! A value that was older than the manifest's sound part already, and is in use by younger structures, is found by
 //! its key page: key, offset and size.
 //! A kvset that may have been named late, after others with higher ids, may as well be left over from an
 //! interrupted step. It speaks for keys of which nothing else is known, and so do values that only it refers to.
-//! Prefixes in kvsets are passed over, because only the manifest knew in which leaf they hide anything.
+//! Prefixes and ranges in kvsets are passed over, because only the manifest knew in which leaf they hide anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,9 +26,11 @@ use crate::manifest::survey::Survey;
 use crate::media::class::Media;
 use crate::omf::frame::{Change, FrameHeader, FrameKind, Record};
 use crate::omf::page::{Entry, PAGE_SIZE, Page};
+use crate::tree::memtable::ranges::DeletedRanges;
 use crate::types::error::Result;
 use crate::types::expiry::Expiry;
 use crate::types::ids::{BlockId, KvsId, KvsetId, Seqno};
+use crate::types::spans::SpanBuf;
 use crate::values::block::ValueBlock;
 
 /// Salvages the structures that the survey's state does not name. Returns the last seqno of the log.
@@ -87,7 +89,7 @@ pub(super) fn salvage(
     order.all(salvage, &written, found)?;
     // Only the lost part of the manifest knew which later records were ingested.
     let last = frames.replay(salvage, ingested, false)?;
-    if !order.log.prefixes.is_empty() {
+    if order.log.deletes_many() {
         order.after_log = true;
         order.all(salvage, &written, found)?;
     }
@@ -167,7 +169,7 @@ fn fingerprint(record: &Record<'_>) -> u32 {
     crc32c(&plain[4..])
 }
 
-/// The versions that the log holds, by key and seqno, and the prefixes that it deletes.
+/// The versions that the log holds, by key and seqno, and the prefixes and ranges that it deletes.
 #[derive(Default)]
 struct LogVersions {
     keys: Vec<LogVersion>,
@@ -175,6 +177,9 @@ struct LogVersions {
     prefixes: BTreeMap<(KvsId, Vec<u8>), (Seqno, BlockId)>,
     /// The sizes of those prefixes, in bytes.
     prefix_sizes: BTreeSet<usize>,
+    ranges: DeletedRanges,
+    /// The segment of each range.
+    range_segments: BTreeMap<Seqno, BlockId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,24 +192,38 @@ struct LogVersion {
 
 impl LogVersions {
     fn of(salvage: &Salvage<'_>, frames: &LogFrames, ingested: Seqno) -> Result<LogVersions> {
-        let mut versions = LogVersions::default();
+        let (mut versions, mut ranges) = (LogVersions::default(), Vec::new());
         for (segment, header) in &frames.0 {
             // Damage is reported when the log is replayed.
             log::records(segment, header, &log::payload(segment, header), |one| {
-                let Record { kvs, key, change } = one.record;
-                let is_wanted = change == Change::DeletePrefix || salvage.wants(kvs, key);
+                let Record { kvs, key, .. } = one.record;
+                let is_wanted = one.record.span().is_some() || salvage.wants(kvs, key);
                 if is_wanted && one.seqno > ingested {
-                    versions.note(&one.record, one.seqno, segment.id);
+                    versions.note(&one.record, (one.seqno, segment.id), &mut ranges);
                 }
                 Ok(())
             })?;
         }
         versions.keys.sort_unstable();
+        // Frames of several origins do not ascend.
+        ranges.sort_by_key(|(seqno, ..)| *seqno);
+        ranges
+            .iter()
+            .for_each(|(seqno, kvs, span)| versions.ranges.add(*kvs, span.as_span(), *seqno));
         Ok(versions)
     }
 
-    fn note(&mut self, record: &Record<'_>, seqno: Seqno, segment: BlockId) {
-        if record.change == Change::DeletePrefix {
+    fn note(
+        &mut self,
+        record: &Record<'_>,
+        (seqno, segment): (Seqno, BlockId),
+        ranges: &mut Vec<(Seqno, KvsId, SpanBuf)>,
+    ) {
+        if let Change::DeleteRange(_) = record.change {
+            let last = self.range_segments.entry(seqno).or_default();
+            *last = segment.max(*last);
+            ranges.extend(record.span().map(|span| (seqno, record.kvs, span)));
+        } else if record.change == Change::DeletePrefix {
             let last = self.prefixes.entry((record.kvs, record.key.to_vec())).or_default();
             *last = (seqno, segment).max(*last);
             self.prefix_sizes.insert(record.key.len());
@@ -215,10 +234,17 @@ impl LogVersions {
         }
     }
 
-    /// The last seqno that deletes a prefix of the key, and its segment.
+    fn deletes_many(&self) -> bool {
+        !self.prefixes.is_empty() || !self.range_segments.is_empty()
+    }
+
+    /// The last seqno that deletes the key among others, and its segment.
     fn covered_by(&self, kvs: KvsId, key: &[u8]) -> Option<(Seqno, BlockId)> {
         let prefixes = self.prefix_sizes.iter().filter_map(|size| key.get(..*size));
-        prefixes.filter_map(|prefix| self.prefixes.get(&(kvs, prefix.to_vec()))).max().copied()
+        let prefixes = prefixes.filter_map(|prefix| self.prefixes.get(&(kvs, prefix.to_vec())));
+        let range = self.ranges.newest(kvs, key, Seqno::MAX);
+        let range = range.map(|seqno| (seqno, self.range_segments[&seqno]));
+        prefixes.max().copied().max(range)
     }
 
     /// Those of one key, oldest first.

@@ -29,9 +29,9 @@ fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
     let (db, keys, _) = kvdb_on(devices, tuning);
     let records = db.create_kvs("b", Policy::default()).unwrap();
     for n in 0..20_000u64 {
-        keys.put(&n.to_be_bytes().repeat(4), &[7; 16]).unwrap();
+        keys.put(n.to_be_bytes().repeat(4), [7; 16]).unwrap();
     }
-    (0..2000u64).for_each(|n| records.put(&n.to_be_bytes(), &[7; 1000]).unwrap());
+    (0..2000u64).for_each(|n| records.put(n.to_be_bytes(), [7; 1000]).unwrap());
     db.ingest().unwrap();
     let limit = db.engine.tuning.gather_bytes;
     let dram = || {
@@ -50,7 +50,7 @@ fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
     assert!(spill(&keys));
     let (of_keys, of_records) = dram();
     assert!(of_keys > limit / 2 && of_records == 0, "{of_keys} and {of_records}");
-    (2000..4000u64).for_each(|n| records.put(&n.to_be_bytes(), &[7; 1000]).unwrap());
+    (2000..4000u64).for_each(|n| records.put(n.to_be_bytes(), [7; 1000]).unwrap());
     db.ingest().unwrap();
     assert!(spill(&records));
     let (of_keys, of_records) = dram();
@@ -60,7 +60,7 @@ fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
 #[test]
 fn compaction_without_room_holds_on_to_no_block() {
     let (db, kvs, _) = kvdb();
-    (0..100u32).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 4000]).unwrap());
+    (0..100u32).for_each(|n| kvs.put(n.to_be_bytes(), [7; 4000]).unwrap());
     db.ingest().unwrap();
     let (engine, view) = (&db.engine, db.engine.view.load());
     let take =
@@ -192,7 +192,7 @@ fn much_to_spill(seen: &Arc<Seen>) -> (Kvdb, Kvs) {
     while db.engine.view.load().root_bytes() < 8 * db.engine.spill_bytes() {
         for _ in 0..500 {
             n += 1;
-            kvs.put(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), &[7; 1000]).unwrap();
+            kvs.put(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), [7; 1000]).unwrap();
         }
         db.ingest().unwrap();
     }
@@ -217,7 +217,7 @@ fn reads_of_one_window_are_under_way_with_writes_of_another() {
     assert!(db.engine.run_job(Job::Sort { kvs: kvs.id, leaf }).unwrap());
     assert_eq!(beside(), [true, true]);
     let values =
-        || (0..8u64).map(|n| kvs.get(&(n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()));
+        || (0..8u64).map(|n| kvs.get((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()));
     assert!(values().all(|value| value.unwrap().unwrap() == [7; 1000]));
 }
 

@@ -7,7 +7,7 @@ use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree, View};
 use crate::types::ids::BlockId;
 use crate::types::key::key_hash;
-use crate::types::prefixes::Prefixes;
+use crate::types::spans::Spans;
 use crate::values::block::ValueBlock;
 
 /// Bytes that the media hold, and how many of them are needed. Log segments that replay may need are needed.
@@ -147,7 +147,7 @@ pub(crate) fn share(whole: u64, part: u64, of: u64) -> u64 {
 
 /// Bytes that a root hides in itself and in the leaves: by its keys, because the leaves have more.
 fn hidden_under(tree: &Tree) -> u64 {
-    let mut hidden = hidden_in(&tree.root) + hidden_by_prefixes(tree);
+    let mut hidden = hidden_in(&tree.root) + hidden_by_spans(tree);
     for kvset in &tree.root {
         let (mut looked, mut hiding) = (0, 0);
         let counted = kvset.sample(|key| {
@@ -163,14 +163,20 @@ fn hidden_under(tree: &Tree) -> u64 {
     hidden.min(tree.kvsets().map(|kvset| kvset.bytes()).sum())
 }
 
-/// Bytes that the prefixes of a root hide in the leaves: by the leaves' indexes.
-fn hidden_by_prefixes(tree: &Tree) -> u64 {
-    let prefixes = Prefixes::union(tree.root.iter().map(|kvset| &kvset.prefixes));
-    if prefixes.is_empty() {
+/// Bytes that the prefixes and ranges of a root hide in the leaves: by the leaves' indexes.
+fn hidden_by_spans(tree: &Tree) -> u64 {
+    let deleted = Spans::union(tree.root.iter().flat_map(|kvset| kvset.deleted.iter()));
+    if deleted.is_empty() {
         return 0;
     }
-    let leaves = tree.leaves.iter().flat_map(|leaf| &leaf.kvsets);
-    leaves.map(|older| share(older.bytes(), older.hidden_percent(&prefixes), 100)).sum()
+    let uppers = tree.leaves.iter().skip(1).map(|next| Some(&*next.lower)).chain([None]);
+    let leaves = tree.leaves.iter().zip(uppers);
+    let of_leaf = |(leaf, upper): (&Leaf, Option<&[u8]>)| {
+        let deleted = deleted.within(&leaf.lower, upper);
+        let hidden = |older: &Arc<Kvset>| share(older.bytes(), older.hidden_percent(&deleted), 100);
+        leaf.kvsets.iter().map(hidden).sum::<u64>()
+    };
+    leaves.map(of_leaf).sum()
 }
 
 /// Bytes of garbage when `hidden` bytes are hidden and a part of all that `kvsets` refer to has expired: as if one

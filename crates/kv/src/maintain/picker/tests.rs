@@ -19,7 +19,7 @@ use crate::types::stream::Stream;
 /// Ingests `count` records of 1 KiB, none of which hides another.
 fn ingest(db: &Kvdb, kvs: &Kvs, count: u64) {
     let first = db.engine.visible.load().0;
-    (first..first + count).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 1024]).unwrap());
+    (first..first + count).for_each(|n| kvs.put(n.to_be_bytes(), [7; 1024]).unwrap());
     db.ingest().unwrap();
 }
 
@@ -69,7 +69,7 @@ fn small_writers_keep_the_log_below_half_of_its_class() {
         sizes.collect::<BTreeMap<BlockId, u64>>().into_values().sum::<u64>()
     };
     for n in 0..60 {
-        (0..300u64).for_each(|at| large.put(&(n << 32 | at).to_be_bytes(), &[7; 1024]).unwrap());
+        (0..300u64).for_each(|at| large.put((n << 32 | at).to_be_bytes(), [7; 1024]).unwrap());
         ingest(&db, &small, 1);
         db.settle().unwrap();
         assert!(held() < 2 << 20, "{n}: {}", held());
@@ -107,7 +107,7 @@ fn many_small_blocks_of_a_leaf_become_few() {
     };
     let mut most = 0;
     for n in 0..200u64 {
-        kvs.put(&n.to_be_bytes(), &[7; 3900]).unwrap();
+        kvs.put(n.to_be_bytes(), [7; 3900]).unwrap();
         db.ingest().unwrap();
         db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
         db.settle().unwrap();
@@ -118,7 +118,7 @@ fn many_small_blocks_of_a_leaf_become_few() {
         "{most} and {}",
         blocks()
     );
-    (0..200u64).for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().unwrap(), [7; 3900]));
+    (0..200u64).for_each(|n| assert_eq!(kvs.get(n.to_be_bytes()).unwrap().unwrap(), [7; 3900]));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn small_blocks_that_become_as_small_are_not_rewritten_again_and_again() {
     capacity.reclaim().unwrap();
     let many = MANY_SMALL_BLOCKS as u64;
     for n in 0..2 * many + 10 {
-        (6 * n..6 * n + 6).for_each(|n| kvs.put(&n.to_be_bytes(), &[7; 5000]).unwrap());
+        (6 * n..6 * n + 6).for_each(|n| kvs.put(n.to_be_bytes(), [7; 5000]).unwrap());
         db.ingest().unwrap();
         db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
         assert!((0..20).any(|_| !db.step().unwrap()), "after {n}: {:?}", db.stats());
@@ -148,7 +148,7 @@ fn small_blocks_that_become_as_small_are_not_rewritten_again_and_again() {
     let left = view.tree(kvs.id).unwrap().leaves[0].blocks().len() as u64;
     assert!(left >= 2 * many, "there is room for larger ones: {left}");
     assert_eq!(db.engine.counters.collections.get(), 2);
-    (0..6 * many).for_each(|n| assert_eq!(kvs.get(&n.to_be_bytes()).unwrap().unwrap(), [7; 5000]));
+    (0..6 * many).for_each(|n| assert_eq!(kvs.get(n.to_be_bytes()).unwrap().unwrap(), [7; 5000]));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn the_poorest_blocks_are_collected_alone_and_before_little_is_spilled() {
     let put = |count: u64| {
         // Spread over all keys.
         let keys = (0..count).map(|n| (n * 769 % 2000).to_be_bytes());
-        keys.for_each(|key| kvs.put(&key, &[7; 1024]).unwrap());
+        keys.for_each(|key| kvs.put(key, [7; 1024]).unwrap());
         db.ingest().unwrap();
     };
     for count in [2000, 1000, 800] {
@@ -198,7 +198,7 @@ fn where_space_is_short_leaves_are_merged_early_that_save_some() {
     let put = |range: std::ops::Range<u64>| {
         let mut rng = Rng::new(range.start);
         range.for_each(|_| {
-            kvs.put(&rng.below(u64::MAX).to_be_bytes().repeat(4), &[7; 8]).unwrap();
+            kvs.put(rng.below(u64::MAX).to_be_bytes().repeat(4), [7; 8]).unwrap();
         });
         db.ingest().unwrap();
     };

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::omf::manifest::KvsetEdit;
 use crate::types::extent::Extent;
+use crate::types::format::FormatVersion;
 use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, Seqno};
 use crate::types::policy::KvsOptions;
 use esker_base::AlignedBuf;
@@ -22,7 +23,8 @@ fn kvs(id: u32) -> Edit {
 #[test]
 fn committed_edits_are_read_back_across_many_regions() {
     let device = device();
-    let manifest = Manifest::create(device.clone(), [7; 16], vec![kvs(1)]).unwrap();
+    let manifest =
+        Manifest::create(device.clone(), (FormatVersion::V1, [7; 16]), vec![kvs(1)]).unwrap();
     for id in 2..600u32 {
         manifest.commit(vec![kvs(id), Edit::KvsDropped { id: KvsId(id - 1) }]).unwrap();
     }
@@ -49,7 +51,8 @@ fn touched(device: &Arc<dyn Device>) -> u64 {
 #[test]
 fn records_are_overwritten_long_before_a_large_region_is_full() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("manifest", 16 << 20, 4096));
-    let manifest = Manifest::create(device.clone(), [7; 16], vec![kvs(1)]).unwrap();
+    let manifest =
+        Manifest::create(device.clone(), (FormatVersion::V1, [7; 16]), vec![kvs(1)]).unwrap();
     let mut all = Vec::new();
     for (few, many) in [(1, 2), (2, 20_000)] {
         // The state is large from the second time on, and then so are the records that follow its snapshots.
@@ -172,7 +175,7 @@ impl QueuePair for PanicsQueue {
 fn commits_after_a_panic_are_refused_with_its_message() {
     let is_armed = Arc::new(AtomicBool::new(false));
     let panics: Arc<dyn Device> = Arc::new(Panics(device(), is_armed.clone()));
-    let manifest = Manifest::create(panics, [7; 16], vec![kvs(1)]).unwrap();
+    let manifest = Manifest::create(panics, (FormatVersion::V1, [7; 16]), vec![kvs(1)]).unwrap();
     is_armed.store(true, Ordering::Release);
     let panic = catch_unwind(AssertUnwindSafe(|| manifest.commit(vec![kvs(2)]))).unwrap_err();
     assert_eq!(said(&*panic), "a device that panics");
@@ -192,7 +195,8 @@ fn a_device_without_a_manifest_has_none() {
 #[test]
 fn two_unreadable_regions_are_damage_and_an_unfinished_first_one_is_none() {
     let device = device();
-    let first = Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
+    let first =
+        Manifest::create(device.clone(), (FormatVersion::V1, [1; 16]), vec![kvs(1)]).unwrap();
     let mut port = Port::open(&*device, 1).unwrap();
     let mut clean = port.read(Lba(0), AlignedBuf::zeroed(512)).unwrap();
     let mut torn = clean.clone();
@@ -215,7 +219,8 @@ fn two_unreadable_regions_are_damage_and_an_unfinished_first_one_is_none() {
 #[test]
 fn every_flipped_byte_yields_an_earlier_state_or_an_error_never_a_wrong_one() {
     let device = device();
-    let manifest = Manifest::create(device.clone(), [1; 16], vec![kvs(1)]).unwrap();
+    let manifest =
+        Manifest::create(device.clone(), (FormatVersion::V1, [1; 16]), vec![kvs(1)]).unwrap();
     for id in 2..5 {
         manifest.commit(vec![kvs(id)]).unwrap();
     }

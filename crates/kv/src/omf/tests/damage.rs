@@ -74,8 +74,8 @@ fn samples() -> Vec<Sample> {
         decode: decode_frame,
         mend: mend_frame,
     };
-    let manifest = manifest_record();
-    let meta = kvset_meta();
+    let manifest = manifest_record(FormatVersion::V1);
+    let (meta, with_ranges) = (kvset_meta(), kvset_meta_with_ranges());
     vec![
         Sample {
             name: "class header",
@@ -85,6 +85,7 @@ fn samples() -> Vec<Sample> {
             mend: mend_class,
         },
         frame("log frame", FrameKind::Log, log_records()),
+        frame("log frame with ranges", FrameKind::Log, range_records()),
         frame("aged frame", FrameKind::Aged, aged_records()),
         Sample {
             name: "compressed frame",
@@ -104,6 +105,13 @@ fn samples() -> Vec<Sample> {
             name: "kvset meta",
             meant: meta.len(),
             bytes: meta,
+            decode: decode_meta,
+            mend: mend_meta,
+        },
+        Sample {
+            name: "kvset meta with ranges",
+            meant: with_ranges.len(),
+            bytes: with_ranges,
             decode: decode_meta,
             mend: mend_meta,
         },
@@ -152,10 +160,12 @@ fn another_version_is_refused_by_its_number() {
         if name == "key page" {
             continue; // its kvset's meta has the version
         }
-        bytes[8] = 2;
+        bytes[8] = 3;
         mend(&mut bytes);
         let Malformed(why) = decode(&bytes).unwrap_err();
-        assert_eq!(why, "format version 2 found; this build reads version 1", "{name}");
+        let newest = if name == "class header" { 1 } else { 2 };
+        let expected = format!("format version 3 found; this build reads versions 1 to {newest}");
+        assert_eq!(why, expected, "{name}");
     }
 }
 

@@ -214,13 +214,16 @@ fn dump_frame(title: &str, bytes: &[u8]) -> String {
         let value_size = d.number(4, "value_size", "bytes");
         d.number(4, "kvs", "");
         let key_size = d.number(2, "key_size", "bytes");
-        let kind = ["", "put", "delete", "delete prefix", "expiry"][usize::from(bytes[d.at])];
+        let kind = ["", "put", "delete", "delete prefix", "expiry", "delete range"]
+            [usize::from(bytes[d.at])];
         d.field(1, "kind", kind);
         let codec = ["", "lz4", "zstd"][usize::from(bytes[d.at] & 3)];
         d.field(1, "flags", format!("{} {codec}", bytes[d.at]).trim_end());
         d.text(to_usize(key_size), "key");
         if kind == "expiry" {
             d.number(8, "value", "ms since 1970");
+        } else if kind == "delete range" {
+            d.text(to_usize(value_size), "upper bound");
         } else if codec.is_empty() {
             d.text(to_usize(value_size), "value");
         } else {
@@ -241,6 +244,12 @@ fn frames_have_these_bytes() {
         &log,
     );
     check("log-frame.txt", &log, &dump, decode_frame);
+    let ranges = frame_of(FrameKind::Log, &range_records());
+    let dump = dump_frame(
+        "Log frame of version 2: deletes of ranges, bounded, from a key, to a key, of all; the empty key",
+        &ranges,
+    );
+    check("log-frame-2.txt", &ranges, &dump, decode_frame);
     let aged = frame_of(FrameKind::Aged, &aged_records());
     let dump = dump_frame("Aged frame with one value; the record is the log's", &aged);
     check("aged-frame.txt", &aged, &dump, decode_frame);
@@ -301,10 +310,27 @@ fn a_key_page_has_these_bytes() {
 #[test]
 fn kvset_meta_has_these_bytes() {
     let bytes = kvset_meta();
-    let mut d = Dump::new(
-        "Kvset meta of two pages, three keys and two deleted prefixes; values expire",
-        &bytes,
-    );
+    let title = "Kvset meta of two pages, three keys and two deleted prefixes; values expire";
+    let dump = dump_meta(title, &bytes, |d| {
+        d.part("Prefixes");
+        d.text16("prefix");
+        d.text16("prefix");
+    });
+    check("kvset-meta.txt", &bytes, &dump, decode_meta);
+    let bytes = kvset_meta_with_ranges();
+    let title = "Kvset meta of version 2, with three deleted ranges; values expire";
+    let dump = dump_meta(title, &bytes, |d| {
+        d.part("Ranges");
+        for _ in 0..3 {
+            d.text16("lower bound");
+            d.text16("upper bound");
+        }
+    });
+    check("kvset-meta-2.txt", &bytes, &dump, decode_meta);
+}
+
+fn dump_meta(title: &str, bytes: &[u8], dump_hides: impl FnOnce(&mut Dump<'_>)) -> String {
+    let mut d = Dump::new(title, bytes);
     d.text(8, "magic");
     d.number(2, "version", "");
     d.number(2, "flags", "");
@@ -328,20 +354,27 @@ fn kvset_meta_has_these_bytes() {
         d.text16("first key");
     }
     d.text16("last key");
-    d.part("Prefixes");
-    d.text16("prefix");
-    d.text16("prefix");
+    dump_hides(&mut d);
     d.part("Expiries");
     d.number(8, "count", "entries");
     d.number(8, "first", "ms since 1970");
     d.number(8, "last", "ms since 1970");
-    check("kvset-meta.txt", &bytes, &d.finish(), decode_meta);
+    d.finish()
 }
 
 #[test]
 fn a_manifest_record_has_these_bytes() {
-    let bytes = manifest_record();
-    let mut d = Dump::new("Manifest record with one edit of every kind", &bytes);
+    for (version, name, title) in [
+        (FormatVersion::V1, "manifest-record.txt", "Manifest record with one edit of every kind"),
+        (FormatVersion::V2, "manifest-record-2.txt", "Manifest record of a KVDB of version 2"),
+    ] {
+        let bytes = manifest_record(version);
+        check(name, &bytes, &dump_manifest(title, &bytes), decode_manifest);
+    }
+}
+
+fn dump_manifest(title: &str, bytes: &[u8]) -> String {
+    let mut d = Dump::new(title, bytes);
     d.text(8, "magic");
     d.number(2, "version", "");
     d.zeroes(2);
@@ -358,7 +391,7 @@ fn a_manifest_record_has_these_bytes() {
         dump_edit(&mut d);
     }
     d.part("To the end of the LBA");
-    check("manifest-record.txt", &bytes, &d.finish(), decode_manifest);
+    d.finish()
 }
 
 fn dump_edit(d: &mut Dump<'_>) {
@@ -375,6 +408,7 @@ fn dump_edit(d: &mut Dump<'_>) {
         "Kvset",
         "KvsetRemoved",
         "ClassRemoved",
+        "KvsMetadata",
     ];
     let tag = d.bytes[d.at];
     d.field(1, "tag", names[usize::from(tag)]);
@@ -407,6 +441,10 @@ fn dump_edit(d: &mut Dump<'_>) {
         }
         9 => dump_kvset(d),
         11 => d.class("class"),
+        12 => {
+            d.number(4, "id", "");
+            d.text16("metadata");
+        }
         _ => _ = d.number(8, "id", ""),
     }
 }

@@ -145,7 +145,7 @@ fn use_it(media: &Media) -> Result<()> {
             count += 1;
             assert!(count < 100_000, "a cursor that never ends");
         }
-        kvs.put(b"new", &[1; 500])?;
+        kvs.put(b"new", [1; 500])?;
         kvs.delete(b"000---")?;
     }
     db.ingest()?;

@@ -20,11 +20,12 @@ use crate::tree::kvset::extents::KeyExtents;
 use crate::tree::page_cache::{HeldPages, PageCache, PageTable, SharedPage};
 use crate::types::error::Result;
 use crate::types::expiry::{Expiries, Expiry};
+use crate::types::format::FormatVersion;
 use crate::types::ids::{BlockId, KvsId, KvsetId, LeafId, RecordAddress, Seqno};
 use crate::types::key::key_hash;
 use crate::types::options::Tuning;
 use crate::types::policy::Place;
-use crate::types::prefixes::Prefixes;
+use crate::types::spans::Spans;
 use crate::types::stream::Stream;
 use crate::values::block::ValueBlock;
 
@@ -67,7 +68,9 @@ pub(crate) struct KvsetBuilder<'a> {
     held: HeldPages,
     index: Encoder,
     last_key: Vec<u8>,
-    prefixes: Prefixes,
+    deleted: Spans,
+    /// As its keys need it.
+    version: FormatVersion,
     expiries: Expiries,
     hashes: Vec<u64>,
     block_numbers: BTreeMap<BlockId, u32>,
@@ -108,7 +111,8 @@ impl<'a> KvsetBuilder<'a> {
             held,
             index: Encoder::default(),
             last_key: Vec::new(),
-            prefixes: Prefixes::default(),
+            deleted: Spans::default(),
+            version: FormatVersion::V1,
             expiries: Expiries::NONE,
             hashes: Vec::new(),
             block_numbers: BTreeMap::new(),
@@ -136,6 +140,9 @@ impl<'a> KvsetBuilder<'a> {
             assert!(self.page.add(key, entry), "an empty page takes any entry");
         }
         self.hashes.push(key_hash(key));
+        if key.is_empty() {
+            self.version = FormatVersion::V2;
+        }
         self.edit.entries += 1;
         self.expiries.add(entry.expiry());
         self.edit.tombstones += u64::from(entry == Entry::Tombstone);
@@ -144,9 +151,9 @@ impl<'a> KvsetBuilder<'a> {
         Ok(())
     }
 
-    /// Sets the prefixes that it hides in older kvsets.
-    pub(crate) fn hide(&mut self, prefixes: Prefixes) {
-        self.prefixes = prefixes;
+    /// Sets the prefixes and ranges that it hides in older kvsets.
+    pub(crate) fn hide(&mut self, deleted: Spans) {
+        self.deleted = deleted;
     }
 
     /// The number of a block in the table; counts `live` bytes in it.
@@ -248,7 +255,7 @@ impl<'a> KvsetBuilder<'a> {
         mut self,
         block: impl Fn(BlockId) -> Arc<ValueBlock>,
     ) -> Result<Arc<Kvset>> {
-        assert!(self.edit.entries > 0 || !self.prefixes.is_empty(), "a kvset says something");
+        assert!(self.edit.entries > 0 || !self.deleted.is_empty(), "a kvset says something");
         if !self.page.is_empty() {
             self.finish_page()?;
         }
@@ -256,14 +263,16 @@ impl<'a> KvsetBuilder<'a> {
         let mut filter = FilterBuilder::new(self.hashes.len(), FILTER_BITS);
         self.hashes.iter().for_each(|&hash| filter.add(hash));
         let filter = filter.finish();
-        let (index, prefixes) = (std::mem::take(&mut self.index).0, self.prefixes.encode());
+        let index = std::mem::take(&mut self.index).0;
+        let (version, hides) = self.deleted.encode(self.version);
         let meta = KvsetMeta {
             kvset: self.edit.id,
             kvs: self.edit.kvs,
             pages: self.edit.pages,
             filter: filter.as_bytes(),
             index: &index,
-            prefixes: &prefixes,
+            version,
+            hides: &hides,
             expiries: self.expiries,
         };
         let encoded = meta.encode();
@@ -278,8 +287,8 @@ impl<'a> KvsetBuilder<'a> {
         for (page, index) in self.resident.iter().zip(0..) {
             pages.admit(index, page, false);
         }
-        let (index, prefixes) = (PageIndex::decode(&index), Prefixes::decode(&prefixes));
-        let meta = Meta { filter, index, prefixes, expiries: self.expiries };
+        let (index, deleted) = (PageIndex::decode(&index), std::mem::take(&mut self.deleted));
+        let meta = Meta { filter, index, deleted, expiries: self.expiries };
         Ok(Arc::new(Kvset::assemble(self.edit, blocks, self.keys, meta, pages)))
     }
 }

@@ -71,7 +71,7 @@ fn writer_without_space_gives_up_while_others_go_on() {
 fn writer_without_space_waits_for_no_preload() {
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
     let (db, kvs, _) = kvdb_on(devices.clone(), small_blocks());
-    (0..10_000u64).for_each(|n| kvs.put(&n.to_be_bytes(), b"v").unwrap());
+    (0..10_000u64).for_each(|n| kvs.put(n.to_be_bytes(), b"v").unwrap());
     db.compact(CompactRequest::Full).unwrap();
     let options = db.engine.options.clone();
     db.close().unwrap();
@@ -99,16 +99,16 @@ fn a_delete_that_finds_no_room_is_not_told_to_delete() {
         let mut writes = std::iter::repeat_with(write);
         writes.find_map(Result::err).expect("it is full").to_string()
     };
-    let delete = text(&|| kvs.delete(&[7; 1000]));
+    let delete = text(&|| kvs.delete([7; 1000]));
     assert!(delete.contains("drop a KVS") && !delete.contains("delete data"), "{delete}");
-    let put = text(&|| kvs.put(b"k", &[7; 1000]));
+    let put = text(&|| kvs.put(b"k", [7; 1000]));
     assert!(put.contains("delete data"), "{put}");
 }
 
 #[test]
 fn wait_for_an_opening_segment_is_counted() {
     let (db, kvs, _) = kvdb();
-    (0..20).for_each(|_| kvs.put(b"k", &[7; 1000]).unwrap());
+    (0..20).for_each(|_| kvs.put(b"k", [7; 1000]).unwrap());
     {
         let mut log = db.engine.writer.lock();
         log.seal();
@@ -116,7 +116,7 @@ fn wait_for_an_opening_segment_is_counted() {
     }
     let writer = kvs.clone();
     let puts = thread::spawn("puts", move || {
-        (0..100).for_each(|_| writer.put(b"k", &[7; 1000]).unwrap());
+        (0..100).for_each(|_| writer.put(b"k", [7; 1000]).unwrap());
     });
     // All of them do not fit the segment, so one waits until the next one is there.
     let waits = || db.engine.counters.segment_waits.get() > 0;
