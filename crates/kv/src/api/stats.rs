@@ -16,6 +16,7 @@ use crate::values::block::ValueBlock;
 
 /// A KVDB's figures. Counts are since it was opened, sizes are now; all sizes in bytes.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct Stats {
     /// Operations that callers have asked for.
     pub operations: Operations,
@@ -55,6 +56,7 @@ pub struct Stats {
 /// Counts of calls.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct Operations {
     pub puts: u64,
     pub gets: u64,
@@ -71,6 +73,7 @@ pub struct Operations {
 
 /// One media class.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct ClassStats {
     /// Which.
     pub class: MediaClass,
@@ -112,6 +115,7 @@ impl ClassStats {
 /// One stream of a class.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct StreamStats {
     pub stream: Stream,
     /// The placement id of its writes, where the device takes one.
@@ -127,6 +131,7 @@ pub struct StreamStats {
 /// DRAM by purpose.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct Dram {
     pub budget_bytes: u64,
     /// Memtables, those included that were ingested and that somebody still reads.
@@ -166,6 +171,7 @@ impl Dram {
 /// Caches.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct CacheStats {
     pub record_hits: u64,
     /// Those of `record_hits` that took no search for the key.
@@ -179,6 +185,7 @@ pub struct CacheStats {
 /// Counts of maintenance steps.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct MaintenanceStats {
     pub log_flushes: u64,
     pub ingests: u64,
@@ -199,6 +206,7 @@ pub struct MaintenanceStats {
 
 /// Waits of writers.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct Stalls {
     /// For another writer, a millisecond and more.
     pub writer: u64,
@@ -230,6 +238,7 @@ impl Stalls {
 
 /// Transactions.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct TransactionStats {
     /// Begun and not yet ended.
     pub open: usize,
@@ -246,6 +255,7 @@ pub struct TransactionStats {
 /// One KVS.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct KvsStats {
     pub name: String,
     pub policy: String,
@@ -274,6 +284,7 @@ pub struct KvsStats {
 /// to; versions that newer ones hide are counted as long as nobody has merged them.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct PlaceStats {
     pub class: MediaClass,
     pub young_keys_bytes: u64,

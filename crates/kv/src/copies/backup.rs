@@ -42,6 +42,7 @@ use crate::values::block::ValueBlock;
 
 /// Amounts that a backup has copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct BackupReport {
     /// KVSs.
     pub kvss: u64,

@@ -111,6 +111,7 @@ impl Readers {
 
 /// Readers that are open.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct ReaderStats {
     /// Cursors, those of snapshots and transactions included.
     pub cursors: OpenStats,
@@ -158,6 +159,7 @@ impl ReaderStats {
 
 /// Readers of a kind that are open.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct OpenStats {
     /// How many.
     pub open: usize,

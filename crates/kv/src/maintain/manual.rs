@@ -30,6 +30,7 @@ use crate::values::block::ValueBlock;
 
 /// Goal of [`crate::api::kvdb::Kvdb::compact`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub enum CompactRequest {
     /// All data is old, each leaf is merged, its values in key order, no garbage is left, and everything
     /// lies where the policies want it, as far as there is room.
@@ -45,6 +46,7 @@ pub enum CompactRequest {
 
 /// How a compaction, or the removal of a class, is getting on.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct CompactStatus {
     /// Whether one is under way.
     pub active: bool,

@@ -1,5 +1,5 @@
 //! The threads of a KVDB: two lanes of maintenance, the timed flush of the log, and the opening of log segments ahead of
-//! need. [`Kvdb::open`](crate::api::kvdb::Kvdb::open) starts them; closing the KVDB ends them.
+//! need. [`Builder::open`](crate::Builder::open) starts them; closing the KVDB ends them.
 
 use std::sync::Arc;
 use std::time::Duration;

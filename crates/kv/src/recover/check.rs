@@ -27,6 +27,7 @@ use crate::values::cache::record::RecordKey;
 
 /// Amounts that a check has read, and the faults that it found.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// KVSs.
     pub kvss: u64,

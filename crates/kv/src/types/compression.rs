@@ -12,6 +12,7 @@ use crate::types::error::{KvError, Result};
 /// that uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Compression {
     /// Not at all.
     #[default]

@@ -11,6 +11,7 @@ use crate::types::error::{KvError, Result};
 
 /// Runner of maintenance (ingest, spill, compaction) and the timed flush of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Maintenance {
     /// The KVDB's own threads.
     Threads,

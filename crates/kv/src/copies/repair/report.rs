@@ -11,6 +11,7 @@ use crate::types::class::MediaClass;
 /// State in which the manifest was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum ManifestState {
     /// It could be read as an open would read it.
     Whole,
@@ -22,6 +23,7 @@ pub enum ManifestState {
 
 /// Account of a repair: the data that it has salvaged, and the data that it has not.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct RepairReport {
     /// State in which the manifest was found.
     pub manifest: ManifestState,
@@ -35,6 +37,7 @@ pub struct RepairReport {
 
 /// Outcome for one KVS.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct KvsRepair {
     /// Its name.
     pub name: String,
@@ -54,6 +57,7 @@ pub struct KvsRepair {
 
 /// The keys between two keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct KeyRange {
     /// They come behind this one; `None`: from the beginning.
     pub after: Option<Vec<u8>>,

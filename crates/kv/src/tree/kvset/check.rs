@@ -1,4 +1,4 @@
-//! Verifies a kvset as it lies on its medium, as `Kvdb::check` does with each.
+//! Verifies a kvset as it lies on its medium, as `Builder::check` does with each.
 
 use std::ops::ControlFlow;
 
