@@ -661,5 +661,5 @@ fn a_database_is_upgraded_once() {
     let said = run(["kv", "upgrade", &db]).succeeds().out();
     assert!(said.ends_with("it has version 2 of the format already\n"), "{said}");
     assert_eq!(run(["kv", "get", &db, "default", "k"]).succeeds().out(), "v");
-    run(["kv", "upgrade", &format!("{db}-not")]).fails(66, &["no KVDB"]);
+    run(["kv", "upgrade", &format!("{db}-not")]).fails(66, &["no such directory"]);
 }

@@ -111,6 +111,11 @@ fn keys_of_a_deleted_prefix_are_passed_over_one_by_one_once() {
 }
 
 #[test]
+fn keys_of_a_deleted_range_are_passed_over_one_by_one_once() {
+    check(|_, kvs, _| kvs.delete_range("b/".."b0\0").unwrap());
+}
+
+#[test]
 fn deleted_keys_of_kvsets_are_passed_over_one_by_one_once() {
     check(|db, kvs, _| {
         db.ingest().unwrap();
@@ -151,11 +156,12 @@ fn the_head_of_a_queue_is_a_few_keys_away_however_many_were_before_it() {
 
 #[test]
 fn an_idle_kvdb_heals_what_walks_pass_over() {
-    for delete in
-        [(|kvs: &Kvs| (0..KEYS).for_each(|n| kvs.delete(key(n)).unwrap())) as fn(&Kvs), |kvs| {
-            kvs.delete_prefix(b"b/").unwrap()
-        }]
-    {
+    let deletes: [fn(&Kvs); 3] = [
+        |kvs| (0..KEYS).for_each(|n| kvs.delete(key(n)).unwrap()),
+        |kvs| kvs.delete_prefix(b"b/").unwrap(),
+        |kvs| kvs.delete_range("b/".."b0\0").unwrap(),
+    ];
+    for delete in deletes {
         let (db, kvs, clock, devices) = create(roomy());
         (0..KEYS).for_each(|n| kvs.put(key(n), b"there").unwrap());
         kvs.put(b"c", b"").unwrap();
@@ -212,7 +218,7 @@ fn walk_ends_over_own_deletes_of_keys_that_are_gone() {
         clock: Clock,
     }
     let each = |it: &Db| (0..FEW).for_each(|n| it.kvs.delete(key(n)).unwrap());
-    let ways: [Remove; 5] = [
+    let ways: [Remove; 6] = [
         each,
         |it| it.kvs.delete_prefix(b"b/").unwrap(),
         |it| it.clock.advance(Duration::from_millis(TTL_MS)),
@@ -225,6 +231,11 @@ fn walk_ends_over_own_deletes_of_keys_that_are_gone() {
             it.db.ingest().unwrap();
             it.db.settle().unwrap();
             it.kvs.delete_prefix(b"b/").unwrap();
+        },
+        |it| {
+            it.db.ingest().unwrap();
+            it.db.settle().unwrap();
+            it.kvs.delete_range("b/".."b0\0").unwrap();
         },
     ];
     for (way, remove) in ways.iter().enumerate() {

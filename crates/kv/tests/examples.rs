@@ -21,7 +21,8 @@ fn examples_run_twice_in_a_row() {
     let scratch = tempfile::tempdir().unwrap();
     for name in EXAMPLES {
         for run in 1..=2 {
-            let output = Command::new(program(name)).arg(scratch.path().join(name)).output().unwrap();
+            let output =
+                Command::new(program(name)).arg(scratch.path().join(name)).output().unwrap();
             let printed = String::from_utf8_lossy(&output.stdout);
             let error = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{name}, run {run}: {printed}{error}");

@@ -105,6 +105,27 @@ fn the_empty_key_is_one_like_any_other_at_every_stage_of_its_life() {
     }
 }
 
+#[test]
+fn the_empty_key_alone_is_replayed_and_ingested() {
+    for size in [0, 5, 3000] {
+        let devices = devices();
+        let db = Kvdb::create_on(devices.clone(), test_options(small_tuning())).unwrap();
+        let kvs = db.create_kvs("k", Policy::default()).unwrap();
+        kvs.put(b"", vec![7; size]).unwrap();
+        db.sync().unwrap();
+        std::mem::forget(db);
+        let db = Kvdb::open_on(devices.clone(), test_options(small_tuning())).unwrap();
+        let check = |db: &Kvdb| assert_eq!(walks(&kvs_of(db)), [(Vec::new(), vec![7; size])]);
+        check(&db);
+        db.ingest().unwrap();
+        check(&db);
+        db.compact(esker_kv::CompactRequest::Full).unwrap();
+        check(&db);
+        db.close().unwrap();
+        assert_eq!(Kvdb::check_on(&devices).unwrap().findings, Vec::<String>::new());
+    }
+}
+
 fn kvs_of(db: &Kvdb) -> Kvs {
     db.kvs("k").unwrap()
 }

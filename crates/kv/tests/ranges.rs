@@ -380,6 +380,31 @@ fn ten_thousand_ranges_take_no_time_however_they_lie() {
 }
 
 #[test]
+fn a_memtable_full_of_ranges_is_frozen() {
+    let devices = devices();
+    let tuning = Tuning { memtable_bytes: 256 << 10, ..small_tuning() };
+    let db = Kvdb::create_on(devices.clone(), test_options(tuning)).unwrap();
+    let kvs = db.create_kvs("k", Policy::default()).unwrap();
+    let key = |n: u32| n.to_be_bytes();
+    let mut most = 0;
+    for n in 0..20_000u32 {
+        // Some are nested in earlier ones.
+        let n = if n % 3 == 0 { n / 2 } else { n };
+        kvs.put(key(10 * n + 7), b"stays").unwrap();
+        kvs.delete_range(key(10 * n)..key(10 * n + 5)).unwrap();
+        most = most.max(db.stats().dram.memtable_bytes);
+    }
+    let ingests = db.stats().maintenance.ingests;
+    assert!(ingests > 10, "{ingests} ingests");
+    assert!(most < (4 * 256) << 10, "{most} bytes of memtables");
+    let expected = keys(&kvs).len();
+    db.close().unwrap();
+    assert_sound(&devices);
+    let db = Kvdb::open_on(devices, test_options(tuning)).unwrap();
+    assert_eq!(keys(&db.kvs("k").unwrap()).len(), expected);
+}
+
+#[test]
 fn a_hundred_thousand_ranges_take_seconds() {
     let count = 100_000;
     many_ranges("disjoint", count, |n| (10 * n, 10 * n + 5));

@@ -128,6 +128,7 @@ impl<T> RwLock<T> {
 }
 
 /// A pointer that is loaded and stored at once, as a whole.
+#[derive(Default)]
 pub(crate) struct ArcSwapAny<P>(scheduled::Mutex<P>);
 pub(crate) type ArcSwap<T> = ArcSwapAny<Arc<T>>;
 pub(crate) type ArcSwapOption<T> = ArcSwapAny<Option<Arc<T>>>;

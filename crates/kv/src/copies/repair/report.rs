@@ -57,7 +57,6 @@ pub struct KvsRepair {
 
 /// The keys between two keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct KeyRange {
     /// They come behind this one; `None`: from the beginning.
     pub after: Option<Vec<u8>>,
