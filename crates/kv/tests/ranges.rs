@@ -396,7 +396,7 @@ fn a_memtable_full_of_ranges_is_frozen() {
     }
     let ingests = db.stats().maintenance.ingests;
     assert!(ingests > 10, "{ingests} ingests");
-    assert!(most < (4 * 256) << 10, "{most} bytes of memtables");
+    assert!(most < 1 << 20, "{most} bytes of memtables");
     let expected = keys(&kvs).len();
     db.close().unwrap();
     assert_sound(&devices);
