@@ -104,6 +104,7 @@ fn an_edge_off_the_ladder_is_found() {
     assert_one(&edge("esker-cli", Kind::Normal, "esker-sim"), "in tests only");
     assert_one(&edge("esker-sim", Kind::Normal, "esker-kv"), "up or sideways");
     assert_one(&edge("esker-oddments", Kind::Normal, "serde"), "no rung");
+    assert_none(&edge("esker-kv", Kind::Dev, "tokio"));
     for refused in ["anyhow", "clap", "clap_complete", "tokio", "tracing", "indicatif"] {
         assert_one(&edge("esker-kv", Kind::Normal, refused), "rung 4");
         assert_one(&edge("esker-sim", Kind::Dev, refused), "rung 4");
@@ -495,7 +496,7 @@ fn a_life_that_is_too_long_or_names_what_is_not_there_is_found() {
         .map(|(path, _)| path.strip_prefix(&crates).unwrap().display().to_string())
         .collect();
     assert_one(&judge(&every[..11])[..1], "11 files");
-    let long: Vec<String> = std::iter::repeat_n(named[0].clone(), 10).collect();
+    let long: Vec<String> = std::iter::repeat_n(named[1].clone(), 10).collect();
     assert_none(&judge(&long));
     let found = judge(&every);
     assert!(found.iter().any(|finding| finding.contains("lines")), "{found:?}");

@@ -162,7 +162,7 @@ pub use api::builder::Builder;
 pub use api::item::{Key, Value};
 pub use api::iter::{Iter, Keys};
 pub use api::kvdb::Kvdb;
-pub use api::kvs::{Changed, Kvs};
+pub use api::kvs::Kvs;
 pub use api::location::{Location, Medium};
 pub use api::observer::Observer;
 pub use api::readable::Readable;
@@ -171,7 +171,7 @@ pub use api::stats::{
     CacheStats, ClassStats, Dram, KvsStats, MaintenanceStats, Operations, PlaceStats, Stalls,
     Stats, StreamStats, TransactionStats,
 };
-pub use api::transaction::Transaction;
+pub use api::transaction::{Changed, Transaction};
 pub use copies::backup::BackupReport;
 pub use copies::repair::report::{KeyRange, KvsRepair, ManifestState, RepairReport};
 pub use engine::readers::{OpenStats, ReaderStats};

@@ -9,31 +9,31 @@ use std::ops::Deref;
 /// So many bytes take no allocation.
 const SHORT: usize = 30;
 
-/// Bytes, in place where they are few.
+/// ByteBuf, in place where they are few.
 #[derive(Clone)]
-enum Bytes {
+enum ByteBuf {
     Short(u8, [u8; SHORT]),
     Long(Vec<u8>),
 }
 
-impl Bytes {
+impl ByteBuf {
     fn as_slice(&self) -> &[u8] {
         match self {
-            Bytes::Short(size, bytes) => &bytes[..usize::from(*size)],
-            Bytes::Long(bytes) => bytes,
+            ByteBuf::Short(size, bytes) => &bytes[..usize::from(*size)],
+            ByteBuf::Long(bytes) => bytes,
         }
     }
 }
 
-impl From<&[u8]> for Bytes {
-    fn from(slice: &[u8]) -> Bytes {
+impl From<&[u8]> for ByteBuf {
+    fn from(slice: &[u8]) -> ByteBuf {
         match u8::try_from(slice.len()) {
             Ok(size) if slice.len() <= SHORT => {
                 let mut bytes = [0; SHORT];
                 bytes[..slice.len()].copy_from_slice(slice);
-                Bytes::Short(size, bytes)
+                ByteBuf::Short(size, bytes)
             }
-            _ => Bytes::Long(slice.to_vec()),
+            _ => ByteBuf::Long(slice.to_vec()),
         }
     }
 }
@@ -42,11 +42,11 @@ macro_rules! bytes {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone)]
-        pub struct $name(Bytes);
+        pub struct $name(ByteBuf);
 
         impl Default for $name {
             fn default() -> $name {
-                $name(Bytes::Long(Vec::new()))
+                $name(ByteBuf::Long(Vec::new()))
             }
         }
 
@@ -104,7 +104,7 @@ macro_rules! bytes {
 
         impl From<Vec<u8>> for $name {
             fn from(bytes: Vec<u8>) -> $name {
-                $name(Bytes::Long(bytes))
+                $name(ByteBuf::Long(bytes))
             }
         }
 
@@ -117,7 +117,7 @@ macro_rules! bytes {
         impl From<$name> for Vec<u8> {
             fn from(bytes: $name) -> Vec<u8> {
                 match bytes.0 {
-                    Bytes::Long(bytes) => bytes,
+                    ByteBuf::Long(bytes) => bytes,
                     short => short.as_slice().to_vec(),
                 }
             }

@@ -45,11 +45,11 @@ use crate::types::policy::KvsOptions;
 #[derive(Clone)]
 pub struct Kvdb {
     pub(crate) engine: Arc<Engine>,
-    opened: Arc<Opened>,
+    opened: Arc<OpenKvdb>,
 }
 
 /// An open KVDB as long as any handle of it is there.
-struct Opened {
+struct OpenKvdb {
     engine: Arc<Engine>,
     dir: Option<PathBuf>,
     manifest: Mutex<Option<Arc<dyn Device>>>,
@@ -73,7 +73,7 @@ impl Kvdb {
             return Err(KvError::NotAKvdb { path, why: "the manifest is empty".into() });
         };
         let _at_exit = engine.flush_at_exit();
-        let opened = Opened {
+        let opened = OpenKvdb {
             engine: engine.clone(),
             dir: dir.map(Path::to_owned),
             manifest: Mutex::new(Some(devices.manifest.clone())),
@@ -484,7 +484,7 @@ impl Kvdb {
     }
 }
 
-impl Opened {
+impl OpenKvdb {
     /// Ends the threads; writes acknowledged meanwhile become durable, or why not is the error.
     fn shut(&self) -> Result<()> {
         let engine = &self.engine;
@@ -519,7 +519,7 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenKvdb {
     fn drop(&mut self) {
         if self.engine.check_owner().is_err() {
             // The child has no such threads, and locks that they held stay locked: nothing is freed.

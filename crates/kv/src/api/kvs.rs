@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::api::item::{Key, Value};
 use crate::api::iter::Iter;
-use crate::api::transaction::Transaction;
 use crate::engine::shared::Engine;
 use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
@@ -146,48 +145,6 @@ impl Kvs {
         self.write(prefix.as_ref(), Change::DeletePrefix)?;
         self.engine.counters.prefix_deletes.add(1);
         Ok(())
-    }
-
-    /// Maps `key` to `new`, or removes it where that is `None`, if it has the value `old` (none: `None`) now; else
-    /// says which one it has. Nobody else writes the key in between.
-    ///
-    /// ```
-    /// # use esker_kv::{Kvdb, Location, Policy, KvError};
-    /// # fn main() -> Result<(), KvError> {
-    /// # let scratch = tempfile::tempdir().unwrap();
-    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
-    /// let locks = db.create_kvs("locks", Policy::default())?;
-    /// assert!(locks.compare_and_set("printer", None, Some(b"ada"))?.is_ok());
-    /// let changed = locks.compare_and_set("printer", None, Some(b"grace"))?.unwrap_err();
-    /// assert_eq!(changed.current.as_deref(), Some(&b"ada"[..]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Kvs::put`].
-    pub fn compare_and_set(
-        &self,
-        key: impl AsRef<[u8]>,
-        old: Option<&[u8]>,
-        new: Option<&[u8]>,
-    ) -> Result<Result<(), Changed>> {
-        let key = key.as_ref();
-        loop {
-            let mut transaction = Transaction::begin(&self.engine);
-            let current = transaction.get_for_update(self, key)?;
-            if current.as_deref() != old {
-                return Ok(Err(Changed { current }));
-            }
-            match new {
-                Some(value) => transaction.put(self, key, value)?,
-                None => transaction.delete(self, key)?,
-            }
-            match transaction.commit() {
-                Err(KvError::TransactionConflict { .. } | KvError::TransactionExpired(_)) => {}
-                committed => return committed.map(Ok),
-            }
-        }
     }
 
     fn write(&self, key: &[u8], change: Change<'_>) -> Result<Seqno> {
@@ -437,14 +394,6 @@ impl Kvs {
 /// Found values, as callers get them.
 pub(crate) fn values(found: Vec<Option<Vec<u8>>>) -> Vec<Option<Value>> {
     found.into_iter().map(|value| value.map(Value::from)).collect()
-}
-
-/// The answer to [`Kvs::compare_and_set`] when the key has another value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Changed {
-    /// The value that it has.
-    pub current: Option<Value>,
 }
 
 /// Refuses a time to live that nothing survives.

@@ -357,6 +357,58 @@ impl Transaction {
     }
 }
 
+/// The answer to [`Kvs::compare_and_set`] when the key has another value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Changed {
+    /// The value that it has.
+    pub current: Option<Value>,
+}
+
+impl Kvs {
+    /// Maps `key` to `new`, or removes it where that is `None`, if it has the value `old` (none: `None`) now; else
+    /// says which one it has. Nobody else writes the key in between.
+    ///
+    /// ```
+    /// # use esker_kv::{Kvdb, Location, Policy, KvError};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
+    /// let locks = db.create_kvs("locks", Policy::default())?;
+    /// assert!(locks.compare_and_set("printer", None, Some(b"ada"))?.is_ok());
+    /// let changed = locks.compare_and_set("printer", None, Some(b"grace"))?.unwrap_err();
+    /// assert_eq!(changed.current.as_deref(), Some(&b"ada"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Kvs::put`].
+    pub fn compare_and_set(
+        &self,
+        key: impl AsRef<[u8]>,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<Result<(), Changed>> {
+        let key = key.as_ref();
+        loop {
+            let mut transaction = Transaction::begin(&self.engine);
+            let current = transaction.get_for_update(self, key)?;
+            if current.as_deref() != old {
+                return Ok(Err(Changed { current }));
+            }
+            match new {
+                Some(value) => transaction.put(self, key, value)?,
+                None => transaction.delete(self, key)?,
+            }
+            match transaction.commit() {
+                Err(KvError::TransactionConflict { .. } | KvError::TransactionExpired(_)) => {}
+                committed => return committed.map(Ok),
+            }
+        }
+    }
+}
+
 impl Sealed for Transaction {}
 
 impl Readable for Transaction {
