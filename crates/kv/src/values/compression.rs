@@ -213,6 +213,7 @@ mod tests {
         values.iter().map(one).collect()
     }
 
+    #[cfg(feature = "zstd")]
     #[test]
     fn values_of_all_sizes_come_back() {
         let mut rng = Rng::new(1);
@@ -251,6 +252,7 @@ mod tests {
         assert!(tried <= 10_000 / 30, "{tried} encodings of 10,000 values");
     }
 
+    #[cfg(feature = "zstd")]
     #[test]
     fn auto_takes_the_slower_codec_only_where_it_saves_an_eighth_more() {
         let mut rng = Rng::new(4);
@@ -282,6 +284,7 @@ mod tests {
         assert!(found[3000 + late..].iter().all(|codec| *codec == Codec::Lz4));
     }
 
+    #[cfg(feature = "zstd")]
     #[test]
     fn damaged_encodings_are_refused_or_yield_what_they_say() {
         let mut rng = Rng::new(6);

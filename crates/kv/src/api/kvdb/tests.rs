@@ -111,3 +111,27 @@ fn writes_acknowledged_before_closing_are_durable_or_closing_fails() {
     let error = db.opened.shut().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }
+
+#[cfg(not(feature = "zstd"))]
+#[test]
+fn kvdb_that_uses_zstandard_is_refused_when_it_is_opened() {
+    use crate::testing::device;
+    use crate::types::compression::Compression;
+    use crate::types::error::ErrorCode;
+    use crate::types::policy::KvsOptions;
+
+    let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
+    let db = Kvdb::create_on(devices.clone(), Options::default()).unwrap();
+    for compression in [Compression::Zstd, Compression::Auto] {
+        let options = KvsOptions::default().compression(compression);
+        assert_eq!(db.create_kvs("a", options).unwrap_err().code(), ErrorCode::Unsupported);
+    }
+    let kvs = db.create_kvs("a", KvsOptions::default().compression(Compression::Lz4)).unwrap();
+    assert_eq!(kvs.set_compression(Compression::Zstd).unwrap_err().code(), ErrorCode::Unsupported);
+    // As a build that has it leaves it.
+    kvs.change_options(|options| options.compression = Compression::Zstd).unwrap();
+    db.close().unwrap();
+    let error = Kvdb::open_on(devices, Options::default()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unsupported);
+    assert!(error.to_string().contains("the KVS 'a' compresses values with Zstandard"), "{error}");
+}
