@@ -296,6 +296,28 @@ fn destroyed_kvdb_leaves_nothing_and_its_place_can_be_used_again() {
 }
 
 #[test]
+fn destroy_touches_no_class_of_another_kvdb() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dirs = ["one", "other"].map(|name| scratch.path().join(name));
+    for dir in &dirs {
+        Kvdb::builder(Location::dir(dir).staging(Medium::InDir)).create().unwrap();
+    }
+    let [capacity, others] = dirs.each_ref().map(|dir| dir.join("capacity.esker"));
+    let staging = dirs[0].join("staging.esker");
+    let before = (std::fs::read(&staging).unwrap(), std::fs::read(&others).unwrap());
+    std::fs::copy(&others, &capacity).unwrap();
+    let error = Kvdb::builder(&dirs[0]).destroy().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Damaged, "{error}");
+    let after = (std::fs::read(&staging).unwrap(), std::fs::read(&capacity).unwrap());
+    assert!(before == after, "nothing was changed");
+    // What a killed process has left of a destruction is destroyed.
+    std::fs::write(&capacity, vec![0; 1 << 20]).unwrap();
+    Kvdb::builder(&dirs[0]).destroy().unwrap();
+    assert!(!dirs[0].exists());
+    Kvdb::builder(&dirs[1]).open().unwrap();
+}
+
+#[test]
 fn open_or_create_makes_no_kvdb_over_what_is_left_of_one() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("db");

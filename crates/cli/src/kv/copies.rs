@@ -105,9 +105,7 @@ pub(super) fn repair(
     let options = options.on_progress(watch.observer());
     let location = media.location(to.dir, &new)?;
     let report = Kvdb::builder(location).options(options).repair(&remains);
-    let made = to.dir.display();
-    let kept = format!("the new database is not whole; remove its files in {made} and begin again");
-    let report = ended(report, &watch, &kept)?;
+    let report = ended(report, &watch, "there is no new database; begin it again at any time")?;
     let text = if json {
         let whole = serde_json::to_value(&report).map_err(io::Error::from)?;
         format!("{whole:#}\n")

@@ -269,14 +269,14 @@ impl Location {
     /// Removes the KVDB that is here, on these devices.
     pub(crate) fn destroy(&self, devices: Devices) -> Result<()> {
         let state = Manifest::read(&devices.manifest)?.unwrap_or_default();
-        for media in devices.classes(&Options::default()).all() {
-            media.check_header(state.uuid).or_else(|error| match error {
-                // It was cleared before.
-                KvError::Corrupt { .. } => Ok(()),
-                error => Err(error),
-            })?;
-            media.clear_header()?;
+        let classes = devices.classes(&Options::default());
+        for media in classes.all() {
+            // It may have been cleared before; or be another KVDB's, and then nothing is touched.
+            if !media.is_without_header()? {
+                media.check_header(state.uuid)?;
+            }
         }
+        classes.all().iter().try_for_each(|media| media.clear_header())?;
         let Home::Dir(dir) = &self.home else {
             return Manifest::clear(&devices.manifest);
         };

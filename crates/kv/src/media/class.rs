@@ -161,6 +161,13 @@ impl Media {
             .map_err(|malformed| self.corrupt("class header", Lba(0), malformed.0))
     }
 
+    /// Whether there is nothing where the header would be.
+    pub(crate) fn is_without_header(&self) -> Result<bool> {
+        let buf = AlignedBuf::zeroed(to_usize(self.lba_size.into()));
+        let buf = self.ports.port()?.read(Lba(0), buf)?;
+        Ok(buf.iter().all(|byte| *byte == 0))
+    }
+
     /// Checks that the device belongs to this class of this KVDB.
     pub(crate) fn check_header(&self, uuid: [u8; 16]) -> Result<()> {
         let header = self.header()?;
