@@ -228,6 +228,20 @@ impl Kvdb {
     // ---- reads of several KVSs ---------------------------------------------------------------------
 
     /// All KVSs as they are now, whatever is written later.
+    ///
+    /// ```
+    /// # use esker_kv::{Batch, Kvdb, KvError, Location, Policy, Readable, WriteOptions};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
+    /// # let users = db.create_kvs("users", Policy::default())?;
+    /// let before = db.snapshot();
+    /// users.put("42", "Ada")?;
+    /// assert!(before.get(&users, "42")?.is_none());
+    /// assert!(db.snapshot().contains_key(&users, "42")?);
+    /// # db.close()
+    /// # }
+    /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(&self.engine)
@@ -243,6 +257,20 @@ impl Kvdb {
     }
 
     /// Writes a batch: all of it or nothing, now and after a crash.
+    ///
+    /// ```
+    /// # use esker_kv::{Batch, Kvdb, KvError, Location, Policy, Readable, WriteOptions};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
+    /// # let users = db.create_kvs("users", Policy::default())?;
+    /// let mut batch = Batch::new();
+    /// batch.put(&users, "42", "Ada");
+    /// batch.delete(&users, "41");
+    /// db.write_with(&batch, &WriteOptions::durable())?;
+    /// # db.close()
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Kvs::put`], and `Invalid` when the batch is too large to be atomic, or has handles of another

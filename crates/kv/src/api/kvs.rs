@@ -184,6 +184,19 @@ impl Kvs {
 
     /// The value of `key`.
     ///
+    /// ```
+    /// # use esker_kv::{Batch, Kvdb, KvError, Location, Policy, Readable, WriteOptions};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
+    /// # let users = db.create_kvs("users", Policy::default())?;
+    /// users.put("42", "Ada")?;
+    /// assert_eq!(users.get("42")?.unwrap(), "Ada");
+    /// assert!(users.get("43")?.is_none());
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Io` or `Corrupt` when it cannot be read, `Closed` when the KVS was dropped or the KVDB is closed.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
@@ -220,6 +233,19 @@ impl Kvs {
 
     /// The values of `keys`, in their order. Values that are on the media are read several at a time,
     /// so this takes less time than as many calls of [`Kvs::get`].
+    ///
+    /// ```
+    /// # use esker_kv::{Batch, Kvdb, KvError, Location, Policy, Readable, WriteOptions};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
+    /// # let users = db.create_kvs("users", Policy::default())?;
+    /// users.put("42", "Ada")?;
+    /// let found = users.get_many(&["42", "43"])?;
+    /// assert_eq!(found, [Some(b"Ada"[..].into()), None]);
+    /// # db.close()
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Kvs::get`].
@@ -277,6 +303,20 @@ impl Kvs {
     }
 
     /// Those of the keys that begin with `prefix`.
+    ///
+    /// ```
+    /// # use esker_kv::{Batch, Kvdb, KvError, Location, Policy, Readable, WriteOptions};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
+    /// # let users = db.create_kvs("users", Policy::default())?;
+    /// for key in ["a/1", "a/2", "b/1"] {
+    ///     users.put(key, "")?;
+    /// }
+    /// assert_eq!(users.prefix("a/")?.count(), 2);
+    /// # db.close()
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Kvs::cursor`].

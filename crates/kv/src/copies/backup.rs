@@ -68,6 +68,21 @@ impl Kvdb {
     /// copy leaves the room that new data would leave, for the KVDB itself may be on the same file system.
     /// The original's media keep the data of the copy as long as the call runs, as a snapshot would.
     ///
+    /// ```
+    /// # use esker_kv::{Batch, Kvdb, KvError, Location, Policy, Readable, WriteOptions};
+    /// # fn main() -> Result<(), KvError> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
+    /// # let users = db.create_kvs("users", Policy::default())?;
+    /// users.put("42", "Ada")?;
+    /// let copy = scratch.path().join("copy");
+    /// db.backup(&Location::dir(&copy))?;
+    /// let copy = Kvdb::builder(copy).open_read_only()?;
+    /// assert_eq!(copy.kvs("users")?.get("42")?.unwrap(), "Ada");
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Exists` when there is a KVDB or data already, `NoSpace` when the copy does not fit, `Corrupt`
     /// when something of this KVDB is damaged, `Invalid` when a device of the copy has other LBAs than
