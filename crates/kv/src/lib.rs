@@ -124,6 +124,11 @@
 //! early, and for good once maintenance has dropped them. The KVDB takes the system's time again when it is opened the
 //! next time: values that were put while its clock was ahead then live longer by as much as it was.
 //!
+//! # Errors
+//!
+//! Where the documentation of a call lists its errors, it names their [`ErrorKind`], which says what a caller can do.
+//! [`KvError::code`] tells more of them apart, with numbers that stay. [`KvError::is_retryable`] is for transactions.
+//!
 //! # Limits
 //!
 //! Keys have up to [`KEY_MAX`] bytes, values up to [`VALUE_MAX`]. A KVDB has as many KVSs as
@@ -175,6 +180,8 @@ pub use api::transaction::{Changed, Transaction};
 pub use copies::backup::BackupReport;
 pub use copies::repair::report::{KeyRange, KvsRepair, ManifestState, RepairReport};
 pub use engine::readers::{OpenStats, ReaderStats};
+pub use esker_base::{Clock, ErrorKind, Lba, Progress};
+pub use esker_device::{Device, DeviceError, SystemError};
 pub use maintain::manual::{CompactRequest, CompactStatus};
 pub use read::cursor::Cursor;
 pub use recover::check::CheckReport;

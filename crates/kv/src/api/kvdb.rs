@@ -155,7 +155,8 @@ impl Kvdb {
         ids.find(|id| !taken(*id)).expect("there are fewer than 2^32 KVSs")
     }
 
-    /// The KVS of this name, which is created, with these options, where there is none.
+    /// The KVS of this name, which is created, with these options, where there is none. One that is there keeps its own,
+    /// which [`Kvs::set_policy`], [`Kvs::set_compression`] and [`Kvs::set_ttl_ms`] change.
     ///
     /// # Errors
     /// As [`Kvdb::create_kvs`].
@@ -185,10 +186,9 @@ impl Kvdb {
     /// The KVS of this name.
     ///
     /// # Errors
-    /// `NotFound` when there is none.
+    /// `NotFound` when there is none; `Closed` when the KVDB is closed.
     pub fn kvs(&self, name: &str) -> Result<Kvs> {
-        self.engine.check_owner()?;
-        self.find(name).ok_or_else(|| KvError::UnknownKvs(name.into()))
+        self.find_kvs(name)?.ok_or_else(|| KvError::UnknownKvs(name.into()))
     }
 
     fn find(&self, name: &str) -> Option<Kvs> {
@@ -286,7 +286,7 @@ impl Kvdb {
     pub fn write_with(&self, batch: &Batch, options: &WriteOptions) -> Result<()> {
         batch.check_of(&self.engine)?;
         if batch.is_empty() {
-            return Ok(());
+            return self.engine.check_open();
         }
         let seqno = self.engine.write_batch(batch, |_| Ok(()))?;
         self.engine.counters.batches.add(1);

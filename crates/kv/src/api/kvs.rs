@@ -277,7 +277,7 @@ impl Kvs {
         Ok(Iter::new(self.cursor()?, KeyBounds::NONE))
     }
 
-    /// Those of the keys in a range; none where it ends before it begins.
+    /// Those of the keys in a range; none where it ends before it begins. For all keys there is [`Kvs::iter`].
     ///
     /// ```
     /// # use esker_kv::{Kvdb, Location, Policy, KvError};

@@ -59,6 +59,16 @@ impl fmt::Debug for Medium {
     }
 }
 
+impl fmt::Display for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Medium::InDir => f.write_str("a file in its directory"),
+            Medium::Path(path) => write!(f, "'{}'", path.display()),
+            Medium::Device { name, .. } => write!(f, "the device '{name}'"),
+        }
+    }
+}
+
 /// The place of a KVDB: a directory, or devices of the caller's; and that of its classes.
 ///
 /// A new KVDB in a directory has a capacity class in a file there, and no staging class, unless something else is said.
@@ -206,8 +216,9 @@ impl Location {
             check_without_kvdb(&devices)?;
             return Ok(Made { devices, classes, creation: None, new: NewFiles::default() });
         };
+        let is_new = !dir.exists();
         files::create_dir_all(dir).map_err(|error| KvError::of_file(dir, &error))?;
-        let mut new = NewFiles::default();
+        let mut new = NewFiles { files: Vec::new(), dir: is_new.then(|| dir.clone()) };
         let path = dir.join(MANIFEST);
         let taken = || {
             let why = "there is a KVDB here already; open it, or choose another directory";
@@ -223,7 +234,7 @@ impl Location {
         }
         let creation = Creation::begin(dir)?;
         if !creation.is_left {
-            new.0.push(creation.path.clone());
+            new.files.push(creation.path.clone());
         }
         let mut find = |wanted: MediaClass| -> Result<Option<Arc<dyn Device>>> {
             let Some((_, known_as)) = classes.iter().find(|(class, _)| *class == wanted) else {
@@ -349,19 +360,27 @@ fn check_agrees(dir: &Path, state: &State, class: MediaClass, medium: &Medium) -
     let refused = |is: String| {
         let dir = dir.display();
         KvError::Options(format!(
-            "{dir}: the location says that its {class} class is on {medium:?}, and {is}: leave it out of the location, \
-             or open another KVDB"
+            "{dir}: the location says that its {class} class is {medium}, and {is}"
         ))
     };
     let Some(known_as) = state.classes.get(&class) else {
-        return Err(refused("it has none".into()));
+        return Err(refused(
+            "it has none: leave it out of the location, and give it one with `Kvdb::add_staging`"
+                .into(),
+        ));
     };
     let at = |known_as: &str| resolved(&dir.join(known_as));
     let agrees = match medium {
         Medium::Device { name, .. } => name == known_as,
         _ => is_path(known_as) && at(&medium.known_as(Some(dir), class)?) == at(known_as),
     };
-    if agrees { Ok(()) } else { Err(refused(format!("it is on '{known_as}'"))) }
+    if agrees {
+        Ok(())
+    } else {
+        Err(refused(format!(
+            "it is '{known_as}': leave it out of the location, or open another KVDB"
+        )))
+    }
 }
 
 fn without_directory(class: MediaClass) -> KvError {
@@ -404,14 +423,18 @@ impl Medium {
 
 /// Files that this process has made, which are removed with it unless they are kept.
 #[derive(Default)]
-pub(crate) struct NewFiles(Vec<PathBuf>);
+pub(crate) struct NewFiles {
+    files: Vec<PathBuf>,
+    /// The directory that was made for them.
+    dir: Option<PathBuf>,
+}
 
 impl NewFiles {
     /// Opens a file, and makes it if it is missing.
     fn open(&mut self, path: &Path, capacity_bytes: Option<u64>) -> Result<FileDevice> {
         let device = open_file(path, Create::IfMissing, capacity_bytes)?;
         if device.is_new() {
-            self.0.push(path.to_owned());
+            self.files.push(path.to_owned());
         }
         Ok(device)
     }
@@ -420,7 +443,8 @@ impl NewFiles {
 impl Drop for NewFiles {
     fn drop(&mut self) {
         // As far as they go: there is another error to report.
-        self.0.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        self.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        self.dir.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
     }
 }
 
@@ -441,7 +465,7 @@ impl Made {
 
     /// The KVDB has been made.
     pub(crate) fn keep(mut self) -> Devices {
-        self.new.0.clear();
+        (self.new.files, self.new.dir) = (Vec::new(), None);
         self.creation.iter().for_each(Creation::end);
         self.devices
     }
@@ -611,7 +635,7 @@ fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)
         return Err(not_here(if has_class(dir) {
             "its file 'manifest.esker' is gone; `esker kv repair` salvages what its classes hold"
         } else {
-            "it has no file 'manifest.esker'; create one with `esker kv create`"
+            "it has no file 'manifest.esker'; create one with `esker kv create`, or `Builder::create` in a program"
         }));
     }
     let manifest = open_existing(&path, read_only)?;

@@ -48,7 +48,7 @@ const OWN_SLACK: u64 = 1 << 20;
 /// the same key at the same time, the one that commits first wins and the other gets
 /// [`KvError::TransactionConflict`]; so does one that loses against a plain write. Keys that a transaction only
 /// read may have changed meanwhile (*write skew*): [`Transaction::get_for_update`] reads a key as if it were
-/// written.
+/// written. No call holds a range of keys so.
 ///
 /// A transaction is meant to be short. It ends by itself, and answers
 /// [`KvError::TransactionExpired`], after [`Options::transaction_ms`](crate::Options::transaction_ms), or when memtables that were ingested
@@ -56,23 +56,26 @@ const OWN_SLACK: u64 = 1 << 20;
 /// beside busy writers that is after one or two full memtables.
 ///
 /// ```
-/// # use esker_kv::{Kvdb, KvError, Policy, Readable};
+/// use esker_kv::Readable; // the reads
+/// # use esker_kv::{KvError, Kvdb, Kvs, Policy};
 /// # fn main() -> Result<(), KvError> {
 /// # let scratch = tempfile::tempdir().unwrap();
 /// # let db = Kvdb::builder(scratch.path().join("db")).create()?;
 /// # let accounts = db.create_kvs("accounts", Policy::default())?;
-/// # accounts.put(b"ada", b"3")?;
-/// loop {
+/// # accounts.put("ada", "3")?;
+/// let give = || {
 ///     let mut transaction = db.transaction();
-///     let had = transaction.get(&accounts, b"ada")?.unwrap_or_default();
-///     transaction.put(&accounts, b"ada", b"0")?;
-///     transaction.put(&accounts, b"grace", &had)?;
-///     match transaction.commit() {
-///         Err(KvError::TransactionConflict { .. }) => continue, // someone was faster
-///         result => break result?,
+///     let had = transaction.get(&accounts, "ada")?.unwrap_or_default();
+///     transaction.put(&accounts, "ada", "0")?;
+///     transaction.put(&accounts, "grace", &had)?;
+///     transaction.commit()
+/// };
+/// loop {
+///     match give() {
+///         Err(error) if error.is_retryable() => {} // someone was faster, or it took too long
+///         given => break given,
 ///     }
 /// }
-/// # Ok(())
 /// # }
 /// ```
 pub struct Transaction {

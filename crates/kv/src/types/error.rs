@@ -154,15 +154,18 @@ pub enum KvError {
         at: Option<Arc<str>>,
     },
     /// A key has a length the engine does not take.
-    #[error("a key has up to {KEY_MAX} bytes, a prefix at least 1; this one has {0}")]
+    #[error("a key, or a bound of a range, has up to {KEY_MAX} bytes; this one has {0}")]
     KeyLength(usize),
+    /// A prefix that all keys have, where some are to be deleted.
+    #[error("every key begins with the empty prefix: to delete all keys, use `clear`")]
+    EmptyPrefix,
     /// A value is too long.
     #[error("a value has at most {VALUE_MAX} bytes; this one has {0}")]
     ValueLength(usize),
     /// A batch is too large to be atomic.
     #[error(
-        "a batch has at most {max} bytes of records; this one has {got}: split it, or, below 64 MiB, open the \
-         KVDB with a larger memory budget"
+        "a batch has at most {max} bytes of records; this one has {got}: split it, or open the KVDB with a memory \
+         budget of 16 times its size (64 MiB at most, with a budget of 1 GiB)"
     )]
     BatchSize {
         /// The size of this one in bytes.
@@ -421,6 +424,13 @@ impl KvError {
         }
     }
 
+    /// Whether the same work may succeed if it is begun again at once: a transaction's, after a conflict, or when it was
+    /// open for too long.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.code(), ErrorCode::TransactionConflict | ErrorCode::TransactionExpired)
+    }
+
     /// The class without room, of an error with [`ErrorCode::NoSpace`].
     #[must_use]
     pub fn class(&self) -> Option<MediaClass> {
@@ -460,6 +470,7 @@ impl KvError {
                 ErrorKind::NoSpace
             }
             KvError::KeyLength(_)
+            | KvError::EmptyPrefix
             | KvError::ValueLength(_)
             | KvError::BatchSize { .. }
             | KvError::KvsName(_)

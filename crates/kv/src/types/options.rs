@@ -15,12 +15,14 @@ use crate::types::error::{KvError, Result};
 pub enum Maintenance {
     /// The KVDB's own threads.
     Threads,
-    /// The caller, one step at a time through [`crate::api::kvdb::Kvdb::step`]. A write that has to wait for
+    /// The caller, one step at a time through [`Kvdb::step`](crate::Kvdb::step). A write that has to wait for
     /// maintenance runs the step itself. For tests and simulation.
     Manual,
 }
 
 /// When acknowledged writes are durable: as long as the device answers in time, within a time and a number of bytes.
+/// That is about a power failure: in a directory on ext4, XFS or tmpfs a process that is killed loses nothing that was
+/// acknowledged. [`Durability::within`] and [`Durability::bytes`] make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Durability {
@@ -55,7 +57,7 @@ impl Default for Durability {
     }
 }
 
-/// How one write is done.
+/// How one write is done: [`WriteOptions::default`], or [`WriteOptions::durable`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteOptions {
@@ -72,7 +74,8 @@ impl WriteOptions {
     }
 }
 
-/// How a KVDB is opened. Everything but the budget and the durability window has a good default.
+/// How a KVDB is opened. Everything but the budget and the durability window has a good default. It may get more fields:
+/// begin with [`Options::default`], and change it, for example by [`Options::with`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -81,7 +84,8 @@ pub struct Options {
     pub memory_bytes: u64,
     /// When acknowledged writes are durable. Default: within 100 ms and 8 MiB.
     pub durability: Durability,
-    /// A transaction that is open for longer ends by itself, in milliseconds: the data that it reads, and the
+    /// A transaction that is open for longer ends by itself, in milliseconds, when others begin or data is ingested, or
+    /// within half a second: the data that it reads, and the
     /// writes of others since it began, are kept as long as it lives. Default 300,000 (5 minutes). It ends before
     /// that when the writes of others, in memtables that are kept to find conflicts, take more than an eighth of
     /// `memory_bytes`.

@@ -230,7 +230,8 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Options of a KVS that may change while it is open. The manifest keeps them.
+/// Options of a KVS that may change while it is open. The manifest keeps them. Made from a [`Policy`] or by default, and
+/// changed by its methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct KvsOptions {

@@ -27,9 +27,11 @@ pub(crate) fn check_record(record: &Record<'_>) -> Result<()> {
     if let Change::DeleteRange(upper) = record.change {
         return check_span(Span { lower: record.key, upper });
     }
-    let is_prefix = record.change == Change::DeletePrefix;
-    if record.key.len() > KEY_MAX || is_prefix && record.key.is_empty() {
+    if record.key.len() > KEY_MAX {
         return Err(KvError::KeyLength(record.key.len()));
+    }
+    if record.change == Change::DeletePrefix && record.key.is_empty() {
+        return Err(KvError::EmptyPrefix);
     }
     match record.change.value() {
         Some(value) if value.len() > VALUE_MAX => Err(KvError::ValueLength(value.len())),
