@@ -312,6 +312,7 @@ fn destroy_touches_no_class_of_another_kvdb() {
     assert!(before == after, "nothing was changed");
     // What a killed process has left of a destruction is destroyed.
     std::fs::write(&capacity, vec![0; 1 << 20]).unwrap();
+    std::fs::remove_file(&staging).unwrap();
     Kvdb::builder(&dirs[0]).destroy().unwrap();
     assert!(!dirs[0].exists());
     Kvdb::builder(&dirs[1]).open().unwrap();

@@ -139,7 +139,6 @@ impl Builder {
     /// # Errors
     /// As [`Builder::open`], which it has to be possible to do.
     pub fn destroy(self) -> Result<()> {
-        let devices = self.location.open(false)?;
-        self.location.destroy(devices)
+        self.location.destroy()
     }
 }

@@ -4,6 +4,8 @@
 //! The manifest has a text for each class. It is an absolute path, or that of a file in the directory:
 //! the name that it has for the class, or the part that follows `./`. Anything else is a caller's name.
 
+mod destroy;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +16,6 @@ use esker_device::file::{Create, FileDevice, FileOptions};
 use esker_device::{Device, DeviceError};
 
 use crate::api::creation::{self, Creation, check_blank};
-use crate::log::kept::remove_left;
 use crate::manifest::state::State;
 use crate::manifest::writer::{MANIFEST_BYTES, Manifest};
 use crate::recover::devices::{Devices, Remains};
@@ -22,7 +23,6 @@ use crate::recover::open::new_uuid;
 use crate::recover::size::check_length;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
-use crate::types::options::Options;
 
 /// The place of a class.
 #[derive(Clone)]
@@ -277,39 +277,25 @@ impl Location {
         Ok(creation::is_left(dir) || !has_class(dir))
     }
 
-    /// Removes the KVDB that is here, on these devices.
-    pub(crate) fn destroy(&self, devices: Devices) -> Result<()> {
-        let state = Manifest::read(&devices.manifest)?.unwrap_or_default();
-        let classes = devices.classes(&Options::default());
-        for media in classes.all() {
-            // It may have been cleared before; or be another KVDB's, and then nothing is touched.
-            if !media.is_without_header()? {
-                media.check_header(state.uuid)?;
-            }
+    /// Opens the device of a class of the KVDB in `dir`, or finds it among the caller's. Of a file or block device its
+    /// length in bytes comes with it.
+    fn class_device(
+        &self,
+        dir: &Path,
+        class: MediaClass,
+        known_as: &str,
+        read_only: bool,
+    ) -> Result<(Arc<dyn Device>, Option<u64>)> {
+        if !is_path(known_as) {
+            return match self.medium(class) {
+                Some(Medium::Device { device, .. }) => Ok((device.clone(), None)),
+                _ => Err(not_given(dir, class, known_as)),
+            };
         }
-        classes.all().iter().try_for_each(|media| media.clear_header())?;
-        let Home::Dir(dir) = &self.home else {
-            return Manifest::clear(&devices.manifest);
-        };
-        let remove = |path: &Path| match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(KvError::of_file(path, &error))
-            }
-            _ => Ok(()),
-        };
-        for known_as in state.classes.values().filter(|known_as| is_path(known_as)) {
-            let path = dir.join(known_as);
-            if path.is_file() {
-                remove(&path)?;
-            }
-        }
-        remove_left(dir);
-        // Last: what is left can be destroyed again.
-        remove(&dir.join(MANIFEST))?;
-        drop(devices);
-        // Where nothing else is in it.
-        let _ = std::fs::remove_dir(dir);
-        Ok(())
+        let options = FileOptions { create: Create::Never, read_only, ..FileOptions::default() };
+        let device = FileDevice::open(dir.join(known_as), &options)?;
+        let bytes = device.len_bytes()?;
+        Ok((Arc::new(device), Some(bytes)))
     }
 
     /// The devices that the caller brought, where there is no directory.
@@ -332,20 +318,12 @@ impl Location {
             check_agrees(dir, &state, class, medium)?;
         }
         let find = |class: MediaClass| -> Result<Option<Arc<dyn Device>>> {
-            let Some(known_as) = state.classes.get(&class) else {
-                return Ok(None);
-            };
-            if !is_path(known_as) {
-                return match self.medium(class) {
-                    Some(Medium::Device { device, .. }) => Ok(Some(device.clone())),
-                    _ => Err(not_given(dir, class, known_as)),
-                };
+            let Some(known_as) = state.classes.get(&class) else { return Ok(None) };
+            let (device, bytes) = self.class_device(dir, class, known_as, read_only)?;
+            if let Some(bytes) = bytes {
+                check_length(&state, class, &*device, bytes)?;
             }
-            let options =
-                FileOptions { create: Create::Never, read_only, ..FileOptions::default() };
-            let device = FileDevice::open(dir.join(known_as), &options)?;
-            check_length(&state, class, &device, device.len_bytes()?)?;
-            Ok(Some(Arc::new(device)))
+            Ok(Some(device))
         };
         let capacity = find(MediaClass::Capacity)?.ok_or_else(|| KvError::NotAKvdb {
             path: dir.to_owned(),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::api::kvdb::Kvdb;
 use crate::recover::open;
+use crate::types::options::Options;
 use crate::types::policy::Policy;
 
 const CLASS: MediaClass = MediaClass::Staging;
