@@ -620,7 +620,7 @@ fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)
     let state = Manifest::read(&manifest)?.ok_or_else(|| {
         not_here(
             "its manifest holds no whole record. Creating it, or a backup or a repair to it, was \
-             interrupted: then create it again. Or it was damaged: `esker kv repair` finds out what its media hold",
+             interrupted: then do that again. Or it was damaged: `esker kv repair` finds out what its media hold",
         )
     })?;
     Ok((manifest, state))
