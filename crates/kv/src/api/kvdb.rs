@@ -543,6 +543,7 @@ impl OpenKvdb {
         engine.classes.end();
         engine.manifest.end();
         *self.manifest.lock() = None;
+        engine.free_memory();
         flushed.and(given)
     }
 }

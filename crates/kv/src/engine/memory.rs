@@ -1,6 +1,7 @@
 //! The memory budget: its fixed part, the caches' share of the rest, and the compaction window that they take when no
 //! compaction is due.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::Nanos;
@@ -15,8 +16,10 @@ use crate::engine::workers::Worker;
 use crate::media::writes::BEHIND;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
+use crate::tree::memtable::Memtable;
 use crate::tree::page_cache::PAGE_DRAM;
 use crate::tree::pinned::Pinned;
+use crate::tree::view::View;
 use crate::types::limits::VALUE_MAX;
 use crate::types::options::Tuning;
 
@@ -178,5 +181,13 @@ impl Engine {
             self.pages.resident_bytes()
         };
         self.values.cache.set_capacity(rest.saturating_sub(pages));
+    }
+
+    /// Lets go of what it holds for reads, when it was closed: handles that are left answer `Closed`.
+    pub(crate) fn free_memory(&self) {
+        let nothing = || View::new(Arc::new(Memtable::new(0)), Vec::new());
+        self.publish(|view| *view = nothing());
+        self.pages.set_limit(0);
+        self.values.cache.set_capacity(0);
     }
 }
