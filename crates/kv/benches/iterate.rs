@@ -1,4 +1,4 @@
-//! What a row of an iterator costs beside one of a cursor, which lends its buffers: values of 1,000 bytes in DRAM.
+//! The cost of a row of an iterator beside one of a cursor, which lends its buffers: values of 1,000 bytes in DRAM.
 //!
 //! `cargo bench -p esker-kv --bench iterate`. Medians of seven rounds, in turns.
 

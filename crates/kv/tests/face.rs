@@ -310,7 +310,7 @@ fn destroy_touches_no_class_of_another_kvdb() {
     assert_eq!(error.code(), ErrorCode::Damaged, "{error}");
     let after = (std::fs::read(&staging).unwrap(), std::fs::read(&capacity).unwrap());
     assert!(before == after, "nothing was changed");
-    // What a killed process has left of a destruction is destroyed.
+    // The rest of a destruction whose process was killed is destroyed.
     std::fs::write(&capacity, vec![0; 1 << 20]).unwrap();
     std::fs::remove_file(&staging).unwrap();
     Kvdb::builder(&dirs[0]).destroy().unwrap();

@@ -303,7 +303,7 @@ fn a_transaction_knows_which_keys_others_have_written_since_it_began() {
             .collect()
     };
     assert_eq!(changed(&transaction), "bc");
-    // What was ingested meanwhile counts.
+    // Data that was ingested meanwhile counts.
     db.ingest().unwrap();
     assert_eq!(changed(&transaction), "bc");
     kvs.delete_prefix(b"e").unwrap();

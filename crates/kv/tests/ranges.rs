@@ -419,7 +419,7 @@ fn a_kvdb_is_of_version_1_until_a_record_needs_more_and_never_goes_back() {
     assert_eq!(db.format_version(), 1);
     fill(&db, &kvs, 10);
     kvs.delete_prefix(b"a").unwrap();
-    // What a prefix says is a prefix.
+    // A range that equals a prefix is one.
     kvs.delete_range("b".."c").unwrap();
     assert_eq!((db.format_version(), keys(&kvs).len()), (1, 10));
     db.ingest().unwrap();
@@ -486,7 +486,7 @@ fn a_crash_at_any_write_of_the_upgrade_leaves_one_version_or_the_other() {
         assert!(!is_deleted || version == 2, "a record that the version does not know\n{image}");
         assert!(mark < 2 || is_deleted, "it was durable\n{image}");
         seen[usize::from(version)] += 1;
-        // Whatever it is, it goes on.
+        // The error does not matter: it goes on.
         db.kvs("k").unwrap().delete_range("f".."h").unwrap();
         assert_eq!(db.format_version(), 2);
         images += 1;

@@ -73,7 +73,7 @@ impl fmt::Display for Medium {
 ///
 /// A new KVDB in a directory has a capacity class in a file there, and no staging class, unless something else is said.
 /// One that is there knows itself where its classes are: only devices that are no files have to be named again.
-/// Whatever else is said has to agree with it.
+/// All else that is said has to agree with it.
 ///
 /// ```
 /// # use esker_kv::{Kvdb, KvError, Location, Medium};

@@ -349,7 +349,7 @@ pub(crate) fn go_on(flow: ControlFlow<()>) -> Result<()> {
 }
 
 impl KvError {
-    /// What the file system refused.
+    /// A refusal of the file system.
     pub(crate) fn of_file(path: &Path, error: &std::io::Error) -> KvError {
         let (path, kind) = (path.to_owned(), ErrorKind::from(error));
         KvError::File { path, kind, message: error.to_string(), system: SystemError::of(error) }

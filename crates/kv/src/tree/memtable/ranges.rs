@@ -174,7 +174,7 @@ impl Ranges {
         (kvs, at % 2 == 1 && bytes.is_empty(), bytes)
     }
 
-    /// What both say, the newer one first.
+    /// The sum of both, the newer one first.
     fn overlay(&self, older: &[RangeStep], newer: &[RangeStep]) -> RangeBlock {
         let mut steps: Vec<RangeStep> = Vec::with_capacity(older.len() + newer.len());
         let (mut a, mut b) = (older.iter().peekable(), newer.iter().peekable());
