@@ -4,8 +4,8 @@ mod common;
 
 use std::sync::Arc;
 
-use common::remains;
 use common::{Devices, OnDevices};
+use common::{in_memory, remains};
 use common::{small_tuning, test_options};
 use esker_base::{AlignedBuf, ErrorKind, Lba};
 use esker_device::{MemoryDevice, Port};
@@ -15,12 +15,7 @@ use esker_kv::{
 };
 
 fn devices() -> Devices {
-    let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
-    Devices {
-        manifest: device("manifest", 1 << 20),
-        capacity: device("capacity", 64 << 20),
-        staging: Some(device("staging", 32 << 20)),
-    }
+    in_memory("", [1 << 20, 64 << 20, 32 << 20])
 }
 
 fn repaired(devices: &Devices, options: Options) -> Kvdb {

@@ -2,61 +2,10 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use common::{Devices, OnDevices};
-use common::{small_tuning, test_options};
+use common::OnDevices;
+use common::groups::{create, fill, keys, options, read_bytes};
 use esker_base::ErrorKind;
-use esker_device::MemoryDevice;
-use esker_kv::{
-    Batch, ClassStats, KEY_MAX, Kvdb, Kvs, Options, Policy, Readable, Stats, Stream, Tuning,
-};
-
-fn devices() -> Devices {
-    let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
-    Devices {
-        manifest: device("manifest", 1 << 20),
-        capacity: device("capacity", 64 << 20),
-        staging: Some(device("staging", 32 << 20)),
-    }
-}
-
-/// Leaves of some hundred keys.
-fn options() -> Options {
-    test_options(Tuning { leaf_key_bytes: 24 << 10, ..small_tuning() })
-}
-
-fn create() -> (Kvdb, Kvs, Devices) {
-    let devices = devices();
-    let db = Kvdb::create_on(devices.clone(), options()).unwrap();
-    let kvs = db.create_kvs("k", Policy::default()).unwrap();
-    (db, kvs, devices)
-}
-
-/// Keys in three groups of `count`, with values of 200 bytes.
-fn fill(db: &Kvdb, kvs: &Kvs, count: u32) {
-    for n in 0..count {
-        for group in ["a", "b", "c"] {
-            kvs.put(format!("{group}/{n:06}").as_bytes(), [1; 200]).unwrap();
-        }
-    }
-    db.ingest().unwrap();
-    db.settle().unwrap();
-}
-
-fn keys(kvs: &Kvs) -> Vec<Vec<u8>> {
-    let mut cursor = kvs.cursor().unwrap().keys_only();
-    let mut found = Vec::new();
-    while let Some((key, _)) = cursor.next().unwrap() {
-        found.push(key.to_vec());
-    }
-    found
-}
-
-fn read_bytes(stats: &Stats) -> u64 {
-    let streams = stats.classes.iter().flat_map(|class| &class.streams);
-    streams.filter(|stream| stream.stream == Stream::OldValues).map(|s| s.read_bytes).sum()
-}
+use esker_kv::{Batch, ClassStats, KEY_MAX, Kvdb, Policy, Readable};
 
 #[test]
 fn a_prefix_of_many_keys_costs_one_record_and_its_space_comes_back_unread() {

@@ -5,61 +5,15 @@ mod common;
 
 use std::sync::Arc;
 
+use common::groups::{create, devices, fill, keys, options, read_bytes};
 use common::{Devices, OnDevices};
 use common::{small_tuning, test_options, tiny_tuning};
 use esker_base::{Clock, ErrorKind, Rng};
 use esker_device::{Device, MemoryDevice};
 use esker_kv::{
-    Batch, ClassStats, CompactRequest, KEY_MAX, KvError, Kvdb, Kvs, Options, Policy, Readable,
-    Stats, Stream, Tuning,
+    Batch, ClassStats, CompactRequest, KEY_MAX, KvError, Kvdb, Policy, Readable, Tuning,
 };
 use esker_sim::{CrashRecorder, Plan};
-
-fn devices() -> Devices {
-    let device = |name: &str, bytes: u64| Arc::new(MemoryDevice::new(name, bytes, 512));
-    Devices {
-        manifest: device("manifest", 1 << 20),
-        capacity: device("capacity", 64 << 20),
-        staging: Some(device("staging", 32 << 20)),
-    }
-}
-
-/// Leaves of some hundred keys.
-fn options() -> Options {
-    test_options(Tuning { leaf_key_bytes: 24 << 10, ..small_tuning() })
-}
-
-fn create() -> (Kvdb, Kvs, Devices) {
-    let devices = devices();
-    let db = Kvdb::create_on(devices.clone(), options()).unwrap();
-    let kvs = db.create_kvs("k", Policy::default()).unwrap();
-    (db, kvs, devices)
-}
-
-/// Keys in three groups of `count`, with values of 200 bytes.
-fn fill(db: &Kvdb, kvs: &Kvs, count: u32) {
-    for n in 0..count {
-        for group in ["a", "b", "c"] {
-            kvs.put(format!("{group}/{n:06}").as_bytes(), [1; 200]).unwrap();
-        }
-    }
-    db.ingest().unwrap();
-    db.settle().unwrap();
-}
-
-fn keys(kvs: &Kvs) -> Vec<Vec<u8>> {
-    let mut cursor = kvs.cursor().unwrap().keys_only();
-    let mut found = Vec::new();
-    while let Some((key, _)) = cursor.next().unwrap() {
-        found.push(key.to_vec());
-    }
-    found
-}
-
-fn read_bytes(stats: &Stats) -> u64 {
-    let streams = stats.classes.iter().flat_map(|class| &class.streams);
-    streams.filter(|stream| stream.stream == Stream::OldValues).map(|s| s.read_bytes).sum()
-}
 
 fn assert_sound(devices: &Devices) {
     assert_eq!(Kvdb::check_on(devices).unwrap().findings, Vec::<String>::new());

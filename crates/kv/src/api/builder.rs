@@ -60,8 +60,8 @@ impl Builder {
     }
 
     /// An observer of long work, called on the thread that works: opening after a crash, a check, a backup, a repair, a
-    /// compaction. `Break` calls the work off: it ends with [`KvError::Cancelled`](crate::KvError::Cancelled), a check and a compaction with
-    /// what they have until then, and nothing is lost.
+    /// compaction. `Break` calls the work off: it ends with [`KvError::Cancelled`](crate::KvError::Cancelled), a check
+    /// and a compaction with what they have until then, and nothing is lost.
     pub fn on_progress(
         mut self,
         observer: impl FnMut(&Progress) -> ControlFlow<()> + Send + 'static,

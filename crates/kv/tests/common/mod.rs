@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test binary uses its part
 
 pub(crate) mod checked;
+pub(crate) mod groups;
 pub(crate) mod oracle;
 pub(crate) mod records;
 pub(crate) mod sample;
