@@ -20,8 +20,9 @@ use crate::client::{self, Client};
 use crate::engine::SpaceId;
 use crate::forks;
 use crate::heap::{Ground, Heap};
+use crate::link::ProcessMemory;
 use crate::raw::{self, Errno};
-use crate::server::{Server, Threads};
+use crate::server::{Server, Threads, listen};
 use crate::shared::Shared;
 use crate::signal::{self, Served};
 use crate::space::Reach;
@@ -71,18 +72,28 @@ impl Arena {
         let (uffd, tells_forks) = match mode {
             Mode::Handler => client::open().map_err(refused)?,
             Mode::Signal => {
-                let features = feature::FLAG_WP | feature::POISON | feature::SIGBUS;
+                let features =
+                    feature::FLAG_WP | feature::POISON | feature::MOVE | feature::SIGBUS;
                 (Uffd::open(features).map_err(refused)?, false)
             }
         };
-        let mut server = Server::new(device, options, None)?;
+        // Forked children come by the socket.
+        let (listener, name) = listen()?;
+        let mut server = Server::new(device, options, Some(listener))?;
         let shared = server.shared.clone();
         let mut engine = shared.engine.lock();
-        let mapped = Client::map(&uffd, engine.region_size(), tells_forks);
-        let mapped = mapped.map_err(|error| PagerError::system("the region", error.to_io()))?;
+        let failed = |error: Errno| PagerError::system("the region", error.to_io());
+        let mapped = Client::map(engine.region_size(), name.as_bytes()).map_err(failed)?;
+        if !tells_forks {
+            mapped.forget_forks().map_err(failed)?;
+        }
+        let (pid, region) = (std::process::id(), mapped.region());
+        uffd.register(region.0, region.1).map_err(failed)?;
         let client: &'static Client = Box::leak(Box::new(mapped));
-        let (pid, region) = (std::process::id(), client.region());
-        let space = engine.add_space(uffd, Reach::Here, pid, region, client.requests());
+        let space = engine.add_space(uffd, Reach::Here, region, client.requests());
+        let memory = ProcessMemory::of("self");
+        let memory = memory.map_err(|error| PagerError::system("reading the region", error))?;
+        engine.spaces.get_mut(&space).expect("just added").memory = Some(memory);
         let watched = server.watch(&engine, space);
         watched.map_err(|error| PagerError::system("watching the region", error))?;
         drop(engine);

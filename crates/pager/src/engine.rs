@@ -9,6 +9,7 @@
 //! | `pending` | work that is not done yet |
 //! | `fault` | a page is missing or protected |
 //! | `read` | pages come from the device |
+//! | `follow` | pages of forked children that were leaving their parent's memory |
 //! | `evict` | pages leave memory |
 //! | `request` | programs reserve, drop and release ranges |
 //! | `life` | spaces begin, fork and end |
@@ -26,6 +27,7 @@
 
 mod evict;
 mod fault;
+mod follow;
 mod life;
 mod pending;
 mod read;
@@ -47,6 +49,7 @@ use crate::staging::{self, Staging};
 use crate::types::{CHUNK, LEAST_BUDGET, MOST_SLOW, Options, PAGE, Page, PagerError, Stats};
 
 pub(crate) use pending::{Answer, SpaceId};
+use follow::Follower;
 use pending::{Deferred, Mark, Pending, Read, SINGLE};
 
 /// Most marks that are kept.
@@ -82,6 +85,10 @@ pub(crate) struct Engine {
     waiting: VecDeque<(SpaceId, Page, bool)>,
     /// Requests that are not answered yet.
     requests: Vec<Pending>,
+    /// Pages of forked children that were leaving when their parent forked.
+    followers: Vec<Follower>,
+    /// When it was last said that the device is full.
+    said_full: Option<Nanos>,
     /// Chunks whose write has failed, to be written again.
     failed: Vec<(usize, Nanos)>,
     /// Most pages in memory and being read.
@@ -145,7 +152,8 @@ impl Engine {
         let frames = options.budget_bytes.min(slow.saturating_add(LEAST_BUDGET)) / PAGE;
         let chunks = (frames / 4 / CHUNK).max(4);
         let most_ahead = if options.read_ahead { (frames / 32 / CHUNK).clamp(1, 24) } else { 0 };
-        let buffers = most_ahead * CHUNK + MARKS + ZEROES;
+        let window = CHUNK;
+        let buffers = most_ahead * CHUNK + MARKS + ZEROES + window;
         let limit = frames - chunks * CHUNK - buffers - SINGLE;
         Ok(Engine {
             lbas_per_page: to_u64(PAGE) / u64::from(geometry.lba_size),
@@ -166,6 +174,8 @@ impl Engine {
             again: Vec::new(),
             waiting: VecDeque::new(),
             requests: Vec::new(),
+            followers: Vec::new(),
+            said_full: None,
             failed: Vec::new(),
             limit,
             reserve: (limit / 64).clamp(16, 512),
@@ -209,10 +219,11 @@ impl Engine {
         self.clock.advance(std::time::Duration::from_secs(1));
     }
 
-    /// The newest snapshot, with its process: a walk is looked for in it.
+    /// The newest snapshot, with a process that has its memory: a walk is looked for in it.
     pub(crate) fn newest_snapshot(&self) -> Option<(SpaceId, u32)> {
-        let known = self.spaces.iter().filter(|(_, space)| space.is_snapshot && space.pid != 0);
-        known.max_by_key(|(id, _)| **id).map(|(id, space)| (*id, space.pid))
+        let snapshots = self.spaces.iter().filter(|(_, space)| space.is_snapshot);
+        let known = snapshots.filter_map(|(id, space)| Some((*id, space.link.as_ref()?)));
+        known.max_by_key(|(id, _)| *id).map(|(id, link)| (id, link.memory_number()))
     }
 
     /// Whether there is any snapshot.

@@ -13,9 +13,12 @@ use esker_base::Nanos;
 use esker_base::units::{to_u64, to_usize};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg,
+};
 
-use crate::protocol::{FIRST_PAGE, Hello, MAGIC, Request};
+use crate::link::{Link, ProcessMemory};
+use crate::protocol::{Hello, MAGIC, Request, WINDOW};
 use crate::types::PAGE;
 use crate::uffd::Uffd;
 
@@ -33,20 +36,29 @@ pub(crate) const LISTENER: u64 = 0;
 /// The first number of a program that has connected, above all those of spaces.
 pub(crate) const FIRST_GREETING: u64 = 1 << 40;
 
-/// A program that has handed over its region.
+/// A program whose helper has introduced it.
 pub(crate) struct Guest {
-    pub(crate) stream: UnixStream,
-    pub(crate) uffd: Uffd,
-    pub(crate) pid: u32,
+    pub(crate) link: Link,
+    pub(crate) memory: ProcessMemory,
+    /// Its process, as it calls it itself.
+    pub(crate) own_pid: u64,
     pub(crate) base: usize,
     pub(crate) requests: usize,
+    pub(crate) comes: Comes,
+}
+
+/// How a program comes.
+pub(crate) enum Comes {
+    /// By itself, with its userfaultfd.
+    Alone(Uffd),
+    /// As a forked child, with its token.
+    Forked(u64),
 }
 
 /// A program that has connected.
 struct Greeting {
     number: u64,
     stream: UnixStream,
-    pid: u32,
     until: Nanos,
 }
 
@@ -94,9 +106,9 @@ impl Door {
                 }
             };
             match self.welcome(&stream, epoll) {
-                Ok(pid) => {
+                Ok(()) => {
                     let (number, until) = (self.next, now + PATIENCE);
-                    self.greetings.push(Greeting { number, stream, pid, until });
+                    self.greetings.push(Greeting { number, stream, until });
                     self.next += 1;
                 }
                 Err(error) => self.refuse(&stream, &error),
@@ -108,8 +120,8 @@ impl Door {
         }
     }
 
-    /// Looks whose the program is. Returns its process.
-    fn welcome(&self, stream: &UnixStream, epoll: &OwnedFd) -> io::Result<u32> {
+    /// Looks whose the program is.
+    fn welcome(&self, stream: &UnixStream, epoll: &OwnedFd) -> io::Result<()> {
         let peer = rustix::net::sockopt::socket_peercred(stream)?;
         if peer.uid != rustix::process::geteuid() && !peer.uid.is_root() {
             let (pid, uid) = (peer.pid.as_raw_nonzero(), peer.uid.as_raw());
@@ -117,18 +129,23 @@ impl Door {
         }
         stream.set_nonblocking(true)?;
         let data = epoll::EventData::new_u64(self.next);
-        epoll::add(epoll, stream, data, epoll::EventFlags::IN)?;
-        u32::try_from(peer.pid.as_raw_nonzero().get()).map_err(io::Error::other)
+        Ok(epoll::add(epoll, stream, data, epoll::EventFlags::IN)?)
     }
 
     /// Reads the greeting of a program that has sent something. None if it is refused.
     pub(crate) fn hear(&mut self, number: u64, epoll: &OwnedFd) -> Option<Guest> {
         let at = self.greetings.iter().position(|greeting| greeting.number == number)?;
-        let Greeting { stream, pid, .. } = self.greetings.swap_remove(at);
-        // From now on the stream only shows the program that its pager is there.
+        let Greeting { stream, .. } = self.greetings.swap_remove(at);
+        // From now on the stream is for orders.
         let heard = epoll::delete(epoll, &stream).map_err(io::Error::from);
-        match heard.and_then(|()| read(&stream, self.region)) {
-            Ok((uffd, base, requests)) => Some(Guest { stream, uffd, pid, base, requests }),
+        let known = heard.and_then(|()| read(&stream, self.region)).and_then(|(hello, comes, program)| {
+            Ok((hello, comes, Link::new(stream.try_clone()?, program)?))
+        });
+        match known {
+            Ok((hello, comes, (link, memory))) => {
+                let (base, requests) = (to_usize(hello.base), to_usize(hello.requests));
+                Some(Guest { link, memory, own_pid: hello.pid, base, requests, comes })
+            }
             Err(error) => {
                 self.refuse(&stream, &error);
                 None
@@ -163,7 +180,7 @@ impl Door {
 }
 
 /// Tells a program whether it is served: 0 is yes.
-pub(crate) fn answer(stream: &UnixStream, status: u64) -> io::Result<()> {
+fn answer(stream: &UnixStream, status: u64) -> io::Result<()> {
     rustix::io::write(stream, &status.to_ne_bytes())?;
     Ok(())
 }
@@ -178,10 +195,10 @@ fn silent() -> io::Error {
     io::Error::other("it did not say hello in time")
 }
 
-/// Reads what a program hands over: its descriptor, where its region begins, and where its requests lie.
-fn read(stream: &UnixStream, region: usize) -> io::Result<(Uffd, usize, usize)> {
+/// Reads a greeting, how its program comes, and the program's process.
+fn read(stream: &UnixStream, region: usize) -> io::Result<(Hello, Comes, OwnedFd)> {
     let mut bytes = [0u8; size_of::<Hello>()];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [io::IoSliceMut::new(&mut bytes)];
     let got = recvmsg(stream, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
@@ -195,24 +212,29 @@ fn read(stream: &UnixStream, region: usize) -> io::Result<(Uffd, usize, usize)> 
     for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_ne_bytes(*bytes);
     }
-    let [magic, _, base, size, requests, _] = words;
-    let table = to_u64(FIRST_PAGE as usize * size_of::<Request>());
+    let [magic, pid, base, size, requests, token] = words;
+    let hello = Hello { magic, pid, base, size, requests, token };
+    let table = to_u64(WINDOW as usize * size_of::<Request>());
     let is_right = got.bytes == size_of::<Hello>()
+        && !got.flags.contains(ReturnFlags::CTRUNC)
         && magic == MAGIC
         && size == to_u64(region)
         && base.is_multiple_of(to_u64(PAGE))
         && base.checked_add(size).is_some()
         && requests.checked_add(table).is_some();
-    let (true, Some(descriptor), true) = (is_right, descriptors.pop(), descriptors.is_empty())
-    else {
-        let why = "its greeting makes no sense: is its library another version?";
-        return Err(io::Error::other(why));
-    };
-    if !is_userfaultfd(descriptor.as_fd())? {
-        return Err(io::Error::other("its descriptor is no userfaultfd"));
+    let mut descriptors = descriptors.into_iter();
+    let (program, uffd, more) = (descriptors.next(), descriptors.next(), descriptors.next());
+    match (is_right && more.is_none(), token, program, uffd) {
+        (true, 0, Some(program), Some(uffd)) => {
+            if !is_userfaultfd(uffd.as_fd())? {
+                return Err(io::Error::other("its descriptor is no userfaultfd"));
+            }
+            rustix::io::ioctl_fionbio(&uffd, true)?;
+            Ok((hello, Comes::Alone(Uffd::from(uffd)), program))
+        }
+        (true, 1.., Some(program), None) => Ok((hello, Comes::Forked(token), program)),
+        _ => Err(io::Error::other("its greeting makes no sense: is its library another version?")),
     }
-    rustix::io::ioctl_fionbio(&descriptor, true)?;
-    Ok((Uffd::from(descriptor), to_usize(base), to_usize(requests)))
 }
 
 /// Whether the kernel calls a descriptor one. Messages of any other are its sender's, who could name descriptors of this

@@ -1,41 +1,47 @@
 //! The messages between a program and its pager.
 //!
-//! A program connects to the pager's socket once, and hands over its userfaultfd ([`Hello`]). From
-//! then on the descriptor is all they need. To ask for something a thread writes a [`Request`] and reads its
-//! *doorbell*, a page that is always missing: the fault wakes the pager, which reads the request and answers
-//! by giving the page content. The thread takes the answer and drops the page again. So requests need no
-//! descriptor that a program might close, work in forked children at once, and sleep in the kernel.
+//! A thread of the program asks by memory alone. It writes a [`Request`] and reads its *doorbell*, a page that is
+//! always missing: the fault wakes the pager, which reads the request and answers by giving the page content. The thread
+//! takes the answer and drops the page again. So requests need no descriptor that a program might close, work in forked
+//! children at once, and sleep in the kernel.
+//!
+//! A *helper* process, which shares the program's memory, introduces it to the pager ([`Hello`]). From then on the
+//! pager sends it an [`Order`] over their socket, and it answers with an [`Outcome`].
 //!
 //! The first pages of a region are no memory for programs:
 //!
 //! | page | contents |
 //! | --- | --- |
 //! | 0 | never there: shows whether a process is alive |
-//! | 1 | the agent's doorbell |
-//! | 2 to 63 | doorbells of other threads |
-//! | 64 … | memory |
+//! | 1 | the doorbell of a forked child's helper, which asks for its token |
+//! | 2 to 63 | doorbells of threads |
+//! | 64 to 127 | the window: pages that have left, until the pager has copied them |
+//! | 128 … | memory |
 
-use crate::types::Page;
+use crate::types::{CHUNK, Page};
 
 /// The page that is never there.
 pub const GUARD: Page = 0;
-/// The agent's doorbell.
-pub const AGENT: Page = 1;
-/// The first doorbell of other threads.
+/// The doorbell of a forked child's helper: it takes no request, and its answer is the [`Hello::token`].
+pub const JOIN: Page = 1;
+/// The first doorbell of threads.
 pub const FIRST_DOORBELL: Page = 2;
+/// The first page of the window, behind the doorbells; it has one page for each of an [`Order`].
+pub const WINDOW: Page = 64;
 /// The first page for programs.
-pub const FIRST_PAGE: Page = 64;
+pub const FIRST_PAGE: Page = 128;
 
 /// The first word of a [`Hello`]; the last digit is the version.
-pub const MAGIC: u64 = 0x6573_6b65_7250_6701;
+pub const MAGIC: u64 = 0x6573_6b65_7250_6702;
 
-/// First message of a program.
+/// First message of a helper. It carries descriptors: the program's userfaultfd, unless it is a forked child's helper,
+/// and then the program's pidfd.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hello {
     /// [`MAGIC`].
     pub magic: u64,
-    /// The process.
+    /// The program's process, as the program calls it.
     pub pid: u64,
     /// Where its region begins.
     pub base: u64,
@@ -43,8 +49,8 @@ pub struct Hello {
     pub size: u64,
     /// Where its requests lie, one for each doorbell.
     pub requests: u64,
-    /// Whether forks are told.
-    pub forks: u64,
+    /// The answer of the doorbell [`JOIN`] if it is a forked child, else 0.
+    pub token: u64,
 }
 
 /// Operations of a request.
@@ -55,10 +61,8 @@ pub mod op {
     pub const DISCARD: u64 = 2;
     /// Ends the reservation of `b` bytes at `a`, whose content is dropped.
     pub const RELEASE: u64 = 3;
-    /// The agent has carried out its orders, and waits for more.
-    pub const NEXT: u64 = 4;
     /// Process `a` is about to exit. The answer comes when its pager has shown its figures, if it wants to.
-    pub const EXIT: u64 = 5;
+    pub const EXIT: u64 = 4;
 }
 
 /// A request, read by the pager when the doorbell is rung.
@@ -75,6 +79,40 @@ pub struct Request {
     pub b: u64,
 }
 
-/// The words of an answer: an error number or 0, the value, and for the agent as many pairs of
-/// address and size as the value says.
+/// The words of an answer: an error number or 0, and the value.
 pub const ANSWER_WORDS: usize = 512;
+
+/// Pages that are to leave. The window is emptied first, also by an order without pages.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// How many pages there are, or [`Order::PART`].
+    pub count: u64,
+    /// So many of them, the first ones, are moved to the window, each to the page of its index. The others are dropped.
+    pub moves: u64,
+    /// Their addresses.
+    pub pages: [u64; CHUNK],
+}
+
+impl Order {
+    /// A count: the pager ends. The region becomes unreachable, and the helper ends.
+    pub const PART: u64 = u64::MAX;
+
+    /// An order without pages.
+    #[must_use]
+    pub fn empty() -> Order {
+        Order { count: 0, moves: 0, pages: [0; CHUNK] }
+    }
+}
+
+/// Result of an [`Order`], a bit for each page. A page with none of them is in use by the kernel, and stays.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// It has left.
+    pub done: u64,
+    /// It was not there.
+    pub gone: u64,
+    /// Its memory may not be written, or not be dropped.
+    pub barred: u64,
+}

@@ -76,9 +76,88 @@ pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errn
     outcome(result)
 }
 
+/// Starts a process or thread that the C library knows nothing of, by `clone(2)` with `flags`, which include
+/// `CLONE_VM`. It calls `run` with `with`, on the stack that ends at `top`. `tid` is for `CLONE_CHILD_CLEARTID`.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// The stack is large enough and for the new one alone; `run` uses no thread-local storage.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn spawn(
+    run: extern "C" fn(usize) -> !,
+    with: usize,
+    top: usize,
+    flags: usize,
+    tid: usize,
+) -> Result<(), Errno> {
+    let top = top - 16;
+    // SAFETY: the end of the new stack. It takes both words off it.
+    unsafe { std::ptr::with_exposed_provenance_mut::<[usize; 2]>(top).write([run as usize, with]) };
+    let result: i64;
+    // SAFETY: the new one gets here with its own stack, and never goes on behind the label.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "pop rax",
+            "pop rdi",
+            "xor ebp, ebp",
+            "call rax",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone => result,
+            in("rdi") flags,
+            in("rsi") top,
+            in("rdx") 0,
+            in("r10") tid,
+            in("r8") 0,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    outcome(result).map(drop)
+}
+
+/// As above.
+#[cfg(target_arch = "aarch64")]
+pub(crate) unsafe fn spawn(
+    run: extern "C" fn(usize) -> !,
+    with: usize,
+    top: usize,
+    flags: usize,
+    tid: usize,
+) -> Result<(), Errno> {
+    let top = top - 16;
+    // SAFETY: the end of the new stack. It takes both words off it.
+    unsafe { std::ptr::with_exposed_provenance_mut::<[usize; 2]>(top).write([run as usize, with]) };
+    let result: i64;
+    // SAFETY: the new one gets here with its own stack, and never goes on behind the label.
+    unsafe {
+        asm!(
+            "svc 0",
+            "cbnz x0, 2f",
+            "ldp x1, x0, [sp], #16",
+            "mov x29, xzr",
+            "blr x1",
+            "brk #1",
+            "2:",
+            in("x8") libc::SYS_clone,
+            inlateout("x0") flags => result,
+            in("x1") top,
+            in("x2") 0,
+            in("x3") 0,
+            in("x4") tid,
+        );
+    }
+    outcome(result).map(drop)
+}
+
 /// Meaning of a system call's result.
 #[allow(clippy::cast_possible_truncation)] // error numbers are below 4096
-pub(crate) fn outcome(result: i64) -> Result<usize, Errno> {
+fn outcome(result: i64) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno(-result as i32))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
@@ -16,7 +16,9 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::chase;
 use crate::engine::{Engine, SpaceId};
-use crate::greet::{self, Door, FIRST_GREETING, Guest, LISTENER};
+use crate::greet::{Comes, Door, FIRST_GREETING, Guest, LISTENER};
+use crate::link::Link;
+use crate::protocol::Order;
 use crate::shared::Shared;
 use crate::space::Reach;
 use crate::types::{Options, PagerError, Stats};
@@ -42,6 +44,8 @@ const STASH: usize = 256;
 
 const WAKER: u64 = 1;
 const FIRST_SPACE: u64 = 2;
+/// The first number of a helper, above all those of spaces.
+const FIRST_HELPER: u64 = 1 << 36;
 
 /// A pager that serves other processes, and its thread.
 pub struct Pager {
@@ -57,13 +61,7 @@ impl Pager {
     /// # Errors
     /// Options that do not fit the device, or the system's.
     pub fn start(device: Arc<dyn Device>, options: Options) -> Result<Pager, PagerError> {
-        let pid = std::process::id();
-        let unique = esker_base::clock::unix_time().as_nanos();
-        let name = format!("esker-pager-{pid}-{unique:x}");
-        let failed = |error| PagerError::system("the socket for programs", error);
-        let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
-        let listener = UnixListener::bind_addr(&address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        let (listener, name) = listen()?;
         let server = Server::new(device, options, Some(listener))?;
         let shared = server.shared.clone();
         let region = shared.engine.lock().region_size();
@@ -111,6 +109,17 @@ impl Drop for Pager {
     fn drop(&mut self) {
         self.threads.end(&self.shared);
     }
+}
+
+/// A socket that programs connect to, and its name.
+pub(crate) fn listen() -> Result<(UnixListener, String), PagerError> {
+    let (pid, unique) = (std::process::id(), esker_base::clock::unix_time().as_nanos());
+    let name = format!("esker-pager-{pid}-{unique:x}");
+    let failed = |error| PagerError::system("the socket for programs", error);
+    let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
+    let listener = UnixListener::bind_addr(&address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok((listener, name))
 }
 
 /// The thread that serves faults, and the one that follows walks.
@@ -255,7 +264,12 @@ impl Server {
             let count = self.wait(did, &mut events);
             did = self.turn(&events[..count]);
         }
-        // Commands in flight end with the queue pair.
+        // Programs that go on have no memory any more. Commands in flight end with the queue pair.
+        let part = Order { count: Order::PART, ..Order::empty() };
+        for space in self.shared.engine.lock().spaces.values_mut() {
+            let parted = space.link.take_if(|link| link.send(&part).is_ok());
+            parted.inspect(Link::await_end);
+        }
     }
 
     /// Reads messages of descriptors and keeps them, until nobody forks any more.
@@ -319,6 +333,7 @@ impl Server {
         for &event in events {
             match event {
                 LISTENER | FIRST_GREETING.. => {}
+                FIRST_HELPER.. => self.hear(&mut engine, event - FIRST_HELPER),
                 WAKER => {
                     let mut bytes = [0; 8];
                     let _ = rustix::io::read(&shared.waker, &mut bytes);
@@ -400,17 +415,56 @@ impl Server {
 
     /// Serves a program's region from now on.
     fn take_in(&mut self, engine: &mut Engine, guest: Guest) {
-        let Guest { stream, uffd, pid, base, requests } = guest;
-        let region = (base, engine.region_size());
-        let id = engine.add_space(uffd, Reach::Process, pid, region, requests);
-        let taken = self.watch(engine, id).and_then(|()| greet::answer(&stream, 0));
-        match (taken, engine.spaces.get_mut(&id)) {
-            (Ok(()), Some(space)) => space.stream = Some(stream),
-            (taken, _) => {
-                engine.remove(id);
-                let why = taken.err().map(|error| format!(": {error}")).unwrap_or_default();
-                engine.reports.push(format!("a program was not connected{why}"));
+        if let Err(why) = self.try_take_in(engine, guest) {
+            engine.reports.push(format!("a program was not connected: {why}"));
+        }
+    }
+
+    fn try_take_in(&mut self, engine: &mut Engine, guest: Guest) -> Result<(), String> {
+        let Guest { link, memory, own_pid, base, requests, comes } = guest;
+        let told = |error: io::Error| error.to_string();
+        let is_main = engine.held == link.pid();
+        match comes {
+            Comes::Alone(uffd) => {
+                let region = (base, engine.region_size());
+                let id = engine.add_space(uffd, Reach::Process, region, requests);
+                let output = io::stderr();
+                let taken = self.watch(engine, id).and_then(|()| self.watch_helper(id, &link));
+                let fds = if is_main { &[output.as_fd()][..] } else { &[] };
+                if let Err(error) = taken.and_then(|()| link.accept(fds)) {
+                    engine.remove(id);
+                    return Err(told(error));
+                }
+                let space = engine.spaces.get_mut(&id).expect("just added");
+                (space.own_pid, space.link, space.memory) = (own_pid, Some(link), Some(memory));
             }
+            Comes::Forked(token) => {
+                let id = engine.child_of(token)?;
+                self.watch_helper(id, &link).map_err(told)?;
+                let space = engine.spaces.get_mut(&id).expect("looked up above");
+                link.accept(&[space.uffd.as_fd()]).map_err(told)?;
+                (space.own_pid, space.link, space.memory) = (own_pid, Some(link), Some(memory));
+                self.shared.rouse();
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches a helper's socket.
+    fn watch_helper(&self, id: SpaceId, link: &Link) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(u64::from(id) + FIRST_HELPER);
+        Ok(epoll::add(&self.epoll, link, data, epoll::EventFlags::IN)?)
+    }
+
+    /// Takes the outcome of a helper's order.
+    fn hear(&mut self, engine: &mut Engine, id: u64) {
+        let Ok(id) = SpaceId::try_from(id) else { return };
+        let Some(link) = engine.spaces.get(&id).and_then(|space| space.link.as_ref()) else { return };
+        match link.receive() {
+            Ok(Some(outcome)) => drop(engine.left(id, outcome)),
+            Ok(None) => {}
+            // It has ended, as its program may have; that is seen soon.
+            Err(_) => drop(epoll::delete(&self.epoll, link)),
         }
     }
 }

@@ -2,23 +2,17 @@
 
 #![allow(unsafe_code)]
 
-use std::collections::VecDeque;
-use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use esker_base::Nanos;
-use esker_base::units::to_u64;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-
+use crate::link::{Link, ProcessMemory};
+use crate::order::carry_out;
 use crate::pages::Pages;
 use crate::predict::Streams;
-use crate::protocol::{FIRST_PAGE, GUARD};
+use crate::protocol::{FIRST_PAGE, GUARD, Order, Outcome, WINDOW};
 use crate::ranges::Ranges;
-use crate::raw::{self, Errno};
 use crate::types::{PAGE, Page, page_of};
 use crate::uffd::Uffd;
 
@@ -30,26 +24,37 @@ const TRAIL: usize = 256;
 pub(crate) enum Reach {
     /// It is this process's.
     Here,
-    /// It is another process's, whose agent unmaps pages.
+    /// It is another process's, whose helper has pages leave.
     Process,
 }
 
-/// Pages that have been copied out and are being unmapped.
+/// Pages that are leaving, in the order in which the helper has got them.
 pub(crate) struct Batch {
-    /// Where the copies are; none if all are dropped without one.
-    pub(crate) chunk: Option<usize>,
-    /// The pages, in order.
+    /// Where their copies are, or will be.
+    pub(crate) chunk: usize,
     pub(crate) pages: Vec<Page>,
+    /// So many of them are moved, and copied when they have.
+    pub(crate) moves: usize,
+    /// So many are written: those that are moved, and some that were copied before.
+    pub(crate) dirty: usize,
+    /// So many have a copy; the others are dropped without one.
+    pub(crate) copied: usize,
+    /// The first slot of those that are written.
+    pub(crate) slots: u32,
     /// Somebody faulted on one of them, and has to be woken.
     pub(crate) missed: bool,
+    pub(crate) since: Nanos,
 }
 
 /// An address space with a paged region.
 pub(crate) struct Space {
     /// Shared with the thread that reads it.
     pub(crate) uffd: Arc<Uffd>,
-    /// 0: not known yet.
-    pub(crate) pid: u32,
+    /// Its helper, and what it has handed over; none of a forked child yet.
+    pub(crate) link: Option<Link>,
+    pub(crate) memory: Option<ProcessMemory>,
+    /// Its process, as it calls it itself.
+    pub(crate) own_pid: u64,
     pub(crate) reach: Reach,
     pub(crate) base: usize,
     /// Where its requests lie.
@@ -71,20 +76,23 @@ pub(crate) struct Space {
     /// Of these, pages that came with a fork.
     pub(crate) inherited: usize,
     /// It came by a fork.
+    pub(crate) is_child: bool,
+    /// It came by a fork, and its parent goes on.
     pub(crate) is_snapshot: bool,
     /// Faults of late: each adds 64, and a 64th is lost every 10 ms.
     pub(crate) heat: u64,
     pub(crate) born: Nanos,
-    /// The agent waits for work.
-    pub(crate) agent_waits: bool,
     pub(crate) batch: Option<Batch>,
+    /// There are pages in the window.
+    pub(crate) has_full_window: bool,
+    /// It is being emptied.
+    pub(crate) is_emptying: bool,
+    /// Until then no page is tried again: none could leave.
+    pub(crate) rests_until: Nanos,
+    /// Pages whose memory may not be written: they cannot be moved.
+    pub(crate) barred: BTreeSet<Page>,
     /// The serial of the last request of each doorbell.
     pub(crate) serials: [u64; FIRST_PAGE as usize],
-    /// A snapshot's process: its memory may outlive it, while a reader uses it.
-    pub(crate) process: Option<OwnedFd>,
-    /// Open as long as the space is served: its process ends with it.
-    pub(crate) stream: Option<UnixStream>,
-    map: Option<File>,
 }
 
 impl Space {
@@ -98,7 +106,9 @@ impl Space {
         let ranges = Ranges::new(FIRST_PAGE, page_of(pages.len()));
         Space {
             uffd: Arc::new(uffd),
-            pid: 0,
+            link: None,
+            memory: None,
+            own_pid: 0,
             reach,
             base,
             requests: 0,
@@ -112,15 +122,16 @@ impl Space {
             unmarked: 0,
             resident: 0,
             inherited: 0,
+            is_child: false,
             is_snapshot: false,
             heat: 0,
             born: Nanos(0),
-            agent_waits: reach == Reach::Here,
             batch: None,
+            has_full_window: false,
+            is_emptying: false,
+            rests_until: Nanos(0),
+            barred: BTreeSet::new(),
             serials: [0; FIRST_PAGE as usize],
-            process: None,
-            stream: None,
-            map: None,
         }
     }
 
@@ -139,85 +150,56 @@ impl Space {
         self.requests + doorbell as usize * size_of::<crate::protocol::Request>()
     }
 
-    /// Copies out of the process's memory. The pages must be there: a missing one of the region
-    /// would make this thread wait for itself.
-    pub(crate) fn peek(&self, addr: usize, to: &mut [u8]) -> Result<(), Errno> {
-        // SAFETY: the slice is writable for as long as this call.
-        unsafe { self.copy_out(&[(addr, to.len())], to.as_mut_ptr()) }
-    }
-
-    /// Copies ranges of the process's memory, one after the other. As [`Space::peek`].
-    ///
-    /// # Safety
-    /// `to` is writable for the size of all ranges.
-    pub(crate) unsafe fn copy_out(
-        &self,
-        ranges: &[(usize, usize)],
-        to: *mut u8,
-    ) -> Result<(), Errno> {
-        let total: usize = ranges.iter().map(|(_, size)| size).sum();
+    /// Copies out of the process's memory, and says how many bytes: as far as pages are there.
+    pub(crate) fn read(&self, addr: usize, to: &mut [u8]) -> usize {
         #[cfg(test)]
         if let Some(model) = &self.uffd.model {
-            // SAFETY: the caller's promise.
-            return model.read(ranges, unsafe { std::slice::from_raw_parts_mut(to, total) });
+            return model.read(addr, to);
+        }
+        self.memory.as_ref().map_or(0, |memory| memory.read(addr, to))
+    }
+
+    /// Whether the kernel says that a page is not in memory.
+    pub(crate) fn is_missing(&self, page: Page) -> bool {
+        #[cfg(test)]
+        if let Some(model) = &self.uffd.model {
+            return !model.is_there(self.addr(page));
+        }
+        self.memory.as_ref().is_some_and(|memory| memory.is_missing(self.addr(page)))
+    }
+
+    /// Whether pages can leave it.
+    pub(crate) fn has_helper(&self) -> bool {
+        #[cfg(test)]
+        if self.uffd.model.is_some() {
+            return true;
+        }
+        self.memory.is_some()
+    }
+
+    /// Has an order carried out. The outcome, if it is there at once.
+    pub(crate) fn order(&mut self, order: &Order) -> Option<Outcome> {
+        self.has_full_window = order.count > 0;
+        #[cfg(test)]
+        if let Some(model) = &self.uffd.model {
+            model.take_order(order);
+            return None;
         }
         if self.reach == Reach::Here {
-            let mut at = to;
-            for &(addr, size) in ranges {
-                let from = std::ptr::with_exposed_provenance::<u8>(addr);
-                // SAFETY: the range is mapped memory of this process, of which the engine has
-                // just seen that it is there; `to` is writable by the caller's promise.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(from, at, size);
-                    at = at.add(size);
-                }
-            }
-            return Ok(());
+            return Some(carry_out(&self.uffd, self.addr(WINDOW), order));
         }
-        let local = [to.expose_provenance(), total];
-        let args = [
-            self.pid as usize,
-            local.as_ptr().expose_provenance(),
-            1,
-            ranges.as_ptr().expose_provenance(),
-            ranges.len(),
-            0,
-        ];
-        // SAFETY: a pair of two `usize` is an `iovec`; `to` is writable by the caller's promise.
-        let size = unsafe { raw::call(libc::SYS_process_vm_readv, args)? };
-        if size == total { Ok(()) } else { Err(Errno(libc::EFAULT)) }
+        // If the helper has ended, the pager sees that by its socket.
+        let _ = self.link.as_ref()?.send(order);
+        None
     }
 
-    /// Which of the pages, which are in order, are in memory or in swap.
-    pub(crate) fn which_are_there(&mut self, pages: &[Page]) -> Result<Vec<bool>, std::io::Error> {
-        /// Pages between two that are asked for in one read rather than two.
-        const GAP: Page = 64;
-        /// "Present" and "swapped" of `Documentation/admin-guide/mm/pagemap.rst`.
-        const THERE: u64 = 3 << 62;
-        #[cfg(test)]
-        if let Some(model) = &self.uffd.model {
-            let addr = |page: &Page| self.base + *page as usize * PAGE;
-            return Ok(pages.iter().map(|page| model.is_there(addr(page))).collect());
+    /// The number of its process; 0 if that is not known.
+    pub(crate) fn pid(&self) -> u32 {
+        match (self.reach, &self.link) {
+            (Reach::Here, _) => std::process::id(),
+            (Reach::Process, Some(link)) => link.pid(),
+            (Reach::Process, None) => 0,
         }
-        if self.map.is_none() {
-            self.map = Some(File::open(format!("/proc/{}/pagemap", self.pid))?);
-        }
-        let map = self.map.as_ref().expect("just opened");
-        let mut there = Vec::with_capacity(pages.len());
-        let mut words: Vec<u8> = Vec::new();
-        for run in pages.chunk_by(|a, b| b - a <= GAP) {
-            let first = run[0];
-            let span = (run[run.len() - 1] - first) as usize + 1;
-            words.resize(span * 8, 0);
-            let offset = to_u64(self.addr(first) / PAGE * 8);
-            map.read_exact_at(&mut words, offset)?;
-            for page in run {
-                let word = &words[(page - first) as usize * 8..][..8];
-                let word = u64::from_ne_bytes(word.try_into().expect("8 bytes"));
-                there.push(word & THERE != 0);
-            }
-        }
-        Ok(there)
     }
 
     /// Drops pages that have left from the queue.
@@ -234,25 +216,12 @@ impl Space {
         }
     }
 
-    /// Notes whose memory it is.
-    pub(crate) fn belongs_to(&mut self, pid: u32) {
-        self.pid = pid;
-        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-        let flags = rustix::process::PidfdFlags::empty();
-        self.process = pid.and_then(|pid| rustix::process::pidfd_open(pid, flags).ok());
-    }
-
-    /// Whether its process has ended, all threads of it.
-    pub(crate) fn has_ended(&self) -> bool {
-        let Some(process) = &self.process else { return false };
-        let mut polled = [PollFd::new(process, PollFlags::IN)];
-        rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(1)
-    }
-
     /// Whether nobody can use it any more: its process has ended, or runs another program.
     pub(crate) fn is_gone(&self) -> bool {
-        let is_there = || self.uffd.is_alive(self.addr(GUARD));
-        self.reach == Reach::Process && (self.has_ended() || !is_there())
+        match &self.link {
+            Some(link) => link.is_gone(),
+            None => self.reach == Reach::Process && !self.uffd.is_alive(self.addr(GUARD)),
+        }
     }
 
     pub(crate) fn is_resident(&self, page: Page) -> bool {
@@ -292,7 +261,7 @@ impl Space {
     }
 }
 
-/// Runs of pages in a row, of pages that are in order.
+/// Runs of pages in a row.
 pub(crate) fn runs(pages: &[Page]) -> impl Iterator<Item = (Page, usize)> {
-    pages.chunk_by(|a, b| b - a == 1).map(|run| (run[0], run.len()))
+    pages.chunk_by(|a, b| b.wrapping_sub(*a) == 1).map(|run| (run[0], run.len()))
 }

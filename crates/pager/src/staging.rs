@@ -7,6 +7,8 @@
 //! 3. Dirty pages come first in a chunk, and their slots are in a row.
 //! 4. A chunk is retired when its pages are unmapped and its write has ended well.
 
+#![allow(unsafe_code)]
+
 use std::collections::VecDeque;
 
 use esker_base::AlignedBuf;
@@ -31,12 +33,24 @@ pub(crate) struct Chunk {
     /// How many of its pages are to be written.
     pub(crate) dirty: usize,
     pub(crate) slots: [u32; CHUNK],
+    /// Slots between them that no page needs: its write covers them, so they are free when that has ended.
+    pub(crate) spare: Vec<u32>,
     /// Its pages, which a fault may take back. Those that were dropped meanwhile have another state or place.
     pub(crate) entries: Vec<Entry>,
     /// The pages may still be mapped.
     pub(crate) leaving: bool,
     /// It is being written, or has to be written again.
     pub(crate) writing: bool,
+}
+
+impl Chunk {
+    /// A page's copy.
+    pub(crate) fn page(&self, index: usize) -> &[u8] {
+        assert!(index < CHUNK);
+        let from = std::ptr::with_exposed_provenance::<u8>(self.memory + index * PAGE);
+        // SAFETY: the chunk's memory has CHUNK pages, and nobody writes to it while it is in use.
+        unsafe { std::slice::from_raw_parts(from, PAGE) }
+    }
 }
 
 /// The chunks.
@@ -56,6 +70,7 @@ impl Staging {
                 buf: Some(buf),
                 dirty: 0,
                 slots: [NONE; CHUNK],
+                spare: Vec::new(),
                 entries: Vec::with_capacity(CHUNK),
                 leaving: false,
                 writing: false,

@@ -11,6 +11,7 @@ const API: usize = 0xc018_aa3f;
 const REGISTER: usize = 0xc020_aa00;
 pub(crate) const WAKE: usize = 0x8010_aa02;
 pub(crate) const COPY: usize = 0xc028_aa03;
+pub(crate) const MOVE: usize = 0xc028_aa05;
 pub(crate) const WRITE_PROTECT: usize = 0xc018_aa06;
 pub(crate) const POISON: usize = 0xc020_aa08;
 
@@ -34,6 +35,8 @@ pub mod feature {
     pub const EXACT_ADDRESS: u64 = 1 << 11;
     /// Pages can be poisoned.
     pub const POISON: u64 = 1 << 14;
+    /// Pages can be moved.
+    pub const MOVE: u64 = 1 << 16;
 }
 
 /// Message of a descriptor.
@@ -122,6 +125,18 @@ impl Uffd {
         let mode = if protected { COPY_WP } else { 0 };
         let mut args = [word(addr), word(source), word(size), mode, 0];
         let result = self.control(COPY, &mut args);
+        done(result, args[4])
+    }
+
+    /// Moves pages of this process to a range of it that is registered and has none, in one step that no thread sees
+    /// half done. Returns the bytes that were moved, and why no more.
+    ///
+    /// # Errors
+    /// `EBUSY`: the kernel has pinned the page, or has shared it with a forked child. `ENOENT`: it is not there. `EINVAL`: its memory may not
+    /// be written.
+    pub(crate) fn move_pages(&self, to: usize, from: usize, size: usize) -> (usize, Option<Errno>) {
+        let mut args = [word(to), word(from), word(size), 0, 0];
+        let result = self.control(MOVE, &mut args);
         done(result, args[4])
     }
 

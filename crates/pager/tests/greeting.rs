@@ -14,7 +14,7 @@ use std::time::Duration;
 use esker_base::Clock;
 use esker_device::MemoryDevice;
 use esker_pager::client::{self, Client};
-use esker_pager::protocol::{FIRST_PAGE, Hello, Request, op};
+use esker_pager::protocol::{Hello, MAGIC, Request, WINDOW, op};
 use esker_pager::{PAGE, Pager, raw};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use support::{in_child, options, until};
@@ -39,7 +39,7 @@ fn dial(pager: &Pager) -> UnixStream {
 
 /// Sends a greeting with descriptors. Returns the answer; none if the pager has hung up.
 fn greet(stream: &UnixStream, hello: &Hello, fds: &[BorrowedFd<'_>]) -> Option<u64> {
-    let words = [hello.magic, hello.pid, hello.base, hello.size, hello.requests, hello.forks];
+    let words = [hello.magic, hello.pid, hello.base, hello.size, hello.requests, hello.token];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -59,18 +59,16 @@ fn answer(stream: &UnixStream) -> Option<u64> {
 /// A region of this process that is served, as the preloaded library makes one.
 struct Program {
     client: &'static Client,
-    _stream: UnixStream,
 }
 
 impl Program {
     fn connect(pager: &Pager) -> Program {
-        let (uffd, forks) = client::open().unwrap();
-        let mapped = Client::map(&uffd, address(pager).1, forks).unwrap();
+        let address = pager.address();
+        let (name, size) = address.rsplit_once(':').unwrap();
+        let mapped = Client::map(size.parse().unwrap(), name.as_bytes()).unwrap();
         let client: &'static Client = Box::leak(Box::new(mapped));
-        let (stream, hello) = (dial(pager), client.hello(std::process::id(), forks));
-        assert_eq!(greet(&stream, &hello, &[uffd.as_fd()]), Some(0));
-        client.start_agent().unwrap();
-        Program { client, _stream: stream }
+        client.attach().unwrap();
+        Program { client }
     }
 
     /// Fills twice the budget, and reads it back.
@@ -119,9 +117,19 @@ fn forged_greetings_are_refused_and_take_no_descriptor() {
     let Some(pager) = pager() else { return };
     let program = Program::connect(&pager);
     program.works();
+    let own = rustix::process::getpid();
+    let own = rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).unwrap();
     let (before, region) = (descriptors(), address(&pager).1);
     let (uffd, _) = client::open().unwrap();
-    let right = program.client.hello(1, false);
+    let (base, size) = program.client.region();
+    let right = Hello {
+        magic: MAGIC,
+        pid: 1,
+        base: base as u64,
+        size: size as u64,
+        requests: program.client.requests() as u64,
+        token: 0,
+    };
     // A pipe that holds a message of a fork, whose child's descriptor is one of this process's.
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut message = [0u8; 32];
@@ -134,19 +142,29 @@ fn forged_greetings_are_refused_and_take_no_descriptor() {
     let high = Hello { base: !0 << 12, ..right };
     let far = Hello { requests: !0, ..right };
     let large = Hello { size: region as u64 * 2, ..right };
-    let genuine = uffd.as_fd();
+    let mut stranger = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let other = rustix::process::Pid::from_child(&stranger);
+    let other = rustix::process::pidfd_open(other, rustix::process::PidfdFlags::empty()).unwrap();
+    let child = Hello { token: 1, ..right };
+    let (own, genuine) = (own.as_fd(), uffd.as_fd());
     for (hello, fds) in [
-        (right, &[reader.as_fd()][..]),
-        (right, &[file.as_fd()]),
+        (right, &[own, reader.as_fd()][..]),
+        (right, &[own, file.as_fd()]),
         (right, &[]),
-        (right, &[reader.as_fd(), file.as_fd(), genuine]),
-        (wrong, &[genuine]),
-        (shifted, &[genuine]),
-        (high, &[genuine]),
-        (far, &[genuine]),
-        (large, &[genuine]),
+        (right, &[own]),
+        (right, &[own, genuine, reader.as_fd(), file.as_fd()]),
+        // No process, and one that does not share its memory with the one that says so.
+        (right, &[file.as_fd(), genuine]),
+        (right, &[other.as_fd(), genuine]),
+        (child, &[other.as_fd()]),
+        (child, &[own, genuine]),
+        (wrong, &[own, genuine]),
+        (shifted, &[own, genuine]),
+        (high, &[own, genuine]),
+        (far, &[own, genuine]),
+        (large, &[own, genuine]),
     ] {
-        assert_eq!(greet(&dial(&pager), &hello, fds), Some(1), "{hello:?}");
+        assert_eq!(greet(&dial(&pager), &hello, fds), Some(1), "{hello:?} {fds:?}");
     }
     // Half a greeting, and none.
     let stream = dial(&pager);
@@ -154,7 +172,8 @@ fn forged_greetings_are_refused_and_take_no_descriptor() {
     assert_eq!(answer(&stream), Some(1));
     drop(dial(&pager));
     program.works();
-    drop((uffd, reader, writer, file, stream));
+    stranger.kill().and_then(|()| stranger.wait()).unwrap();
+    drop((uffd, reader, writer, file, stream, other));
     until(|| descriptors() <= before);
     assert!(pager.reports().iter().all(|one| one.starts_with("a program was not connected")));
 }
@@ -191,7 +210,7 @@ fn request_for_more_than_a_region_ends_no_pager() {
     let Some(pager) = pager() else { return };
     let program = Program::connect(&pager);
     let (base, _) = program.client.region();
-    let (doorbell, first) = (FIRST_PAGE as usize - 1, base + client::FIRST * PAGE);
+    let (doorbell, first) = (WINDOW as usize - 1, base + client::FIRST * PAGE);
     for (serial, (op, a)) in [(op::RESERVE, 0), (op::DISCARD, first), (op::RELEASE, first), (99, 0)]
         .into_iter()
         .enumerate()

@@ -89,7 +89,7 @@ pub unsafe extern "C" fn mmap(
         let Some(size) = size.checked_next_multiple_of(PAGE) else {
             return pointer(Err(Errno(libc::ENOMEM)));
         };
-        return pointer(client.reserve(0, size));
+        return pointer(anywhere(client, size));
     }
     if flags & libc::MAP_FIXED != 0
         && let Some(client) = concerned(addr, size)
@@ -100,6 +100,14 @@ pub unsafe extern "C" fn mmap(
     let args = [addr, size, flag(access), flag(flags), flag(fd), offset];
     // SAFETY: the caller's promise.
     pointer(unsafe { raw::call(libc::SYS_mmap, args) })
+}
+
+/// New memory: the kernel's in a forked child that the pager does not serve.
+fn anywhere(client: &Client, size: usize) -> Result<usize, Errno> {
+    match client.reserve(0, size) {
+        Err(Errno(libc::ENOTCONN)) => raw::map_memory(size),
+        reserved => reserved,
+    }
 }
 
 /// A new private mapping over a part of the region: its content is dropped.
@@ -211,7 +219,7 @@ unsafe fn resize(
     if flags & libc::MREMAP_MAYMOVE == 0 {
         return Err(Errno(libc::ENOMEM));
     }
-    let new_addr = client.reserve(0, new_size)?;
+    let new_addr = anywhere(client, new_size)?;
     let mut done = 0;
     while done < size {
         let step = STEP.min(size - done);

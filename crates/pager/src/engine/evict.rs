@@ -1,9 +1,8 @@
-//! Pages leave memory: by arrival, in batches, sorted, and by the staging area, where a page that is
-//! wanted again is found.
+//! Pages leave memory: by arrival, in batches, and by the staging area, where a page that is wanted again is found.
 //!
-//! A page leaves in this order: it is protected against writes if it may have been written, copied
-//! out, unmapped, and then written to the device from the copy. A write in between finds it
-//! protected, and its thread waits until the page has left, and brings it back.
+//! A dirty page is moved to the window in one step, copied from there, and then written to the device from the copy. A
+//! thread that touches it in between waits until it has left, and brings it back. A page that the kernel has pinned
+//! cannot be moved, and stays. A clean page is protected against writes; it is copied and then dropped.
 
 #![allow(unsafe_code)]
 
@@ -14,22 +13,30 @@ use esker_base::{AlignedBuf, ErrorKind};
 use esker_device::{Command, Completion, Op};
 
 use super::{Engine, SpaceId, WRITE};
-use crate::pages::{self, AHEAD, DIRTY, QUEUED, State};
-use crate::raw;
-use crate::space::{Batch, Reach, runs};
+use crate::pages::{self, AHEAD, DIRTY, INHERITED, QUEUED, State};
+use crate::protocol::{Order, Outcome, WINDOW};
+use crate::space::{Batch, Space, runs};
 use crate::staging::{self, Entry};
 use crate::types::{CHUNK, PAGE, Page, page_of};
 
 /// After so long a failed write is tried again.
 const RETRY: Duration = Duration::from_millis(50);
+/// After so long a space is tried again of which no page could leave.
+const REST: Duration = Duration::from_millis(2);
 /// A child that lives shorter than this mostly runs another program: its inherited pages stay.
 const SETTLED: Duration = Duration::from_millis(20);
+/// After so long pages that are leaving count as being there.
+const PROMPT: Duration = Duration::from_millis(20);
+/// That a device is full is said so often.
+const FULL_APART: Duration = Duration::from_secs(10);
 
 /// Pages that are to leave.
 #[derive(Default)]
 struct Candidates {
-    /// To be written.
+    /// To be moved, and written.
     dirty: Vec<Page>,
+    /// To be written. Their memory may not be written, so they cannot be moved.
+    barred: Vec<Page>,
     /// Clean, and kept in the staging area.
     clean: Vec<Page>,
     /// Clean, and not kept.
@@ -56,18 +63,21 @@ impl Engine {
 
     /// The space that holds most for its faults, if pages have to leave.
     fn victim(&self) -> Option<SpaceId> {
-        let leaving = |space: &crate::space::Space| match &space.batch {
-            Some(batch) => batch.pages.len(),
-            None => 0,
+        let now = self.clock.now();
+        // A helper that does not answer holds up no other space.
+        let leaving = |space: &Space| match &space.batch {
+            Some(batch) if now.since(batch.since) < PROMPT => batch.pages.len(),
+            _ => 0,
         };
         let total: usize = self.spaces.values().map(|space| space.resident - leaving(space)).sum();
         if total + self.reading + self.deferred_pages + self.reserve <= self.limit {
             return None;
         }
-        let now = self.clock.now();
-        let can = |space: &&crate::space::Space| {
+        let can = |space: &&Space| {
             let is_settled = !space.is_snapshot || now.since(space.born) > SETTLED;
-            space.batch.is_none() && space.agent_waits && space.resident > 0 && is_settled
+            let is_free = space.batch.is_none() && !space.is_emptying;
+            let is_ready = is_free && space.has_helper() && now >= space.rests_until;
+            is_ready && space.resident > 0 && is_settled
         };
         let able = self.spaces.iter().filter(|(_, space)| can(space));
         // A space with few faults for its size can do with less memory.
@@ -75,52 +85,71 @@ impl Engine {
             .map(|(id, _)| *id)
     }
 
+    /// Has pages of a space leave. False when none can now.
     fn evict_from(&mut self, id: SpaceId) -> bool {
         if !self.staging.has_free() && !self.retire() {
             return false;
         }
         let mut candidates = self.candidates(id);
-        let mut run = None;
-        if !candidates.dirty.is_empty() {
-            let want = candidates.dirty.len().min(self.most_run);
-            run = self.slots.take_run(want);
-            let got = run.map_or(0, |(_, count)| count);
-            let rest = candidates.dirty.split_off(got);
-            self.put_back(id, &rest);
-            if run.is_none() {
-                self.make_slots();
-            }
-        }
-        candidates.dirty.sort_unstable();
-        candidates.clean.sort_unstable();
-        let copied: Vec<Page> = [&candidates.dirty[..], &candidates.clean].concat();
-        let mut pages: Vec<Page> = [&copied[..], &candidates.dropped].concat();
-        pages.sort_unstable();
-        let chunk = if copied.is_empty() { None } else { self.staging.take() };
-        if pages.is_empty() || !self.copy_out(id, &candidates.dirty, &copied, chunk) {
-            self.put_back(id, &pages);
-            if let Some((slot, count)) = run {
-                (slot..).take(count).for_each(|slot| self.slots.release(slot));
-            }
-            if let Some(chunk) = chunk {
-                self.staging.untake(chunk);
-            }
+        let run = self.take_run(id, &mut candidates);
+        let Candidates { dirty, barred, clean, dropped } = candidates;
+        let (moves, dirty) = (dirty.len(), [dirty, barred].concat());
+        let chunk = self.staging.take().expect("one is free");
+        let slots = run.map_or(pages::NONE, |(first, _)| first);
+        let batch = Batch {
+            chunk,
+            moves,
+            dirty: dirty.len(),
+            copied: dirty.len() + clean.len(),
+            pages: [dirty, clean, dropped].concat(),
+            slots,
+            missed: false,
+            since: self.clock.now(),
+        };
+        if batch.pages.is_empty() || !self.copy(id, &batch) {
+            self.put_back(id, &batch.pages);
+            let (first, count) = run.unwrap_or_default();
+            (first..).take(count).for_each(|slot| self.slots.release(slot));
+            self.staging.untake(chunk);
+            self.rest(id);
             return false;
         }
-        if let Some(index) = chunk {
-            self.fill_chunk(id, index, &copied, candidates.dirty.len(), run);
-        }
+        let order = self.begin(id, &batch);
+        self.stats.evicted_pages += order.count;
         let space = self.spaces.get_mut(&id).expect("a victim");
-        for &page in &candidates.dropped {
-            let slot = space.pages.place(page);
-            let inherited = space.pages.has(page, pages::INHERITED);
-            space.pages.set(page, State::Leaving, slot);
-            space.pages.add(page, if inherited { pages::INHERITED | AHEAD } else { AHEAD });
+        space.batch = Some(batch);
+        match space.order(&order) {
+            Some(outcome) => self.left(id, outcome),
+            None => true,
         }
-        self.stats.evicted_pages += to_u64(pages.len());
-        space.batch = Some(Batch { chunk, pages, missed: false });
-        self.unmap(id);
-        true
+    }
+
+    /// Tries no page of a space for a while.
+    fn rest(&mut self, id: SpaceId) {
+        let until = self.clock.now() + REST;
+        if let Some(space) = self.spaces.get_mut(&id) {
+            space.rests_until = until;
+        }
+    }
+
+    /// Slots in a row for the pages that are to be written, in order. Pages that get none are put back.
+    fn take_run(&mut self, id: SpaceId, candidates: &mut Candidates) -> Option<(u32, usize)> {
+        let Candidates { dirty, barred, .. } = candidates;
+        let want = (dirty.len() + barred.len()).min(self.most_run);
+        if want == 0 {
+            return None;
+        }
+        let run = self.slots.take_run(want);
+        let got = run.map_or(0, |(_, count)| count);
+        let moved = dirty.len().min(got);
+        let rest = [dirty.split_off(moved), barred.split_off(barred.len().min(got - moved))];
+        self.put_back(id, &rest.concat());
+        if run.is_none() {
+            self.make_slots();
+        }
+        candidates.dirty.sort_unstable();
+        candidates.barred.sort_unstable();
+        run
     }
 
     /// Takes the oldest pages off the queue.
@@ -139,13 +168,16 @@ impl Engine {
             }
             left -= 1;
             if space.pages.has(page, DIRTY) {
-                found.dirty.push(page);
+                let barred = &mut space.barred;
+                let is_barred = !barred.is_empty() && barred.remove(&page);
+                if is_barred { &mut found.barred } else { &mut found.dirty }.push(page);
             } else if space.pages.has(page, AHEAD) {
                 found.dropped.push(page);
             } else {
                 found.clean.push(page);
             }
         }
+        found.clean.sort_unstable();
         found
     }
 
@@ -159,88 +191,151 @@ impl Engine {
         }
     }
 
-    /// Protects pages that may have been written, and copies the pages into the chunk, the dirty ones first.
-    fn copy_out(
-        &mut self,
-        id: SpaceId,
-        dirty: &[Page],
-        copied: &[Page],
-        chunk: Option<usize>,
-    ) -> bool {
-        let Some(chunk) = chunk else { return true };
+    /// Copies the pages that will be dropped into the batch's chunk; those that are dirty are protected first. False: they cannot
+    /// be copied now, or some were not there, and the next try is without them.
+    fn copy(&mut self, id: SpaceId, batch: &Batch) -> bool {
         let space = self.spaces.get_mut(&id).expect("a victim");
-        let mut sorted = copied.to_vec();
-        sorted.sort_unstable();
-        let Ok(there) = space.which_are_there(&sorted) else { return false };
-        if there.contains(&false) {
-            // Dropped behind the pager's back: they are zero, and the next try is without them.
-            for (&page, _) in sorted.iter().zip(&there).filter(|(_, there)| !**there) {
-                self.stats.vanished_pages += 1;
-                Engine::depart(space, page);
-                self.slots.release(space.pages.place(page));
-                space.pages.set(page, State::Zero, pages::NONE);
-            }
-            return false;
-        }
-        for (page, count) in runs(dirty) {
+        let memory = self.staging.chunks[batch.chunk].memory;
+        for (page, count) in runs(&batch.pages[batch.moves..batch.dirty]) {
             if space.uffd.protect(space.addr(page), count * PAGE).is_err() {
                 return false;
             }
         }
-        let (clean, ranges) = (&copied[dirty.len()..], |pages: &[Page]| {
-            runs(pages).map(|(page, count)| (space.addr(page), count * PAGE)).collect::<Vec<_>>()
-        });
-        let ranges = [ranges(dirty), ranges(clean)].concat();
-        let memory = std::ptr::with_exposed_provenance_mut::<u8>(self.staging.chunks[chunk].memory);
-        // SAFETY: the chunk has room for CHUNK pages and nobody else uses it; the pages are there.
-        unsafe { space.copy_out(&ranges, memory) }.is_ok()
+        let mut at = batch.moves;
+        for (page, count) in runs(&batch.pages[batch.moves..batch.copied]) {
+            let to = std::ptr::with_exposed_provenance_mut::<u8>(memory + at * PAGE);
+            // SAFETY: the chunk has room for CHUNK pages, and nobody else uses it.
+            let to = unsafe { std::slice::from_raw_parts_mut(to, count * PAGE) };
+            let got = space.read(space.addr(page), to) / PAGE;
+            if got < count {
+                let missing = page + page_of(got);
+                if space.is_missing(missing) {
+                    // Dropped behind the pager's back: it is zero.
+                    self.stats.vanished_pages += 1;
+                    Engine::depart(space, missing);
+                    self.slots.release(space.pages.place(missing));
+                    space.pages.set(missing, State::Zero, pages::NONE);
+                }
+                return false;
+            }
+            at += count;
+        }
+        true
     }
 
-    /// Notes the pages that were copied into a chunk, and begins to write the dirty ones.
-    fn fill_chunk(
-        &mut self,
-        id: SpaceId,
-        index: usize,
-        copied: &[Page],
-        dirty: usize,
-        run: Option<(u32, usize)>,
-    ) {
+    /// Notes that pages are leaving. Gives the order by which they do.
+    fn begin(&mut self, id: SpaceId, batch: &Batch) -> Order {
         let space = self.spaces.get_mut(&id).expect("a victim");
-        let chunk = &mut self.staging.chunks[index];
-        (chunk.dirty, chunk.leaving) = (dirty, true);
-        let mut to_write = 0;
-        for (n, &page) in copied.iter().enumerate() {
-            let slot = if n < dirty {
-                let (first, _) = run.expect("dirty pages have slots");
-                let slot = first + page_of(n);
-                let from = std::ptr::with_exposed_provenance::<u8>(chunk.memory + n * PAGE);
-                // SAFETY: copied a moment ago; nobody writes to it.
-                let bytes = unsafe { std::slice::from_raw_parts(from, PAGE) };
-                if is_zero(bytes) {
-                    self.stats.zero_pages += 1;
-                    self.slots.release(slot);
-                    pages::NONE
-                } else {
-                    to_write = n + 1;
-                    slot
-                }
+        let chunk = &mut self.staging.chunks[batch.chunk];
+        (chunk.leaving, chunk.dirty, chunk.writing) = (true, batch.dirty, batch.dirty > 0);
+        let mut order = Order::empty();
+        (order.count, order.moves) = (to_u64(batch.pages.len()), to_u64(batch.moves));
+        for (n, (&page, to)) in batch.pages.iter().zip(&mut order.pages).enumerate() {
+            *to = to_u64(space.addr(page));
+            let former = space.pages.place(page);
+            let inherited = if space.pages.has(page, INHERITED) { INHERITED } else { 0 };
+            let (place, flag) = if n < batch.copied {
+                (staging::place(batch.chunk, n), 0)
             } else {
-                // The chunk takes over the page's reference.
-                space.pages.place(page)
+                (former, AHEAD)
             };
-            chunk.slots[n] = slot;
-            let inherited = space.pages.has(page, pages::INHERITED);
-            space.pages.set(page, State::Leaving, staging::place(index, n));
-            if inherited {
-                space.pages.add(page, pages::INHERITED);
+            space.pages.set(page, State::Leaving, place);
+            space.pages.add(page, inherited | flag);
+            if (batch.moves..batch.copied).contains(&n) {
+                // The chunk takes over a clean page's reference.
+                chunk.slots[n] = if n < batch.dirty { batch.slots + page_of(n) } else { former };
+                chunk.entries.push(Entry { space: id, page, index: n });
             }
-            chunk.entries.push(Entry { space: id, page, index: n });
         }
-        chunk.dirty = to_write;
-        chunk.writing = to_write > 0;
+        order
+    }
+
+    /// The helper has carried out an order. Says whether any page has left.
+    pub(crate) fn left(&mut self, id: SpaceId, outcome: Outcome) -> bool {
+        let Some(space) = self.spaces.get_mut(&id) else { return false };
+        space.is_emptying = false;
+        let Some(batch) = space.batch.take() else { return false };
+        let copied = copy_moved(space, &batch, outcome.done, self.staging.chunks[batch.chunk].memory);
+        self.tell_followers(&batch, copied, outcome);
+        let space = self.spaces.get_mut(&id).expect("looked up above");
+        let chunk = &mut self.staging.chunks[batch.chunk];
+        for (n, &page) in batch.pages.iter().enumerate() {
+            let has = |bits: u64| bits & 1 << n != 0;
+            let place = space.pages.place(page);
+            let inherited = if space.pages.has(page, INHERITED) { INHERITED } else { 0 };
+            if !has(outcome.done | outcome.gone) {
+                let (slot, flag) = match n {
+                    _ if n < batch.dirty => (pages::NONE, DIRTY),
+                    _ if n < batch.copied => (chunk.slots[n], 0),
+                    _ => (place, AHEAD),
+                };
+                if n < batch.moves {
+                    chunk.spare.push(batch.slots + page_of(n));
+                } else if n < batch.copied {
+                    self.slots.refer(slot);
+                }
+                if n < batch.moves && has(outcome.barred) {
+                    space.barred.insert(page);
+                }
+                space.pages.set(page, State::Resident, slot);
+                space.pages.add(page, flag | inherited);
+                space.enqueue(page);
+                continue;
+            }
+            Engine::depart(space, page);
+            let state = match n {
+                _ if n >= batch.copied && place == pages::NONE => State::Zero,
+                _ if n >= batch.copied => State::Out,
+                _ if n >= batch.moves => State::Staged,
+                _ => {
+                    let slot = batch.slots + page_of(n);
+                    let is_copied = has(copied);
+                    if is_copied && !is_zero(chunk.page(n)) {
+                        chunk.slots[n] = slot;
+                    } else {
+                        chunk.spare.push(slot);
+                    }
+                    self.stats.zero_pages += u64::from(is_copied && chunk.slots[n] == pages::NONE);
+                    if is_copied {
+                        chunk.entries.push(Entry { space: id, page, index: n });
+                        State::Staged
+                    } else if has(outcome.gone) {
+                        self.stats.vanished_pages += 1;
+                        State::Zero
+                    } else {
+                        State::Poisoned
+                    }
+                }
+            };
+            let place = if matches!(state, State::Staged | State::Out) { place } else { pages::NONE };
+            space.pages.set(page, state, place);
+        }
+        if batch.missed {
+            let (first, last) = (batch.pages.iter().min(), batch.pages.iter().max());
+            let (Some(&first), Some(&last)) = (first, last) else { return false };
+            space.uffd.wake(space.addr(first), ((last - first) as usize + 1) * PAGE);
+        }
+        self.settle(&batch);
+        let has_left = outcome.done | outcome.gone != 0;
+        if !has_left {
+            self.rest(id);
+        }
+        has_left
+    }
+
+    /// Begins to write the dirty pages of a batch that has left.
+    fn settle(&mut self, batch: &Batch) {
+        let chunk = &mut self.staging.chunks[batch.chunk];
+        let known = chunk.slots[..batch.dirty].iter().rposition(|&slot| slot != pages::NONE);
+        chunk.dirty = known.map_or(0, |last| last + 1);
+        chunk.writing = chunk.dirty > 0;
+        chunk.leaving = self.followers.iter().any(|one| staging::at(one.place).0 == batch.chunk);
         if chunk.writing {
-            self.stats.written_pages += to_u64(to_write);
-            self.write_chunk(index);
+            self.stats.written_pages += to_u64(chunk.dirty);
+            self.write_chunk(batch.chunk);
+        } else {
+            let spare = std::mem::take(&mut chunk.spare);
+            spare.into_iter().for_each(|slot| self.slots.release(slot));
         }
     }
 
@@ -265,68 +360,27 @@ impl Engine {
         let mut buf = completion.buf.unwrap_or_else(|| AlignedBuf::zeroed(CHUNK * PAGE));
         buf.set_len(CHUNK * PAGE);
         chunk.buf = Some(buf);
+        let now = self.clock.now();
         let Err(error) = completion.result else {
             chunk.writing = false;
+            let spare = std::mem::take(&mut chunk.spare);
+            spare.into_iter().for_each(|slot| self.slots.release(slot));
             return;
         };
-        if self.stats.failed_writes == 0 || error.kind() != ErrorKind::NoSpace {
+        let is_full = error.kind() == ErrorKind::NoSpace;
+        if !is_full || self.said_full.is_none_or(|said| now.since(said) >= FULL_APART) {
+            self.said_full = is_full.then_some(now).or(self.said_full);
             self.reports.push(format!("{error}; the pages stay in memory, and it is tried again"));
         }
         self.stats.failed_writes += 1;
-        self.failed.push((index, self.clock.now() + RETRY));
+        self.failed.push((index, now + RETRY));
     }
 
-    /// Has the pages of a space's batch unmapped.
-    fn unmap(&mut self, id: SpaceId) {
-        let space = self.spaces.get_mut(&id).expect("a victim");
-        let batch = space.batch.as_ref().expect("it has just got one");
-        if space.reach == Reach::Here {
-            for (page, count) in runs(&batch.pages) {
-                // SAFETY: the content is in the staging area or on the device, and a thread that
-                // looks for it faults.
-                let done =
-                    unsafe { raw::advise(space.addr(page), count * PAGE, libc::MADV_DONTNEED) };
-                debug_assert!(done.is_ok(), "{done:?}");
-            }
-            self.unmapped(id);
-            return;
-        }
-        let ranges = runs(&batch.pages).map(|(page, count)| (space.addr(page), count * PAGE));
-        let ranges: Vec<(usize, usize)> = ranges.collect();
-        space.agent_waits = false;
-        self.tell_agent(id, &ranges);
-    }
-
-    /// The agent of a space has carried out its orders.
-    pub(crate) fn done_unmapping(&mut self, id: SpaceId) {
-        self.unmapped(id);
-        if let Some(space) = self.spaces.get_mut(&id) {
-            space.agent_waits = true;
-        }
-    }
-
-    /// The pages of a space's batch are unmapped.
-    fn unmapped(&mut self, id: SpaceId) {
-        let Some(space) = self.spaces.get_mut(&id) else { return };
-        let Some(batch) = space.batch.take() else { return };
-        for &page in &batch.pages {
-            let place = space.pages.place(page);
-            let is_dropped = space.pages.has(page, AHEAD);
-            Engine::depart(space, page);
-            let state = match place {
-                _ if !is_dropped => State::Staged,
-                pages::NONE => State::Zero,
-                _ => State::Out,
-            };
-            space.pages.set(page, state, place);
-        }
-        if batch.missed {
-            let (first, last) = (batch.pages[0], batch.pages[batch.pages.len() - 1]);
-            let size = ((last - first) as usize + 1) * PAGE;
-            space.uffd.wake(space.addr(first), size);
-        }
-        if let Some(chunk) = batch.chunk {
-            self.staging.chunks[chunk].leaving = false;
+    /// Empties windows that nobody has used for a while.
+    pub(super) fn empty_windows(&mut self) {
+        let is_idle = |space: &&mut Space| space.has_full_window && space.batch.is_none();
+        for space in self.spaces.values_mut().filter(is_idle) {
+            space.is_emptying = space.order(&Order::empty()).is_none();
         }
     }
 
@@ -336,17 +390,31 @@ impl Engine {
         if self.slots.free() > 0 {
             return;
         }
-        let snapshots = self.spaces.values().filter(|space| space.is_snapshot && space.pid > 0);
-        let Some(newest) = snapshots.max_by_key(|space| space.born) else { return };
-        let pid = newest.pid;
+        let snapshots = self.spaces.values().filter(|space| space.is_snapshot);
+        let known = snapshots.filter_map(|space| Some((space.born, space.link.as_ref()?)));
+        let Some((_, newest)) = known.max_by_key(|(born, _)| *born) else { return };
+        newest.kill();
+        let pid = newest.pid();
         self.reports.push(format!(
             "{}: no space is left for the snapshot of process {pid}, which is killed",
             self.device.name()
         ));
-        let Ok(pid) = i32::try_from(pid) else { return };
-        // SAFETY: no memory is involved. If the process is gone already, nothing happens.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
     }
+}
+
+/// Copies pages that were moved out of a space's window into a chunk at `memory`. Gives those that could be copied, as bits.
+fn copy_moved(space: &Space, batch: &Batch, done: u64, memory: usize) -> u64 {
+    let (mut copied, mut at) = (0, 0);
+    while at < batch.moves {
+        let run = (at..batch.moves).take_while(|n| done & 1 << n != 0).count();
+        let to = std::ptr::with_exposed_provenance_mut::<u8>(memory + at * PAGE);
+        // SAFETY: the chunk has room for CHUNK pages, and nobody else uses it.
+        let to = unsafe { std::slice::from_raw_parts_mut(to, run * PAGE) };
+        let got = space.read(space.addr(WINDOW + page_of(at)), to) / PAGE;
+        (at..at + got).for_each(|n| copied |= 1 << n);
+        at += run.max(1);
+    }
+    copied
 }
 
 fn is_zero(bytes: &[u8]) -> bool {

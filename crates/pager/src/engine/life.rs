@@ -2,13 +2,20 @@
 
 #![allow(unsafe_code)]
 
+use std::time::Duration;
+
+use super::follow::Follower;
 use super::{Engine, SpaceId};
 use crate::pages::{self, DIRTY, INHERITED, QUEUED, State};
-use crate::protocol::{AGENT, FIRST_PAGE, GUARD};
+use crate::link::Link;
+use crate::protocol::{FIRST_DOORBELL, FIRST_PAGE, GUARD, JOIN, Outcome};
 use crate::space::{Reach, Space};
 use crate::staging::{self, Entry};
 use crate::types::{CHUNK, PAGE, Page, page_of};
 use crate::uffd::{Message, Uffd};
+
+/// So long a helper may take to carry out the last order of a program that has ended.
+const LAST: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Adds a space: a region of `size` bytes at `base`, registered with `uffd`.
@@ -16,7 +23,6 @@ impl Engine {
         &mut self,
         uffd: Uffd,
         reach: Reach,
-        pid: u32,
         region: (usize, usize),
         requests: usize,
     ) -> SpaceId {
@@ -24,7 +30,7 @@ impl Engine {
         let pages = pages::Pages::new(size / PAGE);
         let most = page_of(self.most_ahead * CHUNK / 2).max(u32::from(self.most_ahead > 0));
         let mut space = Space::new(uffd, reach, base, pages, most);
-        (space.pid, space.requests) = (pid, requests);
+        space.requests = requests;
         space.born = self.clock.now();
         self.insert(space)
     }
@@ -51,9 +57,6 @@ impl Engine {
             Message::Fault { addr, write, protected, thread } => (addr, write, protected, thread),
         };
         let space = self.spaces.get_mut(&id)?;
-        if space.pid == 0 && thread != self.walker {
-            space.belongs_to(process_of(thread).unwrap_or(0));
-        }
         let page = space.page(addr)?;
         match page {
             GUARD => {
@@ -61,7 +64,8 @@ impl Engine {
                 // SAFETY: the zeroes are this process's, and not paged.
                 let _ = unsafe { Engine::install(space, page, zeroes, 1, false) };
             }
-            AGENT..FIRST_PAGE => self.ring(id, page),
+            JOIN => self.give_token(id),
+            FIRST_DOORBELL..FIRST_PAGE => self.ring(id, page),
             _ => {
                 if space.is_snapshot && !protected && thread != self.walker {
                     space.note(addr);
@@ -80,7 +84,8 @@ impl Engine {
         child.streams = parent.streams.clone();
         child.ranges = parent.ranges.clone();
         child.requests = parent.requests;
-        child.is_snapshot = true;
+        (child.is_snapshot, child.is_child) = (true, true);
+        child.barred = parent.barred.clone();
         child.born = self.clock.now();
         let child_id = self.next_space;
         let used = child.pages.used();
@@ -99,6 +104,11 @@ impl Engine {
                     (if place == pages::NONE { State::Zero } else { State::Out }, place)
                 }
                 State::Leaving | State::Staged => {
+                    if let Some(leads) = self.leads(id, page) {
+                        self.followers.push(Follower { space: child_id, ..leads });
+                        child.pages.set(page, State::Leaving, place);
+                        continue;
+                    }
                     let (chunk, index) = staging::at(place);
                     let entry = Entry { space: child_id, page, index };
                     self.staging.chunks[chunk].entries.push(entry);
@@ -130,11 +140,36 @@ impl Engine {
         found.expect("a marked page has a mark").1.slot
     }
 
+    /// The forked child that waits for its helper to come with this token.
+    ///
+    /// # Errors
+    /// None does.
+    pub(crate) fn child_of(&self, token: u64) -> Result<SpaceId, &'static str> {
+        let id = SpaceId::try_from(token.wrapping_sub(1)).ok();
+        let waits = |id: &SpaceId| {
+            self.spaces.get(id).is_some_and(|space| space.is_child && space.memory.is_none())
+        };
+        id.filter(waits).ok_or("it is no child of a program that is served")
+    }
+
     /// Forgets spaces whose memory is gone.
     pub(super) fn bury(&mut self) {
-        let gone = self.spaces.iter().filter(|(_, space)| space.is_gone()).map(|(id, _)| *id);
-        for id in gone.collect::<Vec<_>>() {
+        let now = self.clock.now();
+        let is_at_work = |space: &Space| {
+            let is_broken = space.link.as_ref().is_some_and(Link::is_broken);
+            !is_broken && space.batch.as_ref().is_some_and(|batch| now.since(batch.since) < LAST)
+        };
+        let gone = self.spaces.iter().filter(|(_, space)| space.is_gone() && !is_at_work(space));
+        for id in gone.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.remove(id);
+        }
+        for space in self.spaces.values() {
+            let Some(link) = space.link.as_ref().filter(|link| link.is_broken()) else { continue };
+            link.kill();
+            self.reports.push(format!(
+                "process {}: its helper was killed, and the program is killed, since its memory is not whole",
+                link.pid()
+            ));
         }
         // A program that has put itself into the background: the former snapshot is the program.
         if self.spaces.values().all(|space| space.is_snapshot)
@@ -146,6 +181,9 @@ impl Engine {
 
     /// Forgets a space: its slots are free if nobody else refers to them.
     pub(crate) fn remove(&mut self, id: SpaceId) {
+        self.lose_followers(id);
+        // What is leaving is as if it had stayed.
+        self.left(id, Outcome::default());
         let Some(space) = self.spaces.remove(&id) else { return };
         for page in (0..space.pages.used()).map(page_of) {
             let place = space.pages.place(page);
@@ -164,16 +202,6 @@ impl Engine {
                 }
             }
         }
-        if let Some(chunk) = space.batch.and_then(|batch| batch.chunk) {
-            self.staging.chunks[chunk].leaving = false;
-        }
         self.waiting.retain(|(space, ..)| *space != id);
     }
-}
-
-/// The process of a thread.
-fn process_of(thread: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    line.trim().parse().ok()
 }

@@ -49,11 +49,8 @@ impl Engine {
             let place = other.pages.place(page);
             match other.pages.state(page) {
                 State::Resident if place == slot && !other.pages.has(page, DIRTY) => {
-                    if !matches!(other.which_are_there(&[page]).as_deref(), Ok([true])) {
-                        continue;
-                    }
                     let addr = other.addr(page);
-                    if other.peek(addr, &mut self.one_page).is_err() {
+                    if other.read(addr, &mut self.one_page) < PAGE {
                         continue;
                     }
                     source = Some(self.one_page.as_ptr().addr());
@@ -430,7 +427,7 @@ impl Engine {
             self.slots.release(slot);
             space.pages.set(page, State::Poisoned, pages::NONE);
             self.stats.poisoned_pages += 1;
-            let pid = space.pid;
+            let pid = space.pid();
             self.reports.push(format!(
                 "process {pid}: the page at {addr:#x} is lost, and touching it is SIGBUS: {error}"
             ));

@@ -1,4 +1,4 @@
-//! Requests of programs: ranges, and the agent's work.
+//! Requests of programs.
 
 #![allow(unsafe_code)]
 
@@ -14,11 +14,20 @@ use crate::types::{PAGE, Page, page_of};
 type Outcome = Result<u64, i32>;
 
 impl Engine {
+    /// A forked child's helper asks by which token it introduces itself.
+    pub(crate) fn give_token(&mut self, id: SpaceId) {
+        let mut answer = Box::new([0; ANSWER_WORDS]);
+        answer[1] = u64::from(id) + 1;
+        let (doorbell, request) = (protocol::JOIN, Request::default());
+        self.requests.push(Pending { space: id, doorbell, answer: Some(answer), request });
+        self.answer_requests();
+    }
+
     /// A thread reads its doorbell.
     pub(crate) fn ring(&mut self, id: SpaceId, doorbell: Page) {
         let Some(space) = self.spaces.get_mut(&id) else { return };
         let mut bytes = [0u8; size_of::<Request>()];
-        if space.peek(space.request_addr(doorbell), &mut bytes).is_err() {
+        if space.read(space.request_addr(doorbell), &mut bytes) < bytes.len() {
             return;
         }
         let word =
@@ -34,17 +43,12 @@ impl Engine {
             return;
         }
         *known = request.serial;
-        if request.op == op::NEXT {
-            self.done_unmapping(id);
-            return;
-        }
         self.requests.push(Pending { space: id, doorbell, answer: None, request });
         self.answer_requests();
     }
 
     fn is_pending(&self, id: SpaceId, doorbell: Page) -> bool {
-        let waits = doorbell == protocol::AGENT && self.spaces[&id].agent_waits;
-        waits || self.requests.iter().any(|it| it.space == id && it.doorbell == doorbell)
+        self.requests.iter().any(|it| it.space == id && it.doorbell == doorbell)
     }
 
     /// Answers the requests that can be answered.
@@ -87,8 +91,9 @@ impl Engine {
     /// Whether a process that exits has to wait for the owner. A child that shares its memory (`vfork`) has not.
     fn holds(&mut self, id: SpaceId, pid: u64) -> bool {
         let is_last = self.spaces.iter().all(|(other, space)| *other == id || space.is_gone());
-        let is_it = self.spaces.get(&id).is_some_and(|space| space.pid == self.held);
-        self.is_held = is_last && is_it && pid == u64::from(self.held);
+        let space = self.spaces.get(&id);
+        let is_it = space.is_some_and(|it| it.pid() == self.held && it.own_pid == pid);
+        self.is_held = is_last && is_it && self.held > 0;
         self.is_held
     }
 
@@ -99,19 +104,6 @@ impl Engine {
         // SAFETY: the answer is a page long, and this process's.
         let (_, error) = unsafe { Engine::install(space, doorbell, source, 1, false) };
         error != Some(Errno(libc::EAGAIN))
-    }
-
-    /// Gives the agent ranges to unmap.
-    pub(super) fn tell_agent(&mut self, id: SpaceId, ranges: &[(usize, usize)]) {
-        let mut answer = Box::new([0; ANSWER_WORDS]);
-        answer[1] = to_u64(ranges.len());
-        for (pair, (addr, size)) in answer[2..].chunks_exact_mut(2).zip(ranges) {
-            (pair[0], pair[1]) = (to_u64(*addr), to_u64(*size));
-        }
-        if !self.deliver(id, protocol::AGENT, &answer) {
-            let (doorbell, request) = (protocol::AGENT, Request::default());
-            self.requests.push(Pending { space: id, doorbell, answer: Some(answer), request });
-        }
     }
 
     /// Reserves memory; at an address if that is not 0.

@@ -13,6 +13,7 @@ impl Engine {
             did |= self.complete(completion);
         }
         did |= self.answer_requests();
+        did |= self.settle_followers();
         did |= self.evict();
         did |= self.start_deferred();
         if !self.waiting.is_empty() && self.has_room(1) {
@@ -37,6 +38,7 @@ impl Engine {
         for space in self.spaces.values_mut() {
             space.heat -= space.heat / 64;
         }
+        self.empty_windows();
         self.bury();
     }
 

@@ -2,9 +2,9 @@
 //! scheduler that decides which thread goes on (`shuttle`).
 //!
 //! Threads of a program read and write pages and look for their last writes; one forks, and the child looks for the
-//! content at that time. A device ends commands in any order. An agent unmaps, one page after the
-//! other. A thread that waits for a page sleeps until it is woken: if nobody does that, the scheduler
-//! tells of a deadlock.
+//! content at that time. A device ends commands in any order. A helper moves and drops, one page after the
+//! other, and finds some pages pinned. A thread that waits for a page sleeps until it is woken: if nobody does that,
+//! the scheduler tells of a deadlock.
 //!
 //! `ESKER_SCHEDULES=100000 cargo test --release -p esker-pager --lib model -- --nocapture`
 
@@ -22,7 +22,7 @@ use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 
 use crate::engine::{Engine, SpaceId};
-use crate::protocol::{AGENT, FIRST_PAGE};
+use crate::protocol::{FIRST_PAGE, Order, Outcome, WINDOW};
 use crate::raw::Errno;
 use crate::space::Reach;
 use crate::types::{Options, PAGE, Page};
@@ -54,8 +54,8 @@ struct Kernel {
     frames: BTreeMap<usize, Frame>,
     /// Pages that threads sleep for.
     sleeping: BTreeSet<usize>,
-    /// Addresses that the agent is to unmap.
-    orders: Vec<usize>,
+    /// Orders that the helper is to carry out.
+    orders: Vec<Order>,
 }
 
 impl Model {
@@ -70,24 +70,12 @@ impl Model {
                     let from = std::ptr::with_exposed_provenance::<u64>(source + offset);
                     // SAFETY: the engine's promise for its copies.
                     let words = unsafe { std::slice::from_raw_parts(from, PAGE / 8) };
-                    if addr == BASE + AGENT as usize * PAGE {
-                        let ranges = words[2..].chunks(2).take(to_usize(words[1]));
-                        for range in ranges {
-                            let (first, size) = (to_usize(range[0]), to_usize(range[1]));
-                            kernel.orders.extend((first..first + size).step_by(PAGE));
-                        }
-                    } else {
-                        let frame = Frame { word: words[0], is_protected: mode & 2 != 0 };
-                        let Entry::Vacant(free) = kernel.frames.entry(addr + offset) else {
-                            args[4] = offset as u64;
-                            return Err(Errno(if offset > 0 {
-                                libc::EAGAIN
-                            } else {
-                                libc::EEXIST
-                            }));
-                        };
-                        free.insert(frame);
-                    }
+                    let frame = Frame { word: words[0], is_protected: mode & 2 != 0 };
+                    let Entry::Vacant(free) = kernel.frames.entry(addr + offset) else {
+                        args[4] = offset as u64;
+                        return Err(Errno(if offset > 0 { libc::EAGAIN } else { libc::EEXIST }));
+                    };
+                    free.insert(frame);
                     kernel.sleeping.remove(&(addr + offset));
                 }
                 args[4] = size as u64;
@@ -112,18 +100,18 @@ impl Model {
         Ok(())
     }
 
-    pub(crate) fn read(&self, ranges: &[(usize, usize)], to: &mut [u8]) -> Result<(), Errno> {
+    pub(crate) fn read(&self, addr: usize, to: &mut [u8]) -> usize {
         let kernel = self.state.lock().unwrap();
-        let mut at = 0;
-        for &(addr, size) in ranges {
-            for page in (addr..addr + size).step_by(PAGE) {
-                let frame = kernel.frames.get(&page).ok_or(Errno(libc::EFAULT))?;
-                to[at..at + PAGE].fill(0);
-                to[at..at + 8].copy_from_slice(&frame.word.to_ne_bytes());
-                at += PAGE;
-            }
+        for (n, page) in to.chunks_mut(PAGE).enumerate() {
+            let Some(frame) = kernel.frames.get(&(addr + n * PAGE)) else { return n * PAGE };
+            page.fill(0);
+            page[..8].copy_from_slice(&frame.word.to_ne_bytes());
         }
-        Ok(())
+        to.len()
+    }
+
+    pub(crate) fn take_order(&self, order: &Order) {
+        self.state.lock().unwrap().orders.push(*order);
     }
 
     pub(crate) fn is_there(&self, addr: usize) -> bool {
@@ -158,8 +146,7 @@ fn world() -> Shared {
     engine.make_small(LIMIT, Clock::virtual_time());
     let model = std::sync::Arc::<Model>::default();
     let region = (BASE, (FIRST_PAGE + PAGES) as usize * PAGE);
-    let id = engine.add_space(uffd(model.clone()), Reach::Process, 1, region, 0);
-    engine.spaces.get_mut(&id).unwrap().agent_waits = true;
+    let id = engine.add_space(uffd(model.clone()), Reach::Process, region, 0);
     engine.reserve(id, 0, PAGES as usize * PAGE).unwrap();
     let (engine, spaces) = (Mutex::new(engine), Mutex::new(vec![(id, model)]));
     std::sync::Arc::new(World { engine, spaces, programs: 0.into() })
@@ -230,25 +217,49 @@ fn device(world: &World, seed: u64) {
     }
 }
 
-/// Unmaps the pages that the pager names, until all programs have ended.
-fn agent(world: &World) {
+/// Carries out the pager's orders, until all programs have ended.
+fn helper(world: &World, seed: u64) {
+    let mut rng = Rng::new(seed);
     while world.programs.load(std::sync::atomic::Ordering::SeqCst) > 0 {
         let spaces = world.spaces.lock().unwrap().clone();
         for (id, model) in spaces {
             let orders = std::mem::take(&mut model.state.lock().unwrap().orders);
-            if orders.is_empty() {
-                continue;
+            for order in orders {
+                let outcome = carry_out(&model, &order, &mut rng);
+                let mut engine = world.engine.lock().unwrap();
+                engine.left(id, outcome);
+                engine.pass_time();
+                engine.step();
             }
-            for addr in orders {
-                model.state.lock().unwrap().frames.remove(&addr);
-                thread::yield_now();
-            }
-            let mut engine = world.engine.lock().unwrap();
-            engine.done_unmapping(id);
-            engine.step();
         }
         thread::yield_now();
     }
+}
+
+fn carry_out(model: &Model, order: &Order, rng: &mut Rng) -> Outcome {
+    let window = |n: usize| BASE + (WINDOW as usize + n) * PAGE;
+    let mut outcome = Outcome::default();
+    for n in 0..to_usize(order.count) {
+        model.state.lock().unwrap().frames.remove(&window(n));
+    }
+    for (n, page) in order.pages.iter().take(to_usize(order.count)).enumerate() {
+        let is_moved = n < to_usize(order.moves);
+        let mut kernel = model.state.lock().unwrap();
+        if is_moved && rng.chance(1, 6) {
+            // Pinned, or its memory may not be written.
+            outcome.barred |= u64::from(rng.chance(1, 2)) << n;
+        } else if let Some(frame) = kernel.frames.remove(&to_usize(*page)) {
+            outcome.done |= 1 << n;
+            if is_moved {
+                kernel.frames.insert(window(n), frame);
+            }
+        } else {
+            outcome.gone |= 1 << n;
+        }
+        drop(kernel);
+        thread::yield_now();
+    }
+    outcome
 }
 
 /// Writes and reads pages of its own, of which it knows the content.
@@ -306,8 +317,6 @@ fn scenario() {
             let state = Mutex::new(Kernel { frames, ..Kernel::default() });
             let model = std::sync::Arc::new(Model { state, woken: Condvar::new() });
             let id = engine.told(parent.0, Message::Fork(uffd(model.clone()))).expect("a child");
-            let space = engine.spaces.get_mut(&id).unwrap();
-            (space.pid, space.agent_waits) = (2, true);
             engine.pass_time();
             (id, model)
         };
@@ -317,10 +326,10 @@ fn scenario() {
         program(world, &parent, &written, seed + 2);
         snapshot.join().unwrap();
     });
-    let (disk, unmap) = (world.clone(), world.clone());
+    let (disk, hand) = (world.clone(), world.clone());
     let disk = thread::spawn(move || device(&disk, seed));
-    let unmap = thread::spawn(move || agent(&unmap));
-    for thread in [first, second, disk, unmap] {
+    let hand = thread::spawn(move || helper(&hand, seed));
+    for thread in [first, second, disk, hand] {
         thread.join().unwrap();
     }
     let stats = world.engine.lock().unwrap().stats();
@@ -356,7 +365,7 @@ fn two_threads_that_wait_for_one_read_are_both_woken() {
     let scenario = || {
         let (mut engine, model) = (engine(true), std::sync::Arc::<Model>::default());
         let region = (BASE, (FIRST_PAGE + 64) as usize * PAGE);
-        let id = engine.add_space(uffd(model.clone()), Reach::Process, 1, region, 0);
+        let id = engine.add_space(uffd(model.clone()), Reach::Process, region, 0);
         engine.put_out(id, FIRST_PAGE, 32);
         for page in FIRST_PAGE..FIRST_PAGE + 3 {
             answer(&mut engine);

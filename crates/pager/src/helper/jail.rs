@@ -1,0 +1,95 @@
+//! The helper gives up what it does not need: capabilities, core dumps, and all system calls but a few.
+
+#![allow(unsafe_code)]
+
+use crate::raw::{self, Errno, flag};
+use crate::uffd::MOVE;
+
+/// `_LINUX_CAPABILITY_VERSION_3`.
+const CAPABILITIES: u32 = 0x2008_0522;
+/// The architecture's number in `linux/audit.h`.
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xc000_003e;
+/// The architecture's number in `linux/audit.h`.
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xc000_00b7;
+
+/// Offsets in `struct seccomp_data`, of which the second argument's lower half is on a little-endian machine.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+const SECOND_ARGUMENT: u32 = 24;
+
+/// The calls that an order takes, those that end the program when its pager has ended, and the end.
+const ALLOWED: [i64; 9] = [
+    libc::SYS_read,
+    libc::SYS_sendto,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_mprotect,
+    libc::SYS_ppoll,
+    libc::SYS_write,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_exit_group,
+];
+/// Instructions of the filter.
+const LENGTH: usize = 3 + ALLOWED.len() * 2 + 4 + 1;
+
+/// Enters it, for good.
+pub(super) fn enter() -> Result<(), Errno> {
+    let header = [CAPABILITIES, 0];
+    let none = [0u32; 6];
+    let (header, none) =
+        ((&raw const header).expose_provenance(), (&raw const none).expose_provenance());
+    let no_core = [0u64; 2];
+    let no_core = (&raw const no_core).expose_provenance();
+    let filter = filter();
+    // `struct sock_fprog`: the count, padded, and where they are.
+    let program = [LENGTH, filter.as_ptr().expose_provenance()];
+    let program = program.as_ptr().expose_provenance();
+    let (no_new, mode) = (flag(libc::PR_SET_NO_NEW_PRIVS), flag(libc::PR_SET_SECCOMP));
+    let core = libc::RLIMIT_CORE as usize;
+    // SAFETY: each argument is as large as its call says, and lives until that returns.
+    unsafe {
+        raw::call(libc::SYS_capset, [header, none, 0, 0, 0, 0])?;
+        raw::call(libc::SYS_prlimit64, [0, core, no_core, 0, 0, 0])?;
+        raw::call(libc::SYS_prctl, [no_new, 1, 0, 0, 0, 0])?;
+        let filter = libc::SECCOMP_MODE_FILTER as usize;
+        raw::call(libc::SYS_prctl, [mode, filter, program, 0, 0, 0])?;
+    }
+    Ok(())
+}
+
+/// The filter: any other call fails with `EPERM`.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // numbers of calls are small
+fn filter() -> [libc::sock_filter; LENGTH] {
+    let load = |at| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
+    let equals = |k, no| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, no, k);
+    let give = |k| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, k);
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let mut filter = [give(refuse); LENGTH];
+    let (last, mut at) = (LENGTH - 1, 0);
+    let mut push = |one: libc::sock_filter| {
+        if let Some(place) = filter.get_mut(at) {
+            *place = one;
+        }
+        at += 1;
+        at
+    };
+    push(load(ARCH));
+    push(equals(ARCHITECTURE, (last - 2) as u8));
+    push(load(NUMBER));
+    for call in ALLOWED {
+        push(equals(call as u32, 1));
+        push(give(libc::SECCOMP_RET_ALLOW));
+    }
+    push(equals(libc::SYS_ioctl as u32, 3));
+    push(load(SECOND_ARGUMENT));
+    push(equals(MOVE as u32, 1));
+    push(give(libc::SECCOMP_RET_ALLOW));
+    filter
+}
+
+#[allow(clippy::cast_possible_truncation)] // codes are small
+fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}

@@ -1,0 +1,234 @@
+//! The pager's end of a program: its helper's socket, its memory, and what the kernel says of both processes.
+//!
+//! Processes are known by descriptors that they hand over themselves. A number is read from such a descriptor where a call takes
+//! nothing else, and is that process's as long as the descriptor shows no end.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+
+use esker_base::units::to_u64;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::protocol::{Order, Outcome};
+use crate::raw::{self, Errno, flag};
+use crate::types::PAGE;
+
+/// `SO_PEERPIDFD` of `asm-generic/socket.h`.
+const PEER_PIDFD: usize = 77;
+/// `KCMP_VM` of `linux/kcmp.h`.
+const KCMP_VM: usize = 1;
+
+/// A program that has a helper.
+pub(crate) struct Link {
+    stream: UnixStream,
+    helper: OwnedFd,
+    helper_number: u32,
+    program: OwnedFd,
+    program_number: u32,
+}
+
+/// A process's memory, whose content stays reachable whatever becomes of its privileges.
+pub(crate) struct ProcessMemory {
+    content: File,
+    map: File,
+}
+
+impl ProcessMemory {
+    /// Of a process, by its number or `self`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn of(process: &str) -> io::Result<ProcessMemory> {
+        let content = File::open(format!("/proc/{process}/mem"))?;
+        let map = File::open(format!("/proc/{process}/pagemap"))?;
+        Ok(ProcessMemory { content, map })
+    }
+
+    /// Copies out of it, and says how many bytes: as far as pages are there. It never waits for a page.
+    pub(crate) fn read(&self, addr: usize, to: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < to.len() {
+            match self.content.read_at(&mut to[done..], to_u64(addr + done)) {
+                Ok(0) => break,
+                Ok(more) => done += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        done
+    }
+
+    /// Whether a page is not there. False where the kernel does not tell.
+    pub(crate) fn is_missing(&self, addr: usize) -> bool {
+        /// "Present" and "swapped" of `Documentation/admin-guide/mm/pagemap.rst`.
+        const THERE: u64 = 3 << 62;
+        let mut word = [0; 8];
+        let read = self.map.read_exact_at(&mut word, to_u64(addr / PAGE * 8));
+        read.is_ok() && u64::from_ne_bytes(word) & THERE == 0
+    }
+}
+
+impl Link {
+    /// Of the helper that has connected, and the descriptor of the program that it handed over.
+    ///
+    /// # Errors
+    /// The kernel's; that both do not share their memory.
+    pub(crate) fn new(stream: UnixStream, program: OwnedFd) -> io::Result<(Link, ProcessMemory)> {
+        let helper = peer(&stream)?;
+        let helper_number = number(helper.as_fd())?;
+        let program_number = number(program.as_fd())?;
+        let memory = ProcessMemory::of(&helper_number.to_string())?;
+        let is_shared = share_memory(program_number, helper_number);
+        // The numbers were theirs as long as they have not ended.
+        if !is_shared || has_ended(&helper) || has_ended(&program) {
+            return Err(io::Error::other("it has ended, or is not what its helper says"));
+        }
+        Ok((Link { stream, helper, helper_number, program, program_number }, memory))
+    }
+
+    /// The number of the program's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.program_number
+    }
+
+    /// The number of a process that has the program's memory.
+    pub(crate) fn memory_number(&self) -> u32 {
+        self.helper_number
+    }
+
+    /// Tells the helper that the program is served. It gets descriptors: a forked child's userfaultfd, and the error
+    /// output if it is the one to say that the pager has ended.
+    ///
+    /// # Errors
+    /// The helper has ended.
+    pub(crate) fn accept(&self, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let (served, flags) = (0u64.to_ne_bytes(), SendFlags::NOSIGNAL);
+        sendmsg(&self.stream, &[io::IoSlice::new(&served)], &mut control, flags)?;
+        Ok(())
+    }
+
+    /// Gives the helper an order, which it answers by an outcome.
+    ///
+    /// # Errors
+    /// The helper has ended.
+    pub(crate) fn send(&self, order: &Order) -> io::Result<()> {
+        let at = std::ptr::from_ref(order).expose_provenance();
+        let args =
+            [flag(self.stream.as_raw_fd()), at, size_of::<Order>(), flag(libc::MSG_NOSIGNAL), 0, 0];
+        // SAFETY: the order is readable, and has no padding.
+        let sent = unsafe { raw::call(libc::SYS_sendto, args) }.map_err(Errno::to_io)?;
+        if sent == size_of::<Order>() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// An outcome, if it has come.
+    ///
+    /// # Errors
+    /// The helper has ended.
+    pub(crate) fn receive(&self) -> io::Result<Option<Outcome>> {
+        let mut words = [0u64; 3];
+        let args = [
+            flag(self.stream.as_raw_fd()),
+            words.as_mut_ptr().expose_provenance(),
+            size_of_val(&words),
+            0,
+            0,
+            0,
+        ];
+        // SAFETY: the words are writable.
+        match unsafe { raw::call(libc::SYS_read, args) } {
+            Ok(24) => {
+                let [done, gone, barred] = words;
+                Ok(Some(Outcome { done, gone, barred }))
+            }
+            Err(Errno(libc::EAGAIN | libc::EINTR)) => Ok(None),
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => Err(error.to_io()),
+        }
+    }
+
+    /// Whether nobody can use the memory any more: the program has ended, or runs another one.
+    pub(crate) fn is_gone(&self) -> bool {
+        has_ended(&self.program) || !share_memory(self.program_number, self.helper_number)
+    }
+
+    /// Whether the helper has ended.
+    pub(crate) fn is_broken(&self) -> bool {
+        has_ended(&self.helper)
+    }
+
+    /// Waits until the helper has ended, a moment at most.
+    pub(crate) fn await_end(&self) {
+        let mut polled = [PollFd::new(&self.helper, PollFlags::IN)];
+        let span = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let _ = rustix::event::poll(&mut polled, Some(&span));
+    }
+
+    /// Ends the program.
+    pub(crate) fn kill(&self) {
+        kill(&self.program);
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Drop for Link {
+    /// Ends the helper, which would hold the memory of a program that has ended.
+    fn drop(&mut self) {
+        kill(&self.helper);
+    }
+}
+
+fn kill(process: &OwnedFd) {
+    let args = [flag(process.as_raw_fd()), flag(libc::SIGKILL), 0, 0, 0, 0];
+    // SAFETY: no memory is involved. If it has ended already, nothing happens.
+    let _ = unsafe { raw::call(libc::SYS_pidfd_send_signal, args) };
+}
+
+/// Whether a process has ended, all threads of it.
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(1)
+}
+
+/// Whether two processes share their memory; also where the kernel does not tell.
+fn share_memory(one: u32, other: u32) -> bool {
+    let args = [one as usize, other as usize, KCMP_VM, 0, 0, 0];
+    // SAFETY: no memory is involved.
+    let order = unsafe { raw::call(libc::SYS_kcmp, args) };
+    !matches!(order, Ok(1..))
+}
+
+/// The process that has connected.
+fn peer(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let (mut fd, mut size) = (-1i32, 4u32);
+    let (to, length) = ((&raw mut fd).expose_provenance(), (&raw mut size).expose_provenance());
+    let args = [flag(stream.as_raw_fd()), flag(libc::SOL_SOCKET), PEER_PIDFD, to, length, 0];
+    // SAFETY: the descriptor and its size are writable.
+    unsafe { raw::call(libc::SYS_getsockopt, args) }.map_err(Errno::to_io)?;
+    // SAFETY: the kernel has just made it for this process.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The number of a descriptor's process here. An error for a descriptor of anything else, or of a process that has ended
+/// or is not to be seen from here.
+fn number(process: BorrowedFd<'_>) -> io::Result<u32> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pid:"));
+    let pid = line.and_then(|pid| pid.trim().parse().ok()).filter(|pid| *pid > 0);
+    pid.ok_or_else(|| io::Error::other("it handed over no process that can be seen from here"))
+}
