@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use esker_base::units::to_usize;
 
@@ -50,7 +50,9 @@ pub struct Client {
     pub(crate) failure: AtomicU32,
     /// The process whose helper it is.
     pub(crate) program: AtomicU32,
-    /// The helper's stack.
+    /// The helper's descriptor of that process.
+    pub(crate) pidfd: AtomicI32,
+    /// The helper's stack, and its parent's.
     pub(crate) stack: AtomicUsize,
 }
 
@@ -96,6 +98,7 @@ impl Client {
             state: AtomicU32::new(helper::NONE),
             failure: AtomicU32::new(0),
             program: AtomicU32::new(0),
+            pidfd: AtomicI32::new(-1),
             stack: AtomicUsize::new(0),
         })
     }

@@ -138,19 +138,21 @@ impl Door {
         let Greeting { stream, .. } = self.greetings.swap_remove(at);
         // From now on the stream is for orders.
         let heard = epoll::delete(epoll, &stream).map_err(io::Error::from);
-        let known = heard.and_then(|()| read(&stream, self.region)).and_then(|(hello, comes, program)| {
-            Ok((hello, comes, Link::new(stream.try_clone()?, program)?))
+        let guest = heard.and_then(|()| {
+            let (hello, comes, program) = read(&stream, self.region)?;
+            let (base, requests, own_pid) = (to_usize(hello.base), to_usize(hello.requests), hello.pid);
+            let known = Link::new(stream.try_clone()?, program);
+            if known.is_err() && matches!(comes, Comes::Forked(_)) {
+                // Most children run another program at once.
+                return Ok(None);
+            }
+            let (link, memory) = known?;
+            Ok(Some(Guest { link, memory, own_pid, base, requests, comes }))
         });
-        match known {
-            Ok((hello, comes, (link, memory))) => {
-                let (base, requests) = (to_usize(hello.base), to_usize(hello.requests));
-                Some(Guest { link, memory, own_pid: hello.pid, base, requests, comes })
-            }
-            Err(error) => {
-                self.refuse(&stream, &error);
-                None
-            }
-        }
+        guest.unwrap_or_else(|error| {
+            self.refuse(&stream, &error);
+            None
+        })
     }
 
     /// Refuses programs that have said nothing for too long, and accepts others again.

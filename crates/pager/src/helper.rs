@@ -1,8 +1,8 @@
 //! The helper: a process that shares a program's memory, and does there what a pager cannot do from outside.
 //!
-//! It is a child of the program, but no thread of it, and has no descriptor, signal, terminal or privilege of it. It
-//! opens the userfaultfd, introduces the program to the pager, gives up all capabilities, and is left with the few system calls that
-//! it needs. It ends when the pager says so.
+//! It is no thread and no child of the program, and has no descriptor, signal, terminal or privilege of it. It opens the
+//! userfaultfd, introduces the program to the pager, gives up all capabilities, and is left with the few system calls
+//! that it needs. It ends when the pager says so.
 //!
 //! Nothing here allocates, takes a lock or uses thread-local storage: the memory and the thread pointer are the
 //! program's.
@@ -38,9 +38,8 @@ pub(crate) const READY: u32 = 2;
 pub(crate) type Failure = (&'static str, Errno);
 
 /// What can be refused, by the number in [`Client::failure`].
-const CAUSES: [&str; 8] = [
+const CAUSES: [&str; 7] = [
     "a process that shares its memory is refused",
-    "it has ended meanwhile",
     "userfaultfd is refused",
     "its region",
     "the pager is not there",
@@ -49,20 +48,22 @@ const CAUSES: [&str; 8] = [
     "giving up privileges is refused",
 ];
 const CLONE: u32 = 0;
-const ENDED: u32 = 1;
-const UFFD: u32 = 2;
-const REGION: u32 = 3;
-const DIAL: u32 = 4;
-const FOREIGN: u32 = 5;
-const REFUSED: u32 = 6;
-const JAIL: u32 = 7;
+const UFFD: u32 = 1;
+const REGION: u32 = 2;
+const DIAL: u32 = 3;
+const FOREIGN: u32 = 4;
+const REFUSED: u32 = 5;
+const JAIL: u32 = 6;
 
 /// A cause, and the kernel's reason.
 type Refusal = (u32, Errno);
 
-/// Its flags: no `CLONE_FILES`, `CLONE_FS`, `CLONE_SIGHAND` or `CLONE_THREAD`, and no signal at its end. Tracers of the program are not
-/// told of it.
+/// Flags of the helper: no `CLONE_FILES`, `CLONE_FS`, `CLONE_SIGHAND` or `CLONE_THREAD`. Tracers of the program are not told
+/// of it.
 const FLAGS: i32 = libc::CLONE_VM | libc::CLONE_UNTRACED | libc::CLONE_CHILD_CLEARTID;
+/// Flags of its parent, which ends at once, so that no program that waits for its children waits for it. It sends no
+/// signal at its end.
+const PARENT_FLAGS: i32 = libc::CLONE_VM | libc::CLONE_UNTRACED | libc::CLONE_VFORK;
 
 /// Starts the helper of this process. [`Client::await_helper`] waits until it has introduced the program.
 pub(crate) fn start(client: &'static Client) {
@@ -90,11 +91,42 @@ fn start_process(client: &'static Client) -> Result<(), Errno> {
     };
     mask(&raw const every, &raw mut before)?;
     let with = std::ptr::from_ref(client).expose_provenance();
-    let state = client.state.as_ptr().expose_provenance();
-    // SAFETY: the stack is for this process alone, and `help` uses no thread-local storage. The memory lives as long as the helper.
-    let started = unsafe { raw::spawn(help, with, stack + STACK, flag(FLAGS), state) };
+    // SAFETY: half of the stack is for this process alone, and `begin` uses no thread-local storage.
+    let parent = unsafe { raw::spawn(begin, with, stack + STACK, flag(PARENT_FLAGS), 0) };
+    // SAFETY: no memory is involved. Another thread may have waited for it.
+    let _ = parent.map(|pid| unsafe {
+        raw::call(libc::SYS_wait4, [pid, 0, flag(libc::__WALL), 0, 0, 0])
+    });
     mask(&raw const before, std::ptr::null_mut())?;
-    started
+    parent.map(drop)
+}
+
+/// The helper's parent.
+extern "C" fn begin(with: usize) -> ! {
+    // SAFETY: `start` has got it from a static reference.
+    let client = unsafe { &*std::ptr::with_exposed_provenance::<Client>(with) };
+    leave();
+    let state = client.state.as_ptr().expose_provenance();
+    let top = client.stack.load(Ordering::Relaxed) + STACK / 2;
+    let started = open_process(client.program.load(Ordering::Relaxed)).and_then(|pidfd| {
+        client.pidfd.store(pidfd.0, Ordering::Relaxed);
+        // SAFETY: the other half of the stack is for the helper alone, and `help` uses no thread-local storage. The memory
+        // of the state lives as long as the helper.
+        unsafe { raw::spawn(help, with, top, flag(FLAGS), state) }
+    });
+    if let Err(error) = started {
+        client.failure.store(pack((CLONE, error)), Ordering::Relaxed);
+        client.state.store(NONE, Ordering::Release);
+    }
+    end()
+}
+
+/// Ends this process alone. The kernel clears the helper's state and wakes who waits for it.
+fn end() -> ! {
+    loop {
+        // SAFETY: no memory is involved.
+        let _ = unsafe { raw::call(libc::SYS_exit_group, [0; 6]) };
+    }
 }
 
 /// Why a program is not served.
@@ -125,10 +157,7 @@ extern "C" fn help(client: usize) -> ! {
         }
         Err(refusal) => client.failure.store(pack(refusal), Ordering::Relaxed),
     }
-    loop {
-        // SAFETY: ends this process alone. The kernel clears the state and wakes who waits for it.
-        let _ = unsafe { raw::call(libc::SYS_exit_group, [0; 6]) };
-    }
+    end()
 }
 
 /// A descriptor of the helper, which is closed by its end: the C library's `close` uses the program's thread pointer.
@@ -153,9 +182,8 @@ struct Tools {
 
 /// Introduces the program to the pager.
 fn introduce(client: &Client) -> Result<Tools, Refusal> {
-    leave();
     let program = client.program.load(Ordering::Relaxed);
-    let pidfd = open_process(program).map_err(|error| (ENDED, error))?;
+    let pidfd = Fd(client.pidfd.load(Ordering::Relaxed));
     let own = if client.joins() { None } else { Some(register(client)?) };
     let token = if own.is_none() { client.token() } else { 0 };
     let socket = dial(client.name()).map_err(|error| (DIAL, error))?;
@@ -204,14 +232,13 @@ fn leave() {
     }
 }
 
-/// A descriptor of the program, whose child this process is.
+/// A descriptor of the program, whose child this process is: as long as it is, the number is not another one's.
 fn open_process(program: u32) -> Result<Fd, Errno> {
     // SAFETY: no memory is involved.
     let fd = unsafe { raw::call(libc::SYS_pidfd_open, [program as usize, 0, 0, 0, 0, 0]) };
     let fd = own(fd)?;
     // SAFETY: takes no arguments.
     let parent = unsafe { raw::call(libc::SYS_getppid, [0; 6]) };
-    // As long as it is the parent, its number is not another one's.
     if parent == Ok(program as usize) { Ok(fd) } else { Err(Errno(libc::ESRCH)) }
 }
 

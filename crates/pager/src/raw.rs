@@ -77,7 +77,8 @@ pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errn
 }
 
 /// Starts a process or thread that the C library knows nothing of, by `clone(2)` with `flags`, which include
-/// `CLONE_VM`. It calls `run` with `with`, on the stack that ends at `top`. `tid` is for `CLONE_CHILD_CLEARTID`.
+/// `CLONE_VM`. It calls `run` with `with`, on the stack that ends at `top`. `tid` is for `CLONE_CHILD_CLEARTID`. Returns its
+/// number.
 ///
 /// # Errors
 /// The kernel's.
@@ -91,7 +92,7 @@ pub(crate) unsafe fn spawn(
     top: usize,
     flags: usize,
     tid: usize,
-) -> Result<(), Errno> {
+) -> Result<usize, Errno> {
     let top = top - 16;
     // SAFETY: the end of the new stack. It takes both words off it.
     unsafe { std::ptr::with_exposed_provenance_mut::<[usize; 2]>(top).write([run as usize, with]) };
@@ -118,7 +119,7 @@ pub(crate) unsafe fn spawn(
             lateout("r11") _,
         );
     }
-    outcome(result).map(drop)
+    outcome(result)
 }
 
 /// As above.
@@ -129,7 +130,7 @@ pub(crate) unsafe fn spawn(
     top: usize,
     flags: usize,
     tid: usize,
-) -> Result<(), Errno> {
+) -> Result<usize, Errno> {
     let top = top - 16;
     // SAFETY: the end of the new stack. It takes both words off it.
     unsafe { std::ptr::with_exposed_provenance_mut::<[usize; 2]>(top).write([run as usize, with]) };
@@ -152,7 +153,7 @@ pub(crate) unsafe fn spawn(
             in("x4") tid,
         );
     }
-    outcome(result).map(drop)
+    outcome(result)
 }
 
 /// Meaning of a system call's result.

@@ -83,6 +83,8 @@ pub(crate) struct Space {
     pub(crate) heat: u64,
     pub(crate) born: Nanos,
     pub(crate) batch: Option<Batch>,
+    /// Since when its helper has been seen to have ended.
+    pub(crate) alone_since: Option<Nanos>,
     /// There are pages in the window.
     pub(crate) has_full_window: bool,
     /// It is being emptied.
@@ -127,6 +129,7 @@ impl Space {
             heat: 0,
             born: Nanos(0),
             batch: None,
+            alone_since: None,
             has_full_window: false,
             is_emptying: false,
             rests_until: Nanos(0),

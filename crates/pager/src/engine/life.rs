@@ -163,11 +163,15 @@ impl Engine {
         for id in gone.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.remove(id);
         }
-        for space in self.spaces.values() {
+        for space in self.spaces.values_mut() {
             let Some(link) = space.link.as_ref().filter(|link| link.is_broken()) else { continue };
+            // The end of a whole container takes a moment.
+            if now.since(*space.alone_since.get_or_insert(now)) < LAST {
+                continue;
+            }
             link.kill();
             self.reports.push(format!(
-                "process {}: its helper was killed, and the program is killed, since its memory is not whole",
+                "process {}: its helper was killed, and so it is killed too: its memory is not whole",
                 link.pid()
             ));
         }
