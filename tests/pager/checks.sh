@@ -121,6 +121,11 @@ check_duckdb() {
     cmp "$check/plain" "$check/paged"
 }
 
+check_unnoticed() {
+    need strace strace
+    python3 "$here/unnoticed.py" "$BIN/esker" "$check"
+}
+
 check_kills() {
     local before after pid tries
     before=$(ls -A /var/tmp; losetup -a 2> /dev/null || true)
@@ -152,4 +157,36 @@ check_kills() {
     grep -q 'the pager has ended' "$check/said" || die "the program ended without a word: $(cat "$check/said")"
     after=$(ls -A /var/tmp; losetup -a 2> /dev/null || true)
     [ "$before" = "$after" ] || die "something was left behind: $after"
+}
+
+# The swap file has holes that its file system has no room for: it is said at the start, and when that is so. What the
+# program has is right.
+check_full_file_system() {
+    local place=$check/place tries
+    mkdir "$place"
+    mount -t tmpfs -o size=48m none "$place" || skip 'a file system cannot be mounted here'
+    # shellcheck disable=SC2064
+    trap "umount -l '$place'" EXIT
+    truncate -s 1G "$place/swap"
+    : > "$check/said"
+    "$BIN/esker" run --memory 16MiB --swap "$place/swap" -- python3 -c '
+import os, time
+x = bytearray(os.urandom(1 << 20)) * 90
+time.sleep(12)
+' 2> "$check/said" &
+    for ((tries = 0; tries < 150; tries++)); do
+        [ "$(grep -c 'it is tried again' "$check/said")" -lt 2 ] || break
+        sleep 0.1
+    done
+    kill "$!"
+    cat "$check/said"
+    grep -q 'has room for' "$check/said" || die 'it was not said at the start'
+    [ "$(grep -c 'it is tried again' "$check/said")" -ge 2 ] || die 'it was not said again'
+}
+
+# A database that reads its files into pinned memory.
+check_mariadb() {
+    need mariadbd mariadb-server
+    command -v mariadb-install-db > /dev/null || skip 'install mariadb-server first'
+    bash "$here/mariadb.sh" "$BIN/esker" "$check"
 }

@@ -72,8 +72,7 @@ impl Arena {
         let (uffd, tells_forks) = match mode {
             Mode::Handler => client::open().map_err(refused)?,
             Mode::Signal => {
-                let features =
-                    feature::FLAG_WP | feature::POISON | feature::MOVE | feature::SIGBUS;
+                let features = feature::FLAG_WP | feature::POISON | feature::MOVE | feature::SIGBUS;
                 (Uffd::open(features).map_err(refused)?, false)
             }
         };

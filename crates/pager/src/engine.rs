@@ -48,8 +48,8 @@ use crate::space::Space;
 use crate::staging::{self, Staging};
 use crate::types::{CHUNK, LEAST_BUDGET, MOST_SLOW, Options, PAGE, Page, PagerError, Stats};
 
-pub(crate) use pending::{Answer, SpaceId};
 use follow::Follower;
+pub(crate) use pending::{Answer, SpaceId};
 use pending::{Deferred, Mark, Pending, Read, SINGLE};
 
 /// Most marks that are kept.

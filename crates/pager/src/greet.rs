@@ -13,9 +13,7 @@ use esker_base::Nanos;
 use esker_base::units::{to_u64, to_usize};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use crate::link::{Link, ProcessMemory};
 use crate::protocol::{Hello, MAGIC, Request, WINDOW};
@@ -140,7 +138,8 @@ impl Door {
         let heard = epoll::delete(epoll, &stream).map_err(io::Error::from);
         let guest = heard.and_then(|()| {
             let (hello, comes, program) = read(&stream, self.region)?;
-            let (base, requests, own_pid) = (to_usize(hello.base), to_usize(hello.requests), hello.pid);
+            let (base, requests, own_pid) =
+                (to_usize(hello.base), to_usize(hello.requests), hello.pid);
             let known = Link::new(stream.try_clone()?, program);
             if known.is_err() && matches!(comes, Comes::Forked(_)) {
                 // Most children run another program at once.

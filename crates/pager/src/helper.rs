@@ -94,9 +94,8 @@ fn start_process(client: &'static Client) -> Result<(), Errno> {
     // SAFETY: half of the stack is for this process alone, and `begin` uses no thread-local storage.
     let parent = unsafe { raw::spawn(begin, with, stack + STACK, flag(PARENT_FLAGS), 0) };
     // SAFETY: no memory is involved. Another thread may have waited for it.
-    let _ = parent.map(|pid| unsafe {
-        raw::call(libc::SYS_wait4, [pid, 0, flag(libc::__WALL), 0, 0, 0])
-    });
+    let _ = parent
+        .map(|pid| unsafe { raw::call(libc::SYS_wait4, [pid, 0, flag(libc::__WALL), 0, 0, 0]) });
     mask(&raw const before, std::ptr::null_mut())?;
     parent.map(drop)
 }
@@ -363,8 +362,7 @@ fn work(client: &Client, tools: &Tools) {
         }
         let outcome = carry_out(&tools.uffd, window, &order);
         let at = (&raw const outcome).expose_provenance();
-        let args =
-            [tools.socket.word(), at, size_of_val(&outcome), flag(libc::MSG_NOSIGNAL), 0, 0];
+        let args = [tools.socket.word(), at, size_of_val(&outcome), flag(libc::MSG_NOSIGNAL), 0, 0];
         // SAFETY: the outcome is readable. If it cannot be sent, the next read tells why.
         let _ = unsafe { raw::call(libc::SYS_sendto, args) };
     }

@@ -459,7 +459,9 @@ impl Server {
     /// Takes the outcome of a helper's order.
     fn hear(&mut self, engine: &mut Engine, id: u64) {
         let Ok(id) = SpaceId::try_from(id) else { return };
-        let Some(link) = engine.spaces.get(&id).and_then(|space| space.link.as_ref()) else { return };
+        let Some(link) = engine.spaces.get(&id).and_then(|space| space.link.as_ref()) else {
+            return;
+        };
         match link.receive() {
             Ok(Some(outcome)) => drop(engine.left(id, outcome)),
             Ok(None) => {}

@@ -47,7 +47,8 @@ fn reads_into_pinned_pages(mode: Mode) {
     }
     press(&arena);
     let mut file = tempfile::tempfile().unwrap();
-    let content: Vec<u8> = (0..PINNED * PAGE).map(|n| u8::try_from(n * 31 % 251).unwrap()).collect();
+    let content: Vec<u8> =
+        (0..PINNED * PAGE).map(|n| u8::try_from(n * 31 % 251).unwrap()).collect();
     file.write_all(&content).unwrap();
     for n in 0..PINNED {
         let to = memory.slice(at(n), PAGE).as_mut_ptr();

@@ -57,8 +57,8 @@ impl Service<'_> {
         lift_limit();
         let closings = Closings::default();
         let stack = Arc::new(Stack::new().noting(closings.clone()));
-        let swap = swap::open(&stack, &args.swap)?;
-        for remark in swap.remarks() {
+        let (swap, remarks) = swap::open(&stack, &args.swap)?;
+        for remark in remarks {
             say(&format!("esker: note: {remark}\n"));
         }
         let geometry = swap.geometry();

@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use esker_base::units::human_bytes;
 use esker_device::{Create, Device, FileDevice, FileOptions};
 use esker_stack::{Spec, Stack};
 
@@ -13,16 +15,39 @@ use crate::failure::{Failure, Result};
 /// Where files without a name lie: on a disk, unlike /tmp on many systems.
 const PLACE: &str = "/var/tmp";
 
-/// Opens the device of `--swap`.
-pub(super) fn open(stack: &Stack, text: &str) -> Result<Arc<dyn Device>> {
+/// Opens the device of `--swap`. Gives remarks too, for the user.
+pub(super) fn open(stack: &Stack, text: &str) -> Result<(Arc<dyn Device>, Vec<String>)> {
     if let Some(size) = text.strip_prefix("temp:") {
         return temporary(size);
     }
     let spec = text.parse::<Spec>()?;
-    Ok(stack.open(&spec, Create::Never)?.device)
+    let device = stack.open(&spec, Create::Never)?.device;
+    let mut remarks = device.remarks();
+    for path in spec.paths() {
+        let file = File::open(path).ok();
+        remarks.extend(file.and_then(|file| shortage(&file, path)));
+    }
+    Ok((device, remarks))
 }
 
-fn temporary(size: &str) -> Result<Arc<dyn Device>> {
+/// That the file system has no room for all of a file with holes.
+fn shortage(file: &File, path: &Path) -> Option<String> {
+    let known = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let missing = known.len().saturating_sub(known.blocks() * 512);
+    let place = rustix::fs::fstatvfs(file).ok()?;
+    let free = place.f_bavail.saturating_mul(place.f_frsize);
+    (missing > free).then(|| {
+        format!(
+            "{}: {} of it are not written yet, and its file system has room for {}. When that is full, pages stay in \
+             memory beyond the budget, or the program waits: free some space, or use a smaller file",
+            path.display(),
+            human_bytes(missing),
+            human_bytes(free)
+        )
+    })
+}
+
+fn temporary(size: &str) -> Result<(Arc<dyn Device>, Vec<String>)> {
     let wrong = |why| Failure::usage(format!("--swap temp:{size}: {why}"));
     let bytes = esker_base::units::parse_bytes(size).map_err(wrong)?;
     let failed = |error: std::io::Error| {
@@ -39,5 +64,8 @@ fn temporary(size: &str) -> Result<Arc<dyn Device>> {
         ..FileOptions::default()
     };
     let device = FileDevice::open(path, &options);
-    Ok(Arc::new(device.map_err(|error| Failure::new(error.kind(), error))?))
+    let device = device.map_err(|error| Failure::new(error.kind(), error))?;
+    let mut remarks = device.remarks();
+    remarks.extend(shortage(&file, Path::new(PLACE)));
+    Ok((Arc::new(device), remarks))
 }

@@ -255,7 +255,8 @@ impl Engine {
         let Some(space) = self.spaces.get_mut(&id) else { return false };
         space.is_emptying = false;
         let Some(batch) = space.batch.take() else { return false };
-        let copied = copy_moved(space, &batch, outcome.done, self.staging.chunks[batch.chunk].memory);
+        let copied =
+            copy_moved(space, &batch, outcome.done, self.staging.chunks[batch.chunk].memory);
         self.tell_followers(&batch, copied, outcome);
         let space = self.spaces.get_mut(&id).expect("looked up above");
         let chunk = &mut self.staging.chunks[batch.chunk];
@@ -307,7 +308,8 @@ impl Engine {
                     }
                 }
             };
-            let place = if matches!(state, State::Staged | State::Out) { place } else { pages::NONE };
+            let place =
+                if matches!(state, State::Staged | State::Out) { place } else { pages::NONE };
             space.pages.set(page, state, place);
         }
         if batch.missed {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::follow::Follower;
 use super::{Engine, SpaceId};
-use crate::pages::{self, DIRTY, INHERITED, QUEUED, State};
 use crate::link::Link;
+use crate::pages::{self, DIRTY, INHERITED, QUEUED, State};
 use crate::protocol::{FIRST_DOORBELL, FIRST_PAGE, GUARD, JOIN, Outcome};
 use crate::space::{Reach, Space};
 use crate::staging::{self, Entry};
