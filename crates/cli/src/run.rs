@@ -66,7 +66,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
 
 /// Serves programs, and tells the first one where.
 fn serve(args: &RunArgs, main: &tree::Main) {
-    match serve::Service::start(args) {
+    match serve::Service::start(args, main) {
         Ok(service) => {
             // If it is gone, the service ends by itself.
             let _ = main.tell(SERVED, &service.address());

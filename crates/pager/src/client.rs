@@ -5,17 +5,19 @@
 
 #![allow(unsafe_code)]
 
+mod helper;
+
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
 use esker_base::units::to_usize;
 
-use crate::helper::{self, Failure};
 use crate::protocol::{FIRST_DOORBELL, FIRST_PAGE, GUARD, JOIN, Request, WINDOW, op};
 use crate::raw::{self, Errno, flag};
 use crate::types::{PAGE, Page};
 use crate::uffd::{Uffd, feature};
+use helper::Failure;
 
 /// The first page of a region that programs get.
 pub const FIRST: usize = FIRST_PAGE as usize;

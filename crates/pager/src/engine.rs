@@ -35,6 +35,7 @@ mod request;
 mod step;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use esker_base::units::to_u64;
@@ -107,6 +108,8 @@ pub(crate) struct Engine {
     pub(crate) held: u32,
     /// It waits.
     pub(crate) is_held: bool,
+    /// Where it says that its pager has ended.
+    pub(crate) output: Option<OwnedFd>,
     /// Buffers of reads that have ended: of a page, and of a run.
     spare_pages: Vec<AlignedBuf>,
     spare_runs: Vec<AlignedBuf>,
@@ -186,6 +189,7 @@ impl Engine {
             walker: 0,
             held: 0,
             is_held: false,
+            output: None,
             spare_pages: Vec::with_capacity(SINGLE),
             spare_runs: Vec::with_capacity(most_ahead),
             runs_in_use: 0,

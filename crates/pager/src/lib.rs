@@ -19,10 +19,10 @@
 //! | `walk` | which pages a walk along pointers will want |
 //! | `staging` | pages that have left memory and may come back |
 //! | `order` | how pages leave, where the memory is |
+//! | [`client`] | the program's side of a region, and its helper |
 //! | `link` | the pager's end of a program |
 //! | `space` | one address space with a region |
 //! | `engine` | decisions at a fault, and which pages leave memory |
-//! | [`client`] | the program's side of a region, and its helper |
 //! | `shared` | state that the threads share |
 //! | `chase` | the thread that follows a snapshot's walk |
 //! | `greet` | programs that connect |
@@ -45,7 +45,7 @@ mod engine;
 mod forks;
 mod greet;
 mod heap;
-mod helper;
+
 pub mod launch;
 mod link;
 mod order;

@@ -15,7 +15,7 @@ use esker_base::units::to_u64;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::protocol::{Order, Outcome};
+use crate::protocol::{HelperOrder, Outcome};
 use crate::raw::{self, Errno, flag};
 use crate::types::PAGE;
 
@@ -122,13 +122,19 @@ impl Link {
     ///
     /// # Errors
     /// The helper has ended.
-    pub(crate) fn send(&self, order: &Order) -> io::Result<()> {
+    pub(crate) fn send(&self, order: &HelperOrder) -> io::Result<()> {
         let at = std::ptr::from_ref(order).expose_provenance();
-        let args =
-            [flag(self.stream.as_raw_fd()), at, size_of::<Order>(), flag(libc::MSG_NOSIGNAL), 0, 0];
+        let args = [
+            flag(self.stream.as_raw_fd()),
+            at,
+            size_of::<HelperOrder>(),
+            flag(libc::MSG_NOSIGNAL),
+            0,
+            0,
+        ];
         // SAFETY: the order is readable, and has no padding.
         let sent = unsafe { raw::call(libc::SYS_sendto, args) }.map_err(Errno::to_io)?;
-        if sent == size_of::<Order>() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+        if sent == size_of::<HelperOrder>() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
     /// An outcome, if it has come.

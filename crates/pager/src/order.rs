@@ -6,7 +6,7 @@
 
 use esker_base::units::to_usize;
 
-use crate::protocol::{Order, Outcome};
+use crate::protocol::{HelperOrder, Outcome};
 use crate::raw::{self, Errno, flag};
 use crate::types::{CHUNK, PAGE};
 use crate::uffd::Uffd;
@@ -17,7 +17,7 @@ const TRIES: usize = 4;
 const ADD_NOTHING: usize = 1 << 28;
 
 /// Empties the window, and has pages leave. Each is moved or dropped by itself, so one that stays holds up no other.
-pub(crate) fn carry_out(uffd: &Uffd, window: usize, order: &Order) -> Outcome {
+pub(crate) fn carry_out(uffd: &Uffd, window: usize, order: &HelperOrder) -> Outcome {
     // SAFETY: the pager has copied what it needs of the window.
     let _ = unsafe { raw::advise(window, CHUNK * PAGE, libc::MADV_DONTNEED) };
     let count = to_usize(order.count).min(CHUNK);

@@ -6,7 +6,7 @@
 //! children at once, and sleep in the kernel.
 //!
 //! A *helper* process, which shares the program's memory, introduces it to the pager ([`Hello`]). From then on the
-//! pager sends it an [`Order`] over their socket, and it answers with an [`Outcome`].
+//! pager sends it an [`HelperOrder`] over their socket, and it answers with an [`Outcome`].
 //!
 //! The first pages of a region are no memory for programs:
 //!
@@ -26,7 +26,7 @@ pub const GUARD: Page = 0;
 pub const JOIN: Page = 1;
 /// The first doorbell of threads.
 pub const FIRST_DOORBELL: Page = 2;
-/// The first page of the window, behind the doorbells; it has one page for each of an [`Order`].
+/// The first page of the window, behind the doorbells; it has one page for each of an [`HelperOrder`].
 pub const WINDOW: Page = 64;
 /// The first page for programs.
 pub const FIRST_PAGE: Page = 128;
@@ -85,8 +85,8 @@ pub const ANSWER_WORDS: usize = 512;
 /// Pages that are to leave. The window is emptied first, also by an order without pages.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
-    /// How many pages there are, or [`Order::PART`].
+pub struct HelperOrder {
+    /// How many pages there are, or [`HelperOrder::PART`].
     pub count: u64,
     /// So many of them, the first ones, are moved to the window, each to the page of its index. The others are dropped.
     pub moves: u64,
@@ -94,18 +94,18 @@ pub struct Order {
     pub pages: [u64; CHUNK],
 }
 
-impl Order {
+impl HelperOrder {
     /// A count: the pager ends. The region becomes unreachable, and the helper ends.
     pub const PART: u64 = u64::MAX;
 
     /// An order without pages.
     #[must_use]
-    pub fn empty() -> Order {
-        Order { count: 0, moves: 0, pages: [0; CHUNK] }
+    pub fn empty() -> HelperOrder {
+        HelperOrder { count: 0, moves: 0, pages: [0; CHUNK] }
     }
 }
 
-/// Result of an [`Order`], a bit for each page. A page with none of them is in use by the kernel, and stays.
+/// Result of an [`HelperOrder`], a bit for each page. A page with none of them is in use by the kernel, and stays.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {

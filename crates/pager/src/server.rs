@@ -18,7 +18,7 @@ use crate::chase;
 use crate::engine::{Engine, SpaceId};
 use crate::greet::{Comes, Door, FIRST_GREETING, Guest, LISTENER};
 use crate::link::Link;
-use crate::protocol::Order;
+use crate::protocol::HelperOrder;
 use crate::shared::Shared;
 use crate::space::Reach;
 use crate::types::{Options, PagerError, Stats};
@@ -79,6 +79,11 @@ impl Pager {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.engine.lock().stats()
+    }
+
+    /// Where the process whose exit is held says that its pager has ended, should that be killed.
+    pub fn set_output(&self, output: Option<OwnedFd>) {
+        self.shared.engine.lock().output = output;
     }
 
     /// Holds the exit of a process, if it is the last one that is served then, until [`Pager::let_exit`].
@@ -265,7 +270,7 @@ impl Server {
             did = self.turn(&events[..count]);
         }
         // Programs that go on have no memory any more. Commands in flight end with the queue pair.
-        let part = Order { count: Order::PART, ..Order::empty() };
+        let part = HelperOrder { count: HelperOrder::PART, ..HelperOrder::empty() };
         for space in self.shared.engine.lock().spaces.values_mut() {
             let parted = space.link.take_if(|link| link.send(&part).is_ok());
             parted.inspect(Link::await_end);
@@ -428,10 +433,10 @@ impl Server {
             Comes::Alone(uffd) => {
                 let region = (base, engine.region_size());
                 let id = engine.add_space(uffd, Reach::Process, region, requests);
-                let output = io::stderr();
                 let taken = self.watch(engine, id).and_then(|()| self.watch_helper(id, &link));
-                let fds = if is_main { &[output.as_fd()][..] } else { &[] };
-                if let Err(error) = taken.and_then(|()| link.accept(fds)) {
+                let output = engine.output.as_ref().filter(|_| is_main).map(OwnedFd::as_fd);
+                let accepted = taken.and_then(|()| link.accept(output.as_slice()));
+                if let Err(error) = accepted {
                     engine.remove(id);
                     return Err(told(error));
                 }

@@ -11,7 +11,7 @@ use crate::link::{Link, ProcessMemory};
 use crate::order::carry_out;
 use crate::pages::Pages;
 use crate::predict::Streams;
-use crate::protocol::{FIRST_PAGE, GUARD, Order, Outcome, WINDOW};
+use crate::protocol::{FIRST_PAGE, GUARD, HelperOrder, Outcome, WINDOW};
 use crate::ranges::Ranges;
 use crate::types::{PAGE, Page, page_of};
 use crate::uffd::Uffd;
@@ -181,7 +181,7 @@ impl Space {
     }
 
     /// Has an order carried out. The outcome, if it is there at once.
-    pub(crate) fn order(&mut self, order: &Order) -> Option<Outcome> {
+    pub(crate) fn order(&mut self, order: &HelperOrder) -> Option<Outcome> {
         self.has_full_window = order.count > 0;
         #[cfg(test)]
         if let Some(model) = &self.uffd.model {

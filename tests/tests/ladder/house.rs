@@ -47,7 +47,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ("nvmf", "wire socket conn error auth tls stream target initiator"),
     (
         "pager",
-        "raw types heap pages predict protocol ranges slots staging uffd client space walk engine \
+        "raw types heap pages predict protocol ranges slots staging uffd order client link space walk engine \
          shared chase forks greet server launch signal arena bytes",
     ),
     ("preload", "connect mapping"),

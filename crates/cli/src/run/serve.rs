@@ -4,6 +4,7 @@
 //! puts itself into the background; then the error output is given up, and reports go to the system's log.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,8 +53,8 @@ pub(super) struct Service<'a> {
 }
 
 impl Service<'_> {
-    /// Opens the device and starts the pager.
-    pub(super) fn start(args: &RunArgs) -> Result<Service<'_>> {
+    /// Opens the device and starts the pager of the program that becomes `main`.
+    pub(super) fn start<'a>(args: &'a RunArgs, main: &Main) -> Result<Service<'a>> {
         lift_limit();
         let closings = Closings::default();
         let stack = Arc::new(Stack::new().noting(closings.clone()));
@@ -69,6 +70,9 @@ impl Service<'_> {
             read_ahead: !args.no_read_ahead,
         };
         let pager = Arc::new(Pager::start(swap.clone(), options)?);
+        // Before it can connect.
+        pager.hold_exit(main.number());
+        pager.set_output(io::stderr().as_fd().try_clone_to_owned().ok());
         let exporter = Exporter::if_asked(args.telling.metrics, || {
             let paging = Paging { pager: pager.clone(), budget_bytes: args.memory };
             let mut collectors = metrics::of_device(swap, &stack);
@@ -89,7 +93,6 @@ impl Service<'_> {
     /// Serves the program and the processes that come from it, until the last one has ended.
     pub(super) fn follow(mut self, main: &Main) {
         let variable = format!("{VARIABLE}={}", self.address());
-        self.pager.hold_exit(main.number());
         let mut ended = None;
         let mut search = Search::default();
         loop {
@@ -163,6 +166,7 @@ impl Service<'_> {
         if !self.is_in_background {
             self.is_in_background = true;
             std::mem::forget(self.line.take());
+            self.pager.set_output(None);
             launch::give_up_stderr();
         }
     }

@@ -14,7 +14,7 @@ use esker_device::{Command, Completion, Op};
 
 use super::{Engine, SpaceId, WRITE};
 use crate::pages::{self, AHEAD, DIRTY, INHERITED, QUEUED, State};
-use crate::protocol::{Order, Outcome, WINDOW};
+use crate::protocol::{HelperOrder, Outcome, WINDOW};
 use crate::space::{Batch, Space, runs};
 use crate::staging::{self, Entry};
 use crate::types::{CHUNK, PAGE, Page, page_of};
@@ -224,11 +224,11 @@ impl Engine {
     }
 
     /// Notes that pages are leaving. Gives the order by which they do.
-    fn begin(&mut self, id: SpaceId, batch: &Batch) -> Order {
+    fn begin(&mut self, id: SpaceId, batch: &Batch) -> HelperOrder {
         let space = self.spaces.get_mut(&id).expect("a victim");
         let chunk = &mut self.staging.chunks[batch.chunk];
         (chunk.leaving, chunk.dirty, chunk.writing) = (true, batch.dirty, batch.dirty > 0);
-        let mut order = Order::empty();
+        let mut order = HelperOrder::empty();
         (order.count, order.moves) = (to_u64(batch.pages.len()), to_u64(batch.moves));
         for (n, (&page, to)) in batch.pages.iter().zip(&mut order.pages).enumerate() {
             *to = to_u64(space.addr(page));
@@ -382,7 +382,7 @@ impl Engine {
     pub(super) fn empty_windows(&mut self) {
         let is_idle = |space: &&mut Space| space.has_full_window && space.batch.is_none();
         for space in self.spaces.values_mut().filter(is_idle) {
-            space.is_emptying = space.order(&Order::empty()).is_none();
+            space.is_emptying = space.order(&HelperOrder::empty()).is_none();
         }
     }
 

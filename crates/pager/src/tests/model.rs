@@ -22,7 +22,7 @@ use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 
 use crate::engine::{Engine, SpaceId};
-use crate::protocol::{FIRST_PAGE, Order, Outcome, WINDOW};
+use crate::protocol::{FIRST_PAGE, HelperOrder, Outcome, WINDOW};
 use crate::raw::Errno;
 use crate::space::Reach;
 use crate::types::{Options, PAGE, Page};
@@ -55,7 +55,7 @@ struct Kernel {
     /// Pages that threads sleep for.
     sleeping: BTreeSet<usize>,
     /// Orders that the helper is to carry out.
-    orders: Vec<Order>,
+    orders: Vec<HelperOrder>,
 }
 
 impl Model {
@@ -110,7 +110,7 @@ impl Model {
         to.len()
     }
 
-    pub(crate) fn take_order(&self, order: &Order) {
+    pub(crate) fn take_order(&self, order: &HelperOrder) {
         self.state.lock().unwrap().orders.push(*order);
     }
 
@@ -236,7 +236,7 @@ fn helper(world: &World, seed: u64) {
     }
 }
 
-fn carry_out(model: &Model, order: &Order, rng: &mut Rng) -> Outcome {
+fn carry_out(model: &Model, order: &HelperOrder, rng: &mut Rng) -> Outcome {
     let window = |n: usize| BASE + (WINDOW as usize + n) * PAGE;
     let mut outcome = Outcome::default();
     for n in 0..to_usize(order.count) {

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use crate::client::{self, Client};
 use crate::order::carry_out;
-use crate::protocol::{Hello, Order, WINDOW};
+use crate::protocol::{Hello, HelperOrder, WINDOW};
 use crate::raw::{self, Errno, flag};
 use crate::types::PAGE;
 use crate::uffd::Uffd;
@@ -354,9 +354,9 @@ fn receive(socket: Fd) -> Result<(u64, [i32; 2]), Errno> {
 /// Carries out the pager's orders until it ends.
 fn work(client: &Client, tools: &Tools) {
     let window = client.region().0 + WINDOW as usize * PAGE;
-    let mut order = Order::empty();
+    let mut order = HelperOrder::empty();
     while read(tools.socket, &mut order) {
-        if order.count == Order::PART {
+        if order.count == HelperOrder::PART {
             client.part();
             return;
         }
@@ -371,10 +371,10 @@ fn work(client: &Client, tools: &Tools) {
 }
 
 /// Reads an order. False: the pager has ended.
-fn read(socket: Fd, order: &mut Order) -> bool {
+fn read(socket: Fd, order: &mut HelperOrder) -> bool {
     let (at, mut done) = (std::ptr::from_mut(order).expose_provenance(), 0);
-    while done < size_of::<Order>() {
-        let args = [socket.word(), at + done, size_of::<Order>() - done, 0, 0, 0];
+    while done < size_of::<HelperOrder>() {
+        let args = [socket.word(), at + done, size_of::<HelperOrder>() - done, 0, 0, 0];
         // SAFETY: the rest of the order is writable, and any words are an order.
         match unsafe { raw::call(libc::SYS_read, args) } {
             Ok(0) => return false,
