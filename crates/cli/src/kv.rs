@@ -44,12 +44,12 @@ pub(crate) fn run(command: &KvCommand) -> Result {
                 names.push(name);
             }
             let media = Media::new(staging, capacity.as_ref());
-            let (db, devices) = place::create_in(&opening.dir, &media, engine(opening))?;
-            place::warn_of_remarks(&db);
-            for (name, policy) in kvs {
-                db.create_kvs(name, options(*policy, *compression))?;
-            }
-            db.close()?;
+            let devices = place::create_with(&opening.dir, &media, engine(opening), |db| {
+                place::warn_of_remarks(db);
+                kvs.iter().try_for_each(|(name, policy)| {
+                    db.create_kvs(name, options(*policy, *compression)).map(drop)
+                })
+            })?;
             let (dir, names) = (opening.dir.display(), names.join(", "));
             let on = devices.introduction();
             output::print(&format!("created {dir} with KVS {names}\n{on}"))
