@@ -63,6 +63,27 @@ fn a_prefix_is_deleted_as_a_whole_and_a_time_to_live_is_set_and_unset() {
 }
 
 #[test]
+fn range_is_deleted_as_a_whole() {
+    let scratch = Scratch::new();
+    let db = scratch.database();
+    let delete = |more: &[&str]| {
+        let args = ["kv", "delete-range", &db, "default"];
+        run(args.iter().chain(more))
+    };
+    run_in(["kv", "load", &db, "default"], b"a\t1\nb\t2\nc\t3\nd\t4\ne\t5\n").succeeds();
+    let keys = || run(["kv", "scan", &db, "default", "--keys"]).succeeds().out().replace('\n', " ");
+    delete(&["--from", "b", "--to", "c"]).succeeds();
+    assert_eq!(keys(), "a c d e ");
+    delete(&["-e", "--to", "\\x61\\x00"]).succeeds();
+    assert_eq!(keys(), "c d e ");
+    delete(&["--from", "d"]).succeeds();
+    assert_eq!(keys(), "c ");
+    delete(&["--from", "z", "--to", "a"]).fails(64, &["ends before it begins"]);
+    delete(&[]).fails(64, &["--from", "--to"]);
+    assert_eq!(keys(), "c ");
+}
+
+#[test]
 fn a_scan_keeps_to_range_prefix_order_and_limit() {
     let scratch = Scratch::new();
     let db = scratch.database();
