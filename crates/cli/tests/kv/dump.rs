@@ -39,6 +39,29 @@ fn a_dump_loaded_elsewhere_dumps_the_same() {
 }
 
 #[test]
+fn dump_and_load_carry_the_metadata_of_a_kvs() {
+    let scratch = Scratch::new();
+    let (db, other) = (scratch.database(), text(&scratch.path("other")));
+    {
+        let db = esker_kv::Kvdb::builder(&db).open().unwrap();
+        db.kvs("default").unwrap().set_metadata("schema 7\n").unwrap();
+        db.close().unwrap();
+    }
+    run(["kv", "create-kvs", &db, "plain"]).succeeds();
+    let dumped = run(["kv", "dump", &db]).succeeds();
+    let marked = "compression=none metadata=736368656d6120370a\n";
+    assert!(dumped.out().contains(marked) && dumped.out().matches("metadata").count() == 1);
+    run(["kv", "create", &other, "--kvs", "default"]).succeeds();
+    run_in(["kv", "load", &other], &dumped.stdout).succeeds();
+    assert_eq!(run(["kv", "dump", &other]).succeeds().out(), dumped.out());
+    let changed = dumped.out().replace("metadata=73", "metadata=74");
+    let loaded = run_in(["kv", "load", &other], changed.as_bytes()).succeeds();
+    assert!(loaded.stderr.contains("'default' keeps its metadata"), "{}", loaded.stderr);
+    let wrong = dumped.out().replace("metadata=73", "metadata=7x");
+    run_in(["kv", "load", &other], wrong.as_bytes()).fails(64, &["no hexadecimal metadata"]);
+}
+
+#[test]
 fn a_file_in_the_place_of_a_kvs_is_told_from_one() {
     let scratch = Scratch::new();
     let (db, file) = (scratch.database(), text(&scratch.path("all.dump")));
