@@ -256,7 +256,8 @@ impl Kvdb {
         Transaction::begin(&self.engine)
     }
 
-    /// Writes a batch: all of it or nothing, now and after a crash.
+    /// Writes a batch: all of it or nothing, now and after a crash. The batch keeps its records, so that writing it once
+    /// more writes them again: [`Batch::clear`] empties it.
     ///
     /// ```
     /// # use esker_kv::{Batch, Kvdb, KvError, Location, Policy, Readable, WriteOptions};

@@ -40,13 +40,13 @@ pub enum ErrorCode {
     Damaged = 7,
     /// The KVDB, or these keys of it, take no writes.
     ReadOnly = 8,
-    /// Someone else wrote a key of the transaction: begin it again.
+    /// Someone else wrote a key of the transaction since it began: begin it again, which may succeed at once.
     TransactionConflict = 9,
     /// The transaction was open for too long: begin it again.
     TransactionExpired = 10,
-    /// Other work has to end first: try again then.
+    /// The KVDB is open, and work or readers of this same process have to end first: try again then.
     Busy = 11,
-    /// Another process or handle has it.
+    /// Another process, or another opening in this one, has the KVDB or a device of it: nothing was opened.
     InUse = 12,
     /// The work was called off.
     Cancelled = 13,
@@ -481,7 +481,8 @@ impl KvError {
         }
     }
 
-    /// Returns the kind of the error: the remedy for callers.
+    /// Returns the kind of the error: the remedy for callers, coarser than the code. `Conflict` may be `InUse`, `Busy` or
+    /// one of a transaction's codes.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
