@@ -15,6 +15,8 @@ mod house;
 mod imports;
 #[path = "ladder/life.rs"]
 mod life;
+#[path = "ladder/limits.rs"]
+mod limits;
 #[path = "ladder/locks.rs"]
 mod locks;
 #[path = "ladder/rooms.rs"]
@@ -553,4 +555,46 @@ fn circle_of_three_files_is_found_through_faces_and_braces() {
         ("c.rs", "use crate::b::B;\n"),
     ];
     assert_none(&of(&two));
+}
+
+// ---- documents -----------------------------------------------------------------------------------
+
+#[test]
+fn limits_of_the_document_are_those_of_the_code() {
+    let path = root().join("docs/limits.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let source = |file: &str| std::fs::read_to_string(root().join(file)).ok();
+    let rendered = limits::rendered(&page, source).unwrap();
+    if std::env::var_os("ESKER_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &rendered).unwrap();
+        return;
+    }
+    for (found, wanted) in page.lines().zip(rendered.lines()) {
+        assert_eq!(
+            found, wanted,
+            "docs/limits.md is not the code's: ESKER_UPDATE_GOLDEN=1 writes it"
+        );
+    }
+}
+
+#[test]
+fn numbers_of_a_row_become_those_of_its_constants() {
+    let source = "const A: u64 = 3 << (5 + 5);\nconst B: (u8, u16) = (0x10, 1_000 * 2);\n    c: after(120_000),\n\
+                  const D: u64 = 1 << 48;\nconst E: u16 = 0xff;\n";
+    let row = |value: &str, constants: &str| {
+        let page = format!("| a | {value} | {constants} |\n");
+        limits::rendered(&page, |file| (file == "a/b.rs").then(|| source.to_owned()))
+    };
+    let whole = row("1 MiB, 2th of 9; 4 minutes", "`A`, `B`, `c`, `a/b.rs`").unwrap();
+    assert_eq!(whole, "| a | 3 KiB, 16th of 2,000; 2 minutes | `A`, `B`, `c`, `a/b.rs` |\n");
+    assert!(row("2^3 bytes, 0xab", "`D`, `E`, `a/b.rs`").unwrap().contains("2^48 bytes, 0xff "));
+    for (value, constants) in [
+        ("7", "`E`, `A`, `a/b.rs`"),
+        ("7 to 8", "`E`, `a/b.rs`"),
+        ("7", "`F`, `a/b.rs`"),
+        ("7", "`E`, `a/c.rs`"),
+        ("2^3", "`E`, `a/b.rs`"),
+    ] {
+        row(value, constants).unwrap_err();
+    }
 }

@@ -9,6 +9,7 @@ mod transfer;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
+use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -44,12 +45,12 @@ pub(crate) fn run(command: &KvCommand) -> Result {
                 names.push(name);
             }
             let media = Media::new(staging, capacity.as_ref());
-            let (db, devices) = place::create_in(&opening.dir, &media, engine(opening))?;
-            place::warn_of_remarks(&db);
-            for (name, policy) in kvs {
-                db.create_kvs(name, options(*policy, *compression))?;
-            }
-            db.close()?;
+            let devices = place::create_with(&opening.dir, &media, engine(opening), |db| {
+                place::warn_of_remarks(db);
+                kvs.iter().try_for_each(|(name, policy)| {
+                    db.create_kvs(name, options(*policy, *compression)).map(drop)
+                })
+            })?;
             let (dir, names) = (opening.dir.display(), names.join(", "));
             let on = devices.introduction();
             output::print(&format!("created {dir} with KVS {names}\n{on}"))
@@ -74,6 +75,14 @@ pub(crate) fn run(command: &KvCommand) -> Result {
         KvCommand::DeletePrefix { opening, kvs, prefix, escaped } => {
             let prefix = argument(prefix, escaped)?;
             with_kvs(opening, kvs, |_, kvs| Ok(kvs.delete_prefix(&prefix)?))
+        }
+        KvCommand::DeleteRange { opening, kvs, from, to, escaped } => {
+            let bound = |key: &Option<std::ffi::OsString>, bound: fn(Vec<u8>) -> Bound<Vec<u8>>| {
+                let key = key.as_deref().map(|key| argument(key, escaped)).transpose()?;
+                Ok::<_, Failure>(key.map_or(Bound::Unbounded, bound))
+            };
+            let range = (bound(from, Bound::Included)?, bound(to, Bound::Excluded)?);
+            with_kvs(opening, kvs, |_, kvs| Ok(kvs.delete_range(range)?))
         }
         KvCommand::Scan { opening, kvs, range, escaped } => {
             let bound = |key: &Option<std::ffi::OsString>| {

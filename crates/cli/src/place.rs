@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use esker_base::{ErrorKind, files};
-use esker_kv::{Kvdb, Location, Options};
+use esker_kv::{KvError, Kvdb, Location, Options};
 
 use crate::args;
 use crate::failure::{Failure, Result};
@@ -90,6 +90,28 @@ pub(crate) fn create_in(dir: &Path, media: &Media, options: Options) -> Result<(
     let devices = new_devices(dir, media)?;
     let db = Kvdb::builder(media.location(dir, &devices)?).options(options).create()?;
     Ok((db, devices))
+}
+
+/// Creates a database in `dir`, has `fill` give it its KVSs, and closes it. When that fails, nothing of it stays.
+pub(crate) fn create_with(
+    dir: &Path,
+    media: &Media,
+    options: Options,
+    fill: impl FnOnce(&Kvdb) -> Result<(), KvError>,
+) -> Result<Devices> {
+    let (db, devices) = create_in(dir, media, options)?;
+    let filled = fill(&db).and_then(|()| db.close());
+    drop(db);
+    let Err(error) = filled else { return Ok(devices) };
+    let (failure, location) = (Failure::from(error), media.location(dir, &devices)?);
+    Err(match Kvdb::builder(location).destroy() {
+        Ok(()) => failure.and("nothing was created"),
+        Err(error) => failure.and(format!(
+            "a database without all its KVSs is left in {}, because it cannot be removed: {error}; create them with \
+             `esker kv create-kvs`",
+            dir.display()
+        )),
+    })
 }
 
 /// Opens the devices for a database that is to be made in `dir`.

@@ -115,7 +115,7 @@ fn a_copy_keeps_values_compressed_and_deleted_prefixes_where_they_are() {
     put(400 + 17);
     let held = |db: &Kvdb| {
         let kvs = db.stats().kvss.remove(0);
-        (kvs.value_bytes, kvs.plain_value_bytes, kvs.entries, kvs.prefix_tombstones)
+        (kvs.value_bytes, kvs.plain_value_bytes, kvs.entries, kvs.range_tombstones)
     };
     let (value_bytes, plain_bytes, _, prefixes) = held(&db);
     assert!(value_bytes * 2 < plain_bytes && prefixes == 1, "{:?}", held(&db));

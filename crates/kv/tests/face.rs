@@ -5,12 +5,14 @@ mod common;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Bound;
+use std::path::Path;
 
 use common::{in_memory, small_tuning, test_options};
 use esker_base::Rng;
 use esker_kv::{
     Batch, Builder, Cursor, Durability, ErrorCode, Iter, Key, Keys, KvError, Kvdb, Kvs, Location,
-    Medium, Observer, Options, Policy, Readable, Snapshot, Transaction, Value, WriteOptions,
+    MediaClass, Medium, Observer, Options, Policy, Readable, Snapshot, Transaction, Value,
+    WriteOptions,
 };
 
 #[test]
@@ -271,6 +273,61 @@ fn errors_have_codes_places_and_the_number_of_the_system() {
     let error = Kvdb::builder(file.join("db")).create().unwrap_err();
     let system = error.source().unwrap().downcast_ref::<esker_device::SystemError>().unwrap();
     assert_eq!(system.0, libc::ENOTDIR);
+}
+
+#[test]
+fn places_that_cannot_be_a_kvdbs_are_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("file");
+    std::fs::write(&file, "no directory").unwrap();
+    for (place, words) in [(&*file, "is no directory"), (Path::new(""), "an empty path")] {
+        let builder = || Kvdb::builder(place);
+        let opened = [
+            builder().create(),
+            builder().open(),
+            builder().open_read_only(),
+            builder().open_or_create(),
+        ];
+        let others = [
+            builder().check().map(drop),
+            builder().destroy(),
+            Location::dir(place).remains().map(drop),
+        ];
+        for result in opened.map(|opened| opened.map(drop)).into_iter().chain(others) {
+            let error = result.unwrap_err();
+            assert_eq!(error.code(), ErrorCode::Invalid, "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+    let nameless = Location::dir(scratch.path().join("db")).staging(Medium::Path("".into()));
+    let error = Kvdb::builder(nameless).create().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Invalid);
+    assert!(error.to_string().contains("the path of the staging class is empty"), "{error}");
+}
+
+#[test]
+fn missing_class_is_told_from_a_missing_kvdb() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("db");
+    let location = Location::dir(&dir).staging(Medium::InDir);
+    Kvdb::builder(&location).create().unwrap();
+    for class in MediaClass::ALL {
+        let (file, kept) = (dir.join(format!("{class}.esker")), scratch.path().join("kept"));
+        std::fs::rename(&file, &kept).unwrap();
+        let results = [
+            Kvdb::builder(&dir).open().map(drop),
+            Kvdb::builder(&location).open_or_create().map(drop),
+            Kvdb::builder(&dir).check().map(drop),
+            Location::dir(&dir).remains().map(drop),
+        ];
+        for error in results.map(Result::unwrap_err) {
+            assert_eq!((error.code(), error.class()), (ErrorCode::ClassMissing, Some(class)));
+            let words = format!("the {class} class of the KVDB is missing");
+            assert!(error.to_string().contains(&words), "{error}");
+        }
+        std::fs::rename(&kept, &file).unwrap();
+    }
+    Kvdb::builder(&location).open_or_create().unwrap();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, Rng};
-use esker_kv::{CompactRequest, KvError, Kvdb, Kvs, Location, Options, Policy};
+use esker_kv::{CompactRequest, ErrorCode, KvError, Kvdb, Kvs, Location, Options, Policy};
 use full::system::{Kind, System};
 
 const SIZES: [usize; 3] = [16, 1000, 200_000];
@@ -295,4 +295,20 @@ fn backup_to_a_full_file_system_names_it() {
         assert!(!matches!(error, KvError::Stopped { .. }));
     }
     kvs.put(b"goes on", b"v").unwrap();
+}
+
+#[test]
+fn kvdb_that_may_not_be_written_names_the_way_to_read_it() {
+    let Some(system) = System::mount(Kind::Tmpfs) else { return };
+    let db = Kvdb::builder(system.dir()).options(options()).create().unwrap();
+    db.create_kvs("a", Policy::default()).unwrap().put(b"k", b"v").unwrap();
+    drop(db);
+    system.protect();
+    let builder = || Kvdb::builder(system.dir()).options(options());
+    for error in [builder().open().unwrap_err(), builder().destroy().unwrap_err()] {
+        assert_eq!(error.code(), ErrorCode::ReadOnly, "{error}");
+        assert!(error.to_string().contains("open_read_only"), "{error}");
+    }
+    let db = builder().open_read_only().unwrap();
+    assert_eq!(db.kvs("a").unwrap().get(b"k").unwrap().unwrap(), b"v");
 }

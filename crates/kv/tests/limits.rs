@@ -148,6 +148,7 @@ fn a_key_that_is_too_long_and_a_prefix_without_bytes_are_refused() {
     invalid(kvs.delete([0; KEY_MAX + 1]));
     invalid(kvs.delete_prefix([0; KEY_MAX + 1]));
     invalid(kvs.delete_prefix(b""));
+    assert_eq!(kvs.get([0; KEY_MAX + 1]).unwrap(), None);
     kvs.put([0; KEY_MAX], b"v").unwrap();
     assert_eq!(db.format_version(), 1);
 }

@@ -92,7 +92,7 @@ fn value(rng: &mut Rng) -> Vec<u8> {
 fn policy(rng: &mut Rng) -> Policy {
     let mut place = || {
         let class = MediaClass::ALL[usize::try_from(rng.below(2)).unwrap()];
-        Place { class, spills: rng.chance(1, 2) }
+        Place { class, overflows: rng.chance(1, 2) }
     };
     Policy { young_keys: place(), young_values: place(), old_keys: place(), old_values: place() }
 }

@@ -26,7 +26,7 @@ fn a_prefix_of_many_keys_costs_one_record_and_its_space_comes_back_unread() {
     db.settle().unwrap();
     let settled = db.stats();
     // It has done its work but in leaves of which it hides little.
-    assert!(settled.kvss[0].prefix_tombstones <= 2, "{:?}", settled.kvss);
+    assert!(settled.kvss[0].range_tombstones <= 2, "{:?}", settled.kvss);
     assert!(settled.kvss[0].entries < 9000, "{:?}", settled.kvss);
     // It is known as garbage, and so is collected as any other: some of it may stay.
     let sum = |of: fn(&ClassStats) -> u64| settled.classes.iter().map(of).sum::<u64>();

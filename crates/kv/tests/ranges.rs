@@ -38,7 +38,7 @@ fn a_range_of_many_keys_costs_one_record_and_its_space_comes_back_unread() {
     db.settle().unwrap();
     let settled = db.stats();
     // It has done its work but in leaves of which it hides little.
-    assert!(settled.kvss[0].prefix_tombstones <= 2, "{:?}", settled.kvss);
+    assert!(settled.kvss[0].range_tombstones <= 2, "{:?}", settled.kvss);
     assert!(settled.kvss[0].entries < 9000, "{:?}", settled.kvss);
     let sum = |of: fn(&ClassStats) -> u64| settled.classes.iter().map(of).sum::<u64>();
     let (live, garbage) = (sum(|class| class.live_bytes), sum(|class| class.garbage_bytes));
@@ -66,7 +66,7 @@ fn clear_frees_all_without_reading_it_and_leaves_other_kvss_alone() {
     let stats = db.stats();
     assert_eq!(keys(&kvs), [b"b/000001"]);
     assert_eq!(other.get(b"a/000001").unwrap().unwrap(), b"other");
-    assert_eq!((stats.kvss[0].entries, stats.kvss[0].prefix_tombstones), (1, 0));
+    assert_eq!((stats.kvss[0].entries, stats.kvss[0].range_tombstones), (1, 0));
     assert_eq!(read_bytes(&stats) - before, 0, "bytes of values were read");
     let used: u64 = stats.classes.iter().map(|class| class.used_bytes).sum();
     assert!(used < 1 << 20, "{used} bytes are in use");
@@ -320,7 +320,7 @@ fn many_ranges(what: &str, count: u64, of: impl Fn(u64) -> (u64, u64)) {
     db.compact(CompactRequest::Full).unwrap();
     check(&db);
     println!("{count} {what}: {written}, {read}, {replayed}, {ingested}, {}", lap("compacted"));
-    assert_eq!(db.stats().kvss[0].prefix_tombstones, 0);
+    assert_eq!(db.stats().kvss[0].range_tombstones, 0);
 }
 
 #[test]

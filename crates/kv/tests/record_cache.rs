@@ -156,7 +156,7 @@ fn deleted_key_stays_deleted_when_compaction_has_dropped_the_delete() {
             for _ in 0..2 {
                 db.compact(CompactRequest::Full).unwrap();
                 let stats = &db.stats().kvss[0];
-                assert_eq!((stats.entries, stats.tombstones, stats.prefix_tombstones), (1, 0, 0));
+                assert_eq!((stats.entries, stats.tombstones, stats.range_tombstones), (1, 0, 0));
                 assert_eq!(kvs.get(b"key").unwrap(), None, "way {way}");
             }
             kvs.put(b"neighbour", SMALL).unwrap();

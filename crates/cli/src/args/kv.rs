@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use esker_kv::{Compression, Policy};
 
 use super::parse::{self, Medium, Staging};
@@ -147,6 +147,28 @@ pub(crate) enum KvCommand {
         #[command(flatten)]
         escaped: Escaped,
     },
+    /// Remove all keys of a range, however many, with one record
+    #[command(
+        after_help = "It needs version 2 of the format, to which it upgrades the database by itself.\n\n\
+            Examples:\n  \
+            esker kv delete-range /data/db default --from 2024 --to 2025\n  \
+            esker kv delete-range /data/db default --to 2025"
+    )]
+    #[command(group(ArgGroup::new("bounds").args(["from", "to"]).required(true).multiple(true)))]
+    DeleteRange {
+        #[command(flatten)]
+        opening: Opening,
+        /// The KVS
+        kvs: String,
+        /// Begin at this key, inclusive [default: the first one]
+        #[arg(long, value_name = "KEY")]
+        from: Option<OsString>,
+        /// End at this key, exclusive [default: behind the last one]
+        #[arg(long, value_name = "KEY")]
+        to: Option<OsString>,
+        #[command(flatten)]
+        escaped: Escaped,
+    },
     /// Print keys and values in key order, one pair a line: KEY<TAB>VALUE, escaped as by dump
     #[command(after_help = "Examples:\n  \
             esker kv scan /data/db default --prefix user: --limit 10\n  \
@@ -182,7 +204,8 @@ pub(crate) enum KvCommand {
     },
     /// Write all records of a KVS, or of all of them, as text, so that load reads back the same bytes
     #[command(
-        after_help = "Format: \\dump 1 and how many KVSs there are, then for each KVS a line \\kvs NAME and its policy and compression, its\n\
+        after_help = "Format: \\dump 1 and how many KVSs there are, then for each KVS a line \\kvs NAME\n\
+            and its policy, compression, time to live and metadata, its\n\
             records, and a line \\end COUNT. One record a line, key, a tab, value. In both, \\t is\n\
             a tab, \\n a newline, \\r a carriage return, \\\\ a backslash and \\xNN the byte NN (two\n\
             hexadecimal digits); what is not printable ASCII is written as \\xNN.\n\n\

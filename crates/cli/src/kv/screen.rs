@@ -176,11 +176,11 @@ impl fmt::Display for Screen<'_> {
         for k in &self.0.kvss {
             writeln!(
                 f,
-                "KVS {}: {} entries ({} tombstones), {} deleted prefixes, policy {},\n  root of {} kvsets, {} leaves of {} kvsets",
+                "KVS {}: {} entries ({} tombstones), {} deleted ranges, policy {},\n  root of {} kvsets, {} leaves of {} kvsets",
                 k.name,
                 k.entries,
                 k.tombstones,
-                k.prefix_tombstones,
+                k.range_tombstones,
                 k.policy,
                 k.root_kvsets,
                 k.leaves,

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use esker_base::progress::Unit;
 use esker_base::units::to_u64;
 use esker_base::{ErrorKind, Progress};
@@ -129,6 +130,9 @@ fn dump_to(
             (COMPRESSION.to_owned(), compression.to_string()),
         ];
         attributes.extend(ttl_ms.map(|ttl_ms| (TTL_MS.to_owned(), ttl_ms.to_string())));
+        let metadata = Some(kvs.metadata()?).filter(|metadata| !metadata.is_empty());
+        attributes
+            .extend(metadata.map(|metadata| (METADATA.to_owned(), HEXLOWER.encode(&metadata))));
         mark(out, &Mark::Kvs { name: kvs.name().to_owned(), attributes })?;
         let count = match left_out {
             Some(left_out) => write_sound(&snapshot, kvs, out, left_out, &failed)?,
@@ -211,6 +215,8 @@ const POLICY: &str = "policy";
 const COMPRESSION: &str = "compression";
 /// The one that says how long its values live; without it they live for ever.
 const TTL_MS: &str = "ttl_ms";
+/// The one with the caller's metadata, in hexadecimal digits; without it there is none.
+const METADATA: &str = "metadata";
 
 /// The lines of `file`, and how many bytes they are if that is known.
 pub(super) fn input(file: &Path) -> Result<(Box<dyn BufRead>, Option<u64>)> {
@@ -396,7 +402,7 @@ impl<'a> Loading<'a> {
 
     /// Begins the records of a KVS, which is made if need be.
     fn begin(&mut self, name: &str, attributes: &[(String, String)]) -> Result {
-        let mut options = KvsOptions::default();
+        let (mut options, mut metadata) = (KvsOptions::default(), Vec::new());
         for (attribute, value) in attributes {
             match &attribute[..] {
                 POLICY => options.policy = value.parse().map_err(Failure::usage)?,
@@ -404,6 +410,10 @@ impl<'a> Loading<'a> {
                 TTL_MS => {
                     let why = |_| Failure::usage(format!("'{value}' is no number of milliseconds"));
                     options.ttl_ms = Some(value.parse().map_err(why)?);
+                }
+                METADATA => {
+                    let why = |_| Failure::usage(format!("'{value}' is no hexadecimal metadata"));
+                    metadata = HEXLOWER_PERMISSIVE.decode(value.as_bytes()).map_err(why)?;
                 }
                 _ => {
                     let why = format!("a KVS has no attribute '{attribute}' that this build knows");
@@ -435,6 +445,12 @@ impl<'a> Loading<'a> {
         note("policy", kept.policy.to_string(), options.policy.to_string());
         note("compression", kept.compression.to_string(), options.compression.to_string());
         note("time to live", ttl(kept.ttl_ms), ttl(options.ttl_ms));
+        let kept = kvs.metadata()?;
+        if kept.is_empty() && !metadata.is_empty() {
+            kvs.set_metadata(&metadata)?;
+        } else if kept != metadata {
+            tell!("esker: note: KVS '{name}' keeps its metadata; the dump has others");
+        }
         self.names.push(name.to_owned());
         self.current = Some(kvs);
         Ok(())

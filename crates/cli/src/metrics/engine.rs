@@ -226,8 +226,8 @@ type Figure = fn(&KvsStats) -> u64;
 const OF_KVS: [(&str, &str, Figure); 8] = [
     ("esker_kv_kvs_entries", "Entries, older versions and tombstones included", |kvs| kvs.entries),
     ("esker_kv_kvs_tombstones", "Tombstones", |kvs| kvs.tombstones),
-    ("esker_kv_kvs_prefix_tombstones", "Deleted prefixes and ranges that are remembered", |kvs| {
-        kvs.prefix_tombstones
+    ("esker_kv_kvs_range_tombstones", "Deleted ranges and prefixes that are remembered", |kvs| {
+        kvs.range_tombstones
     }),
     ("esker_kv_kvs_value_bytes", "Records, as they are stored", |kvs| kvs.value_bytes),
     ("esker_kv_kvs_plain_value_bytes", "Records, were none compressed", |kvs| {

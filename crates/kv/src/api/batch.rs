@@ -16,7 +16,7 @@ use crate::types::ids::{KvsId, Seqno};
 use crate::types::spans::{Span, bound_of};
 use crate::write::put::{check_record, purpose, span_of, with_expiry};
 
-/// Writes to any KVSs of one KVDB that happen all or not at all.
+/// Writes to any KVSs of one KVDB that happen all or not at all. It keeps its records when it is written.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,

@@ -76,7 +76,7 @@ impl Builder {
         self
     }
 
-    /// Makes a KVDB and opens it. One whose creation a killed process has left is begun anew.
+    /// Makes a KVDB and opens it, or leaves nothing of it. One whose creation a killed process has left is begun anew.
     ///
     /// # Errors
     /// `Exists` when there is one already or a class's path holds data, `Invalid` for options or a location
@@ -86,16 +86,21 @@ impl Builder {
         let Builder { location, options } = self;
         let made = location.make()?;
         open::create(&made.devices, &made.classes, made.uuid(), &options)?;
-        Kvdb::start(made.keep(), location.directory(), options)
+        let started = Kvdb::start(made.devices.clone(), location.directory(), options);
+        match &started {
+            Ok(_) => drop(made.keep()),
+            Err(_) => made.undo(),
+        }
+        started
     }
 
     /// Opens the KVDB.
     ///
     /// # Errors
-    /// `NotFound` when there is none, `Conflict` when another process has it open ([read
-    /// only](Builder::open_read_only): open to write), `Corrupt` when its structures are damaged, `Invalid` when the
-    /// location contradicts it or lacks a device, or it has more KVSs than [`Options::kvs_limit`] says, or a device's
-    /// error.
+    /// `NotFound` when there is none, `ClassMissing` when the file of a class is gone, `InUse` when another process has
+    /// it open ([read only](Builder::open_read_only): open to write), `ReadOnly` when its files may only be read,
+    /// `Damaged` when its structures are damaged, `Invalid` when the location is no directory, contradicts the KVDB or
+    /// lacks a device, or it has more KVSs than [`Options::kvs_limit`] says, or a device's error.
     pub fn open(self) -> Result<Kvdb> {
         self.options.check()?;
         let devices = self.location.open(self.options.read_only)?;

@@ -256,7 +256,8 @@ impl Kvdb {
         Transaction::begin(&self.engine)
     }
 
-    /// Writes a batch: all of it or nothing, now and after a crash.
+    /// Writes a batch: all of it or nothing, now and after a crash. The batch keeps its records, so that writing it once
+    /// more writes them again: [`Batch::clear`] empties it.
     ///
     /// ```
     /// # use esker_kv::{Batch, Kvdb, KvError, Location, Policy, Readable, WriteOptions};
@@ -298,8 +299,7 @@ impl Kvdb {
     /// # Errors
     /// The device error since which the KVDB takes no writes.
     pub fn sync(&self) -> Result<()> {
-        self.engine.check_running()?;
-        self.engine.flush_through(self.engine.visible.load())?;
+        self.engine.sync()?;
         self.engine.counters.syncs.add(1);
         Ok(())
     }
@@ -558,9 +558,7 @@ impl Drop for OpenKvdb {
             return;
         }
         if !self.engine.closing.load(Ordering::Acquire) {
-            let engine = &self.engine;
-            let _ =
-                engine.check_running().and_then(|()| engine.flush_through(engine.visible.load()));
+            let _ = self.engine.sync();
             let _ = self.shut();
         }
     }

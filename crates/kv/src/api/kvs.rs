@@ -182,7 +182,7 @@ impl Kvs {
         Err(KvError::Options(format!("the KVS '{name}' is of another KVDB: open it on this one")))
     }
 
-    /// The value of `key`.
+    /// The value of `key`: none for a key that is longer than [`KEY_MAX`](crate::KEY_MAX), which is no error here.
     ///
     /// ```
     /// # use esker_kv::{Batch, Kvdb, KvError, Location, Policy, Readable, WriteOptions};

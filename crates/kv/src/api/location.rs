@@ -5,6 +5,7 @@
 //! the name that it has for the class, or the part that follows `./`. Anything else is a caller's name.
 
 mod destroy;
+mod names;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +16,7 @@ use esker_base::{ErrorKind, files};
 use esker_device::file::{Create, FileDevice, FileOptions};
 use esker_device::{Device, DeviceError};
 
+use self::names::{check_name, file_name, has_class, is_path, known_as, place_inside, resolved};
 use crate::api::creation::{self, Creation, check_blank};
 use crate::manifest::state::State;
 use crate::manifest::writer::{MANIFEST_BYTES, Manifest};
@@ -23,6 +25,7 @@ use crate::recover::open::new_uuid;
 use crate::recover::size::check_length;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
+use crate::types::options::Options;
 
 /// The place of a class.
 #[derive(Clone)]
@@ -217,8 +220,10 @@ impl Location {
             return Ok(Made { devices, classes, creation: None, new: NewFiles::default() });
         };
         let is_new = !dir.exists();
+        check_is_dir(dir)?;
         files::create_dir_all(dir).map_err(|error| KvError::of_file(dir, &error))?;
-        let mut new = NewFiles { files: Vec::new(), dir: is_new.then(|| dir.clone()) };
+        let mut new = NewFiles::default();
+        new.dir = is_new.then(|| dir.clone());
         let path = dir.join(MANIFEST);
         let taken = || {
             let why = "there is a KVDB here already; open it, or choose another directory";
@@ -234,7 +239,7 @@ impl Location {
         }
         let creation = Creation::begin(dir)?;
         if !creation.is_left {
-            new.files.push(creation.path.clone());
+            new.creating = Some(creation.path.clone());
         }
         let mut find = |wanted: MediaClass| -> Result<Option<Arc<dyn Device>>> {
             let Some((_, known_as)) = classes.iter().find(|(class, _)| *class == wanted) else {
@@ -270,6 +275,7 @@ impl Location {
             }
             return Ok(true);
         };
+        check_is_dir(dir)?;
         let manifest = dir.join(MANIFEST);
         if manifest.exists() {
             return Ok(creation::is_left(dir) && !has_manifest(&manifest)?);
@@ -292,10 +298,8 @@ impl Location {
                 _ => Err(not_given(dir, class, known_as)),
             };
         }
-        let options = FileOptions { create: Create::Never, read_only, ..FileOptions::default() };
-        let device = FileDevice::open(dir.join(known_as), &options)?;
-        let bytes = device.len_bytes()?;
-        Ok((Arc::new(device), Some(bytes)))
+        let (device, bytes) = open_class(dir, class, known_as, read_only)?;
+        Ok((device, Some(bytes)))
     }
 
     /// The devices that the caller brought, where there is no directory.
@@ -403,6 +407,8 @@ impl Medium {
 #[derive(Default)]
 pub(crate) struct NewFiles {
     files: Vec<PathBuf>,
+    /// The one that says that a creation is under way: it goes last.
+    creating: Option<PathBuf>,
     /// The directory that was made for them.
     dir: Option<PathBuf>,
 }
@@ -421,7 +427,8 @@ impl NewFiles {
 impl Drop for NewFiles {
     fn drop(&mut self) {
         // As far as they go: there is another error to report.
-        self.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        let files = self.files.iter().chain(&self.creating);
+        files.for_each(|file| drop(std::fs::remove_file(file)));
         self.dir.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
     }
 }
@@ -443,77 +450,19 @@ impl Made {
 
     /// The KVDB has been made.
     pub(crate) fn keep(mut self) -> Devices {
-        (self.new.files, self.new.dir) = (Vec::new(), None);
+        (self.new.files, self.new.creating, self.new.dir) = (Vec::new(), None, None);
         self.creation.iter().for_each(Creation::end);
         self.devices
     }
-}
 
-/// Refuses names of devices that would be taken for paths.
-fn check_name(name: &str) -> Result<()> {
-    if is_path(name) || name.is_empty() {
-        let why = format!("'{name}' is a path: a device is named otherwise");
-        return Err(KvError::Options(why));
+    /// The KVDB was made, and is to be gone again, as far as that goes: there is another error to report.
+    pub(crate) fn undo(self) {
+        // The manifest first: without it, the rest is a creation that can be begun anew.
+        if Manifest::clear(&self.devices.manifest).is_ok() {
+            let classes = self.devices.classes(&Options::default());
+            classes.all().iter().for_each(|media| drop(media.clear_header()));
+        }
     }
-    let (size, most) = (name.len(), NAME_MAX);
-    if size > most {
-        let why = format!("a device's name has {size} bytes, and may have {most}");
-        return Err(KvError::Options(why));
-    }
-    Ok(())
-}
-
-/// The longest name of a device, in bytes: as long as a path.
-const NAME_MAX: usize = 4096;
-
-/// Whether the manifest means a path.
-fn is_path(known_as: &str) -> bool {
-    let is_below = known_as.starts_with("./") || is_file_name(Path::new(known_as));
-    known_as.starts_with('/') || is_below
-}
-
-/// Whether it is the file of a class in the KVDB's own directory.
-fn is_file_name(path: &Path) -> bool {
-    MediaClass::ALL.iter().any(|class| path == Path::new(&file_name(*class)))
-}
-
-/// The file of a class in the KVDB's own directory.
-fn file_name(class: MediaClass) -> String {
-    format!("{class}.esker")
-}
-
-/// Whether a file of a class lies in the KVDB's own directory.
-fn has_class(dir: &Path) -> bool {
-    MediaClass::ALL.iter().any(|class| dir.join(file_name(*class)).exists())
-}
-
-/// The path by which the manifest of the KVDB in `dir` knows a class.
-fn known_as(dir: &Path, class: MediaClass, path: &Path) -> Result<String> {
-    let mut absolute = std::path::absolute(path).map_err(|error| KvError::of_file(path, &error))?;
-    if absolute.is_dir() || resolved(&absolute) == resolved(dir) {
-        absolute.push(file_name(class));
-    }
-    let known_as = match place_inside(dir, &absolute) {
-        Some(inside) if is_file_name(&inside) => inside,
-        Some(inside) => Path::new(".").join(inside),
-        None => absolute,
-    };
-    known_as.into_os_string().into_string().map_err(|path| {
-        KvError::Options(format!("{}: a class's path must be UTF-8", path.display()))
-    })
-}
-
-/// Where a file lies in the KVDB's own directory, or below it; `None` when it lies elsewhere.
-fn place_inside(dir: &Path, file: &Path) -> Option<PathBuf> {
-    let parent = resolved(file.parent()?)?;
-    Some(parent.strip_prefix(resolved(dir)?).ok()?.join(file.file_name()?))
-}
-
-/// A path without links, as far as it is there.
-fn resolved(path: &Path) -> Option<PathBuf> {
-    let path = std::path::absolute(path).ok()?;
-    let rest = || Some(resolved(path.parent()?)?.join(path.file_name()?));
-    path.canonicalize().ok().or_else(rest)
 }
 
 const MANIFEST: &str = "manifest.esker";
@@ -527,10 +476,42 @@ fn open_file(
 }
 
 /// Opens the file of a manifest that is there.
-fn open_existing(path: &Path, read_only: bool) -> Result<Arc<dyn Device>, DeviceError> {
-    let (create, capacity_bytes) = (Create::Never, Some(MANIFEST_BYTES));
+fn open_manifest_file(path: &Path, read_only: bool) -> Result<Arc<dyn Device>> {
+    Ok(Arc::new(open_existing(path, Some(MANIFEST_BYTES), read_only)?))
+}
+
+/// Opens a file or block device that is there.
+fn open_existing(path: &Path, capacity_bytes: Option<u64>, read_only: bool) -> Result<FileDevice> {
+    let create = Create::Never;
     let options = FileOptions { create, capacity_bytes, read_only, ..FileOptions::default() };
-    Ok(Arc::new(FileDevice::open(path, &options)?))
+    FileDevice::open(path, &options).map_err(|error| match error.kind() {
+        ErrorKind::Io if !read_only && is_unwritable(path) => KvError::Unwritable(error),
+        _ => error.into(),
+    })
+}
+
+/// Whether this process may read a file or block device, and not write it.
+fn is_unwritable(path: &Path) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    let refused = std::fs::File::options().write(true).open(path).err();
+    let kind = refused.map(|error| error.kind());
+    matches!(kind, Some(PermissionDenied | ReadOnlyFilesystem)) && std::fs::File::open(path).is_ok()
+}
+
+/// Opens the file or block device of a class of the KVDB in `dir`, and finds its length.
+fn open_class(
+    dir: &Path,
+    class: MediaClass,
+    known_as: &str,
+    read_only: bool,
+) -> Result<(Arc<dyn Device>, u64)> {
+    let path = dir.join(known_as);
+    let device = open_existing(&path, None, read_only).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => KvError::ClassMissing { class, path },
+        _ => error,
+    })?;
+    let bytes = device.len_bytes()?;
+    Ok((Arc::new(device), bytes))
 }
 
 /// Removes the file of a class that has ended, if it is in the KVDB's own directory.
@@ -541,6 +522,18 @@ pub(crate) fn remove_own(dir: &Path, known_as: &str) -> Result<()> {
         return Ok(());
     }
     std::fs::remove_file(&path).map_err(|error| KvError::of_file(&path, &error))
+}
+
+/// Refuses a place of a KVDB that cannot be a directory.
+fn check_is_dir(dir: &Path) -> Result<()> {
+    let why = if dir.as_os_str().is_empty() {
+        "the location of a KVDB is an empty path: name a directory".to_owned()
+    } else if dir.exists() && !dir.is_dir() {
+        format!("{} is no directory, and a KVDB lives in one: name a directory", dir.display())
+    } else {
+        return Ok(());
+    };
+    Err(KvError::Options(why))
 }
 
 /// Refuses devices of a KVDB that is there.
@@ -554,7 +547,7 @@ fn check_without_kvdb(devices: &Devices) -> Result<()> {
 }
 
 fn has_manifest(path: &Path) -> Result<bool> {
-    Ok(Manifest::read(&open_existing(path, true)?)?.is_some())
+    Ok(Manifest::read(&open_manifest_file(path, true)?)?.is_some())
 }
 
 fn not_given(dir: &Path, class: MediaClass, known_as: &str) -> KvError {
@@ -568,8 +561,9 @@ fn not_given(dir: &Path, class: MediaClass, known_as: &str) -> KvError {
 /// Opens the devices that remain of the KVDB in `dir`, but for those that the location has. Where the manifest does not
 /// say where a class lies, it may be a file in the directory; where it does, it must be there.
 fn remains(dir: &Path, location: &Location) -> Result<Remains> {
+    check_is_dir(dir)?;
     let manifest = dir.join(MANIFEST);
-    let manifest = manifest.exists().then(|| open_existing(&manifest, true)).transpose()?;
+    let manifest = manifest.exists().then(|| open_manifest_file(&manifest, true)).transpose()?;
     let survey = manifest.clone().map(Manifest::survey).transpose()?.unwrap_or_default();
     let is_whole = survey.damage.is_none() && survey.state.is_some();
     let known = survey.state.map(|state| state.classes).unwrap_or_default();
@@ -587,16 +581,10 @@ fn remains(dir: &Path, location: &Location) -> Result<Remains> {
         if !is_path(known_as) {
             return Err(not_given(dir, class, known_as));
         }
-        let options =
-            FileOptions { create: Create::Never, read_only: true, ..FileOptions::default() };
-        let device = match FileDevice::open(dir.join(known_as), &options) {
-            Err(error) if error.kind() == ErrorKind::NotFound && !known.contains_key(&class) => {
-                continue;
-            }
-            opened => opened?,
-        };
-        let bytes = device.len_bytes()?;
-        classes.insert(class, (Arc::new(device) as Arc<dyn Device>, bytes));
+        match open_class(dir, class, known_as, true) {
+            Err(KvError::ClassMissing { .. }) if !known.contains_key(&class) => {}
+            opened => drop(classes.insert(class, opened?)),
+        }
     }
     if manifest.is_none() && classes.is_empty() {
         let (path, why) = (dir.to_owned(), "nothing of one is left".to_owned());
@@ -608,6 +596,7 @@ fn remains(dir: &Path, location: &Location) -> Result<Remains> {
 /// The manifest of the KVDB in `dir`, and its content.
 fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)> {
     let not_here = |why: &str| KvError::NotAKvdb { path: dir.to_owned(), why: why.into() };
+    check_is_dir(dir)?;
     let path = dir.join(MANIFEST);
     if !path.exists() {
         return Err(not_here(if has_class(dir) {
@@ -616,7 +605,7 @@ fn open_manifest(dir: &Path, read_only: bool) -> Result<(Arc<dyn Device>, State)
             "it has no file 'manifest.esker'; create one with `esker kv create`, or `Builder::create` in a program"
         }));
     }
-    let manifest = open_existing(&path, read_only)?;
+    let manifest = open_manifest_file(&path, read_only)?;
     let state = Manifest::read(&manifest)?.ok_or_else(|| {
         not_here(
             "its manifest holds no whole record. Creating it, or a backup or a repair to it, was \

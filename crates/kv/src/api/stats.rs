@@ -274,8 +274,8 @@ pub struct KvsStats {
     /// Entries in kvsets, older versions and tombstones included.
     pub entries: u64,
     pub tombstones: u64,
-    /// Deleted prefixes and ranges that kvsets still remember.
-    pub prefix_tombstones: u64,
+    /// Deleted ranges of keys that kvsets still remember, a prefix being one.
+    pub range_tombstones: u64,
     /// Where it lies: an item for each class.
     pub places: Vec<PlaceStats>,
 }
@@ -425,7 +425,7 @@ impl Engine {
                     leaf_kvsets: tree.leaves.iter().map(|leaf| leaf.kvsets.len()).sum(),
                     entries: tree.kvsets().map(|kvset| kvset.edit.entries).sum(),
                     tombstones: tree.kvsets().map(|kvset| kvset.edit.tombstones).sum(),
-                    prefix_tombstones: tree.kvsets().map(|kvset| kvset.deleted.len() as u64).sum(),
+                    range_tombstones: tree.kvsets().map(|kvset| kvset.deleted.len() as u64).sum(),
                     places: self
                         .classes
                         .all()

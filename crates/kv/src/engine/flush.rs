@@ -30,6 +30,12 @@ impl Engine {
         if options.durable { self.flush_through(seqno) } else { Ok(()) }
     }
 
+    /// Makes every record durable that can be seen.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.check_running()?;
+        self.flush_through(self.visible.load())
+    }
+
     /// The same as [`Engine::flush_through`], by the thread that leads.
     pub(crate) fn flush_as(
         &self,

@@ -100,7 +100,6 @@ impl Manifest {
         Manifest { writer: Mutex::new(writer), is_newest }
     }
 
-    /// Writes the first manifest of a KVDB.
     /// Makes it none any more.
     pub(crate) fn clear(device: &Arc<dyn Device>) -> Result<()> {
         const PIECE: u64 = 4096;
@@ -112,6 +111,7 @@ impl Manifest {
         Ok(port.flush()?)
     }
 
+    /// Writes the first manifest of a KVDB.
     pub(crate) fn create(
         device: Arc<dyn Device>,
         (version, uuid): (FormatVersion, [u8; 16]),

@@ -27,12 +27,12 @@ const COMPRESSIONS: [Compression; 4] =
 const ONLY: u8 = 2;
 
 fn put_place(e: &mut Encoder, place: Place) {
-    e.u8(class_code(place.class) | if place.spills { 0 } else { ONLY });
+    e.u8(class_code(place.class) | if place.overflows { 0 } else { ONLY });
 }
 
 fn take_place(d: &mut Decoder<'_>) -> Result<Place, Malformed> {
     let code = d.u8("place")?;
-    Ok(Place { class: class_of(code & !ONLY)?, spills: code & ONLY == 0 })
+    Ok(Place { class: class_of(code & !ONLY)?, overflows: code & ONLY == 0 })
 }
 
 pub(crate) fn encode(options: &KvsOptions) -> Vec<u8> {

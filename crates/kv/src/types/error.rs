@@ -40,13 +40,13 @@ pub enum ErrorCode {
     Damaged = 7,
     /// The KVDB, or these keys of it, take no writes.
     ReadOnly = 8,
-    /// Someone else wrote a key of the transaction: begin it again.
+    /// Someone else wrote a key of the transaction since it began: begin it again, which may succeed at once.
     TransactionConflict = 9,
     /// The transaction was open for too long: begin it again.
     TransactionExpired = 10,
-    /// Other work has to end first: try again then.
+    /// The KVDB is open, and work or readers of this same process have to end first: try again then.
     Busy = 11,
-    /// Another process or handle has it.
+    /// Another process, or another opening in this one, has the KVDB or a device of it: nothing was opened.
     InUse = 12,
     /// The work was called off.
     Cancelled = 13,
@@ -56,6 +56,9 @@ pub enum ErrorCode {
     Stopped = 15,
     /// A thread of the engine panicked.
     Panicked = 16,
+    /// The KVDB is there, and the file or block device of one of its classes is not: [`KvError::class`]. A new KVDB is
+    /// no remedy.
+    ClassMissing = 17,
 }
 
 /// An error of the engine: [`KvError::code`] is what a program switches on.
@@ -226,6 +229,21 @@ pub enum KvError {
         /// The missing or wrong part.
         why: String,
     },
+    /// The file or block device of a class is not there.
+    #[error(
+        "{}: the {class} class of the KVDB is missing: bring its file or device back, restore the KVDB from a copy, or \
+         salvage the rest with `esker kv repair --old-{class} none`",
+        path.display()
+    )]
+    ClassMissing {
+        /// The class.
+        class: MediaClass,
+        /// Where it was.
+        path: PathBuf,
+    },
+    /// A file or device of the KVDB may be read, and not be written.
+    #[error("{0}. To read alone, open the KVDB with `open_read_only`")]
+    Unwritable(DeviceError),
     /// A place that should be free is not.
     #[error("{}: {why}", path.display())]
     Exists {
@@ -405,7 +423,10 @@ impl KvError {
             KvError::TransactionConflict { .. } => ErrorCode::TransactionConflict,
             KvError::TransactionExpired(_) => ErrorCode::TransactionExpired,
             KvError::Cancelled => ErrorCode::Cancelled,
-            KvError::ReadOnly | KvError::Fenced { .. } => ErrorCode::ReadOnly,
+            KvError::ReadOnly | KvError::Unwritable(_) | KvError::Fenced { .. } => {
+                ErrorCode::ReadOnly
+            }
+            KvError::ClassMissing { .. } => ErrorCode::ClassMissing,
             KvError::Stopped { .. } => ErrorCode::Stopped,
             KvError::Panicked { .. } => ErrorCode::Panicked,
             KvError::Busy | KvError::Pinned(_) | KvError::StillRead(_) => ErrorCode::Busy,
@@ -431,7 +452,7 @@ impl KvError {
         matches!(self.code(), ErrorCode::TransactionConflict | ErrorCode::TransactionExpired)
     }
 
-    /// The class without room, of an error with [`ErrorCode::NoSpace`].
+    /// The class without room, of an error with [`ErrorCode::NoSpace`]; the one that is cut short or missing.
     #[must_use]
     pub fn class(&self) -> Option<MediaClass> {
         match self {
@@ -439,7 +460,8 @@ impl KvError {
             | KvError::ClassFull { class, .. }
             | KvError::NoSpaceToDelete { class, .. }
             | KvError::NoRoomWithout { class, .. }
-            | KvError::CutShort { class, .. } => Some(*class),
+            | KvError::CutShort { class, .. }
+            | KvError::ClassMissing { class, .. } => Some(*class),
             _ => None,
         }
     }
@@ -459,11 +481,12 @@ impl KvError {
         }
     }
 
-    /// Returns the kind of the error: the remedy for callers.
+    /// Returns the kind of the error: the remedy for callers, coarser than the code. `Conflict` may be `InUse`, `Busy` or
+    /// one of a transaction's codes.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            KvError::Device(error) => error.kind(),
+            KvError::Device(error) | KvError::Unwritable(error) => error.kind(),
             KvError::Corrupt { .. } | KvError::CutShort { .. } => ErrorKind::Corrupt,
             KvError::Version { .. } | KvError::WithoutZstd(_) => ErrorKind::Unsupported,
             KvError::NoSpace { .. } | KvError::ManifestFull { .. } | KvError::ClassFull { .. } => {
@@ -479,6 +502,7 @@ impl KvError {
             KvError::UnknownKvs(_)
             | KvError::CreatedLater(_)
             | KvError::NotAKvdb { .. }
+            | KvError::ClassMissing { .. }
             | KvError::NoStaging => ErrorKind::NotFound,
             KvError::NoRoomWithout { .. } | KvError::NoSpaceToDelete { .. } => ErrorKind::NoSpace,
             KvError::KvsExists(_) | KvError::StagingExists(_) | KvError::Exists { .. } => {

@@ -131,7 +131,7 @@ pub struct Tuning {
     pub memtable_bytes: u64,
     /// The size of a log segment, and of a value block written by aging.
     pub block_bytes: u64,
-    /// A frame is sealed at this size.
+    /// A frame is sealed at this size. A larger batch has a frame of its own.
     pub frame_bytes: u64,
     /// Keys are written in extents of this size.
     pub key_extent_bytes: u64,

@@ -19,26 +19,26 @@ pub struct Place {
     /// Whether data that has no room there goes to the other class. If not, writes are refused while the
     /// class is full; data that was accepted before, and finds no room when its memtable is ingested, is on the
     /// other class until there is.
-    pub spills: bool,
+    pub overflows: bool,
 }
 
 impl Place {
     /// On `class` while it has room, then on the other one.
     #[must_use]
     pub const fn prefer(class: MediaClass) -> Place {
-        Place { class, spills: true }
+        Place { class, overflows: true }
     }
 
     /// On `class`, or nowhere.
     #[must_use]
     pub const fn only(class: MediaClass) -> Place {
-        Place { class, spills: false }
+        Place { class, overflows: false }
     }
 
     /// The class that takes data for which this place's own has no room.
     #[must_use]
     pub fn fallback(self) -> Option<MediaClass> {
-        self.spills.then(|| self.class.other())
+        self.overflows.then(|| self.class.other())
     }
 }
 
@@ -51,7 +51,7 @@ impl FromStr for Place {
             None => (text, None),
         };
         let class: MediaClass = class.parse()?;
-        let spills = match fallback {
+        let overflows = match fallback {
             None => true,
             Some("none") => false,
             Some(other) if other == class.other().to_string() => true,
@@ -60,13 +60,13 @@ impl FromStr for Place {
                 return Err(format!("'{other}' is no fallback of {class}: use {possible} or none"));
             }
         };
-        Ok(Place { class, spills })
+        Ok(Place { class, overflows })
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let none = if self.spills { "" } else { "/none" };
+        let none = if self.overflows { "" } else { "/none" };
         write!(f, "{}{none}", self.class)
     }
 }
@@ -179,7 +179,7 @@ impl Policy {
 
     /// The classes that cells must not leave.
     pub(crate) fn strict(&self) -> impl Iterator<Item = MediaClass> {
-        self.cells().into_iter().filter(|(_, place)| !place.spills).map(|(_, place)| place.class)
+        self.cells().into_iter().filter(|(_, place)| !place.overflows).map(|(_, place)| place.class)
     }
 }
 

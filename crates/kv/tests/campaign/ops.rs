@@ -413,7 +413,7 @@ impl World {
     fn policy(&mut self) -> Policy {
         let mut place = || Place {
             class: MediaClass::ALL[usize::try_from(self.rng.below(2)).unwrap()],
-            spills: self.rng.chance(3, 4),
+            overflows: self.rng.chance(3, 4),
         };
         Policy {
             young_keys: place(),

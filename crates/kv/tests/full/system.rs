@@ -4,6 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use esker_base::Clock;
 
 /// Kinds of small file systems.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +92,16 @@ impl System {
         let length = file.metadata().unwrap().len();
         file.set_len(length.saturating_sub(bytes)).unwrap();
         file.sync_all().unwrap();
+    }
+
+    /// Makes it read-only, as soon as the kernel has let go of files that were open to write.
+    pub(crate) fn protect(&self) {
+        let point = self.mount_point().display().to_string();
+        let is_protected = || {
+            Clock::real().sleep(Duration::from_millis(10));
+            runs("mount", &["-o", "remount,ro", &point])
+        };
+        assert!((0..500).any(|_| is_protected()));
     }
 
     /// Bytes that nobody has.

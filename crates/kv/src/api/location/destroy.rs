@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use esker_base::ErrorKind;
 use esker_device::Device;
 
 use super::{Home, Location, MANIFEST, is_path, open_manifest};
@@ -34,7 +33,7 @@ impl Location {
         let mut devices = Vec::new();
         for (class, known_as) in &state.classes {
             match self.class_device(dir, *class, known_as, false) {
-                Err(error) if is_path(known_as) && error.kind() == ErrorKind::NotFound => {}
+                Err(KvError::ClassMissing { .. }) => {}
                 device => devices.push((*class, device?.0)),
             }
         }
