@@ -210,6 +210,10 @@ impl Client {
 
     /// Tells the pager that this process exits, and waits until it may.
     pub fn exit(&self) {
+        if self.state.load(Ordering::Acquire) != helper::READY {
+            // A forked child that ends at once.
+            return;
+        }
         // SAFETY: takes no arguments.
         let pid = unsafe { raw::call(libc::SYS_getpid, [0; 6]) }.unwrap_or(0);
         // Nothing depends on the answer.
