@@ -3,6 +3,7 @@
 The cases run in programs of their own, each with a third of its memory."""
 import contextlib
 import ctypes
+import mmap
 import os
 import signal
 import subprocess
@@ -197,6 +198,33 @@ def shell(esker):
     print("ok shell")
 
 
+def pipeline(esker):
+    # Small programs reserve more than they use. When all of them use it, one of them has to end, and the others go on.
+    script = "seq 200000 | " + "sort -R | " * 8 + "sort -n | md5sum"
+    command = [esker, "run", "--memory", "16MiB", "--swap", "temp:64MiB", "--", "bash", "-c", script]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
+    plain = subprocess.run(["bash", "-c", "seq 200000 | md5sum"], stdout=subprocess.PIPE, text=True).stdout
+    assert done.stdout == plain, done
+    script = f"for n in 1 2 3; do {sys.executable} {HERE} --case case_takes & done; " + \
+        "for job in $(jobs -p); do wait $job; echo $?; done"
+    command = [esker, "run", "--memory", "16MiB", "--swap", "temp:96MiB", "--allocator", "own", "--", "bash", "-c",
+               script]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
+    codes = sorted(done.stdout.split())
+    assert set(codes) == {"0", "137"}, done
+    assert "no space is left" in done.stderr, done
+    print("ok pipeline", codes)
+
+
+def case_takes():
+    # Less than what is not counted.
+    memory = mmap.mmap(-1, 56 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for at in range(0, len(memory), PAGE):
+        memory[at] = 1 + at // PAGE % 251
+    time.sleep(3)
+    assert all(memory[at] == 1 + at // PAGE % 251 for at in range(0, len(memory), PAGE))
+
+
 def main(esker):
     for case in ["case_same", "case_closes_all", "case_drops_rights", "case_execs", "case_forks_much"]:
         passes(esker, case)
@@ -207,6 +235,7 @@ def main(esker):
         passes(esker, "case_closes_all", before=tracer)
     stopped(esker)
     shell(esker)
+    pipeline(esker)
     end = time.time() + 2
     while helpers():
         assert time.time() < end, helpers()

@@ -88,6 +88,8 @@ pub(crate) struct Engine {
     requests: Vec<Pending>,
     /// Pages of forked children that were leaving when their parent forked.
     followers: Vec<Follower>,
+    /// When a process was last killed since there was no space for it.
+    killed_at: Option<Nanos>,
     /// When it was last said that the device is full.
     said_full: Option<Nanos>,
     /// Chunks whose write has failed, to be written again.
@@ -178,6 +180,7 @@ impl Engine {
             waiting: VecDeque::new(),
             requests: Vec::new(),
             followers: Vec::new(),
+            killed_at: None,
             said_full: None,
             failed: Vec::new(),
             limit,

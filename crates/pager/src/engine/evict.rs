@@ -30,6 +30,9 @@ const PROMPT: Duration = Duration::from_millis(20);
 /// That a device is full is said so often.
 const FULL_APART: Duration = Duration::from_secs(10);
 
+/// Processes for which there is no space are killed so far apart: the end of one takes a moment.
+const KILLED_APART: Duration = Duration::from_millis(500);
+
 /// Pages that are to leave.
 #[derive(Default)]
 struct Candidates {
@@ -386,20 +389,33 @@ impl Engine {
         }
     }
 
-    /// There are no free slots: chunks that hold some are retired, or a snapshot has to go.
+    /// There are no free slots: chunks that hold some are retired, or a snapshot has to go, or the largest process.
     fn make_slots(&mut self) {
         while self.retire() {}
         if self.slots.free() > 0 {
             return;
         }
-        let snapshots = self.spaces.values().filter(|space| space.is_snapshot);
-        let known = snapshots.filter_map(|space| Some((space.born, space.link.as_ref()?)));
-        let Some((_, newest)) = known.max_by_key(|(born, _)| *born) else { return };
-        newest.kill();
-        let pid = newest.pid();
+        let now = self.clock.now();
+        if self.killed_at.is_some_and(|killed| now.since(killed) < KILLED_APART) {
+            return;
+        }
+        let of_use = |space: &Space| space.resident + space.pages.paged();
+        let known = self.spaces.values().filter_map(|space| Some((space, space.link.as_ref()?)));
+        let (snapshots, programs): (Vec<_>, Vec<_>) =
+            known.partition(|(space, _)| space.is_snapshot);
+        let newest = snapshots.into_iter().max_by_key(|(space, _)| space.born);
+        // A process that is alone has no more than the device holds.
+        let largest = programs.into_iter().max_by_key(|(space, _)| of_use(space));
+        let largest = largest.filter(|_| self.spaces.len() > 1);
+        let Some((space, link)) = newest.or(largest) else { return };
+        let what =
+            if space.is_snapshot { "the snapshot of process" } else { "the largest process" };
+        self.killed_at = Some(now);
+        link.kill();
         self.reports.push(format!(
-            "{}: no space is left for the snapshot of process {pid}, which is killed",
-            self.device.name()
+            "{}: no space is left, and {what} {}, is killed: give a larger --swap",
+            self.device.name(),
+            link.pid()
         ));
     }
 }

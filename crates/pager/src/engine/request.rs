@@ -13,6 +13,10 @@ use crate::types::{PAGE, Page, page_of};
 
 type Outcome = Result<u64, i32>;
 
+/// So many pages of each process's reservations are not counted when another process reserves: allocators reserve more than
+/// a small program uses.
+const UNCOUNTED: usize = (64 << 20) / PAGE;
+
 impl Engine {
     /// A forked child's helper asks by which token it introduces itself.
     pub(crate) fn give_token(&mut self, id: SpaceId) {
@@ -108,12 +112,18 @@ impl Engine {
 
     /// Reserves memory; at an address if that is not 0.
     pub(crate) fn reserve(&mut self, id: SpaceId, addr: usize, size: usize) -> Outcome {
-        let reserved: usize =
-            self.spaces.values().filter(|it| !it.is_snapshot).map(|it| it.ranges.count()).sum();
         let count = size.div_ceil(PAGE);
+        let most = self.options.slow_bytes / PAGE;
+        let counted = |pages: usize| pages.saturating_sub(UNCOUNTED.min(most));
+        let others = self.spaces.iter().filter(|(other, it)| **other != id && !it.is_snapshot);
+        let others: usize = others.map(|(_, it)| counted(it.ranges.count())).sum();
         let Some(space) = self.spaces.get_mut(&id) else { return Err(libc::ENOMEM) };
-        let reserved = if space.is_snapshot { space.ranges.count() } else { reserved };
-        if count == 0 || reserved.saturating_add(count) > self.options.slow_bytes / PAGE {
+        let all = space.ranges.count().saturating_add(count);
+        let is_too_much = match space.is_snapshot {
+            true => all > most,
+            false => all > most || others + counted(all) > most,
+        };
+        if count == 0 || is_too_much {
             return Err(libc::ENOMEM);
         }
         let count = page_of(count);
