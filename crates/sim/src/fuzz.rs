@@ -4,7 +4,8 @@
 //! the result, and say whether the bytes were accepted. `fuzz/` at the root gives the functions to libFuzzer; a unit test
 //! of the crate hands them to [`replay`] as [`Target`]s.
 //!
-//! 1. Each seed is a file of `fuzz/corpus/TARGET`, and its target accepts it. `ESKER_RENEW_CORPUS=1` writes the seeds.
+//! 1. Each seed is a file of `fuzz/corpus/TARGET`, and its target accepts it. `ESKER_RENEW_CORPUS=1` writes the seeds,
+//!    and beside each a part of it.
 //! 2. Other files there are inputs that found something, or odd ones; they may be refused.
 //! 3. No input takes more memory than [`Target::memory`] and [`MEMORY_PER_BYTE`] for each of its bytes, at any time. This
 //!    is measured where the test's program has [`Watched`] as its allocator.
@@ -26,7 +27,7 @@ pub use memory::Watched;
 /// Bytes that a target may have allocated at a time for each byte of its input.
 pub const MEMORY_PER_BYTE: usize = 64;
 /// Mutations of each file of a corpus.
-const MUTATIONS: u64 = 200;
+const MUTATIONS: u64 = 1000;
 /// Bytes of mutated inputs after which no more of a file are made: a target takes a fraction of a second.
 const MUTATED_BYTES: usize = 1 << 20;
 
@@ -144,7 +145,10 @@ fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     if number("ESKER_RENEW_CORPUS") == 1 {
         fs::create_dir_all(&folder).expect("a folder that can be made");
         for (name, bytes) in &target.seeds {
-            files::write(&folder.join(name), bytes).expect("a file that can be written");
+            let cut = format!("{name}-cut");
+            for (name, bytes) in [(*name, &bytes[..]), (&cut, &bytes[..2 * bytes.len() / 3])] {
+                files::write(&folder.join(name), bytes).expect("a file that can be written");
+            }
         }
     }
     for (name, bytes) in &target.seeds {
