@@ -31,7 +31,7 @@ const TIME_TOP: u64 = !((1 << 59) - 1);
 
 /// Where in an event the fields are, which the kernel says in its file `format`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Event {
+pub(crate) struct Event {
     id: u32,
     dev: usize,
     sector: usize,
@@ -40,7 +40,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    pub(super) fn parse(format: &str) -> Result<Event, String> {
+    pub(crate) fn parse(format: &str) -> Result<Event, String> {
         let id = format.lines().find_map(|line| line.strip_prefix("ID:"));
         let id = id.and_then(|id| id.trim().parse().ok()).ok_or("its format has no ID")?;
         let field = |name: &str, size: Option<usize>| {
@@ -104,13 +104,13 @@ impl Event {
 }
 
 /// A page of events.
-pub(super) struct Page<'a> {
+pub(crate) struct Page<'a> {
     time_ns: u64,
     events: &'a [u8],
 }
 
 impl<'a> Page<'a> {
-    pub(super) fn parse(bytes: &'a [u8]) -> Result<Page<'a>, String> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Page<'a>, String> {
         if bytes.len() < HEADER {
             return Err(format!("a page of {} bytes", bytes.len()));
         }
@@ -121,7 +121,7 @@ impl<'a> Page<'a> {
     }
 
     /// Appends the requests of the page.
-    pub(super) fn requests(&self, event: &Event, out: &mut Vec<Request>) -> Result<(), String> {
+    pub(crate) fn requests(&self, event: &Event, out: &mut Vec<Request>) -> Result<(), String> {
         let (mut time_ns, mut at) = (self.time_ns, 0);
         while at + 4 <= self.events.len() {
             let head = u32_at(self.events, at);
@@ -165,4 +165,4 @@ fn as_size(size: u32) -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
