@@ -101,8 +101,9 @@ pub fn kv_page(data: &[u8]) -> bool {
             page.key_to(slot, &mut key);
             // Keys of a damaged page need not ascend: whatever a search answers, it answers.
             let _ = page.search(&key);
-            ascends &= last.as_ref().is_none_or(|last| *last < key);
-            ascends &= builder.add(&key, page.entry(slot).1);
+            ascends = ascends
+                && last.as_ref().is_none_or(|last| *last < key)
+                && builder.add(&key, page.entry(slot).1);
             last = Some(key.clone());
         }
         if ascends {

@@ -12,11 +12,11 @@
 //! 2. No record's line begins as a mark does: a backslash and a letter that begins no escape.
 
 /// The version of dumps.
-pub(super) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// A line of a dump that is no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(crate) enum Mark {
     /// `\dump 1 COUNT`: the first line; so many KVSs follow.
     Dump(u64),
     /// `\kvs NAME ATTRIBUTE=VALUE …`: the records of a KVS follow.
@@ -27,14 +27,14 @@ pub(super) enum Mark {
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(crate) enum Line {
     Record(Vec<u8>, Vec<u8>),
     Mark(Mark),
 }
 
 impl Mark {
     /// Appends the line.
-    pub(super) fn append(&self, line: &mut Vec<u8>) {
+    pub(crate) fn append(&self, line: &mut Vec<u8>) {
         match self {
             Mark::Dump(kvss) => {
                 line.extend_from_slice(format!("\\dump {VERSION} {kvss}").as_bytes());
@@ -75,7 +75,7 @@ impl Mark {
             (Some("end"), Some(records)) => {
                 Mark::End(count(records).ok_or("\\end is followed by how many records there were")?)
             }
-            (Some("kvs"), Some(name)) if !name.is_empty() => {
+            (Some("kvs"), Some(name)) if is_name(name) => {
                 let attributes = words.by_ref().map(attribute).collect::<Result<_, _>>()?;
                 Mark::Kvs { name: name.to_owned(), attributes }
             }
@@ -88,6 +88,11 @@ impl Mark {
     }
 }
 
+/// Whether a word names a KVS or an attribute: those that may not be there are refused by whoever looks for them.
+fn is_name(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 /// A number as dumps write it.
 fn count(word: &str) -> Option<u64> {
     let digits = word.bytes().all(|byte| byte.is_ascii_digit());
@@ -97,13 +102,16 @@ fn count(word: &str) -> Option<u64> {
 fn attribute(word: &str) -> Result<(String, String), String> {
     let (name, value) =
         word.split_once('=').ok_or_else(|| format!("'{word}' is no ATTRIBUTE=VALUE"))?;
+    if !is_name(name) {
+        return Err(format!("'{}' is no name of an attribute", name.escape_debug()));
+    }
     let value = String::from_utf8(unescaped(value.as_bytes())?);
     let value = value.map_err(|_| format!("the value of '{name}' is not UTF-8"))?;
     Ok((name.to_owned(), value))
 }
 
 /// Appends the line of a record, or of its key alone.
-pub(super) fn append(line: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
+pub(crate) fn append(line: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
     append_escaped(line, key);
     if let Some(value) = value {
         line.push(b'\t');
@@ -130,7 +138,7 @@ fn append_escaped(line: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Parses a line, without its newline.
-pub(super) fn parse(line: &[u8]) -> Result<Line, String> {
+pub(crate) fn parse(line: &[u8]) -> Result<Line, String> {
     if let [b'\\', b'd' | b'e' | b'k', ..] = line {
         let text = str::from_utf8(&line[1..]).map_err(|_| "the line is not UTF-8".to_owned())?;
         return Ok(Line::Mark(Mark::parse(text)?));
@@ -151,7 +159,7 @@ fn record(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
 }
 
 /// The bytes that `text` stands for.
-pub(super) fn unescaped(text: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn unescaped(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {

@@ -4,8 +4,8 @@ use esker_base::{Lba, LbaCount};
 use esker_sim::fuzz::{Target, Watched, replay};
 
 use super::*;
-use crate::fdp::{Configuration, Event, EventType, HandleStatus, HandleUse, Isolation, Statistics};
 use crate::PlacementId;
+use crate::fdp::{Configuration, Event, EventType, HandleStatus, HandleUse, Isolation, Statistics};
 
 #[global_allocator]
 static MEMORY: Watched = Watched;
