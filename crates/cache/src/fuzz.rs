@@ -95,7 +95,7 @@ fn put_crc(bytes: &mut [u8], at: usize, parts: &[Range<usize>]) {
 
 fn mend_superblock(bytes: &mut [u8]) {
     match u32_at(bytes, 8) {
-        0..=3 => put_crc(bytes, 12, &[16..4096]),
+        0..=3 => put_crc(bytes, 12, &[8..8, 16..4096]),
         _ => put_crc(bytes, 12, &[8..12, 16..4096]),
     }
 }

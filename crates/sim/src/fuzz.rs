@@ -143,7 +143,7 @@ fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let folder = root.join(target.name);
     if number("ESKER_RENEW_CORPUS") == 1 {
-        fs::create_dir_all(&folder).expect("a folder that can be made");
+        files::create_dir_all(&folder).expect("a folder that can be made");
         for (name, bytes) in &target.seeds {
             let cut = format!("{name}-cut");
             for (name, bytes) in [(*name, &bytes[..]), (&cut, &bytes[..2 * bytes.len() / 3])] {

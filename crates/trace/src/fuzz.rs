@@ -86,14 +86,12 @@ fn put_crc(bytes: &mut [u8], at: usize, range: Range<usize>) {
 
 /// A page of the kernel's ring buffer.
 pub fn trace_ring(data: &[u8]) -> bool {
-    let event = ring::Event::parse(FORMAT).expect("as kernels write it");
-    let mut requests = Vec::new();
-    ring::Page::parse(data).is_ok_and(|page| page.requests(&event, &mut requests).is_ok())
+    ring::requests_of(FORMAT, data).is_ok()
 }
 
-/// The kernel's description of an event.
+/// The kernel's description of an event, with an empty page.
 pub fn trace_event_format(data: &[u8]) -> bool {
-    std::str::from_utf8(data).is_ok_and(|text| ring::Event::parse(text).is_ok())
+    std::str::from_utf8(data).is_ok_and(|text| ring::requests_of(text, &[0; 16]).is_ok())
 }
 
 /// A format, or the columns of one, as a user says them.

@@ -145,6 +145,7 @@ pub(crate) fn is_test(name: &str) -> bool {
     name.ends_with("tests.rs")
         || name.contains("tests/")
         || ["testing.rs", "fuzz.rs"].contains(&name)
+        || name.starts_with("fuzz/")
 }
 
 /// The code without its tests.

@@ -12,11 +12,11 @@
 //! 2. No record's line begins as a mark does: a backslash and a letter that begins no escape.
 
 /// The version of dumps.
-pub(crate) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 /// A line of a dump that is no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(super) enum Mark {
     /// `\dump 1 COUNT`: the first line; so many KVSs follow.
     Dump(u64),
     /// `\kvs NAME ATTRIBUTE=VALUE …`: the records of a KVS follow.
@@ -27,14 +27,14 @@ pub(crate) enum Mark {
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(super) enum Line {
     Record(Vec<u8>, Vec<u8>),
     Mark(Mark),
 }
 
 impl Mark {
     /// Appends the line.
-    pub(crate) fn append(&self, line: &mut Vec<u8>) {
+    pub(super) fn append(&self, line: &mut Vec<u8>) {
         match self {
             Mark::Dump(kvss) => {
                 line.extend_from_slice(format!("\\dump {VERSION} {kvss}").as_bytes());
@@ -111,7 +111,7 @@ fn attribute(word: &str) -> Result<(String, String), String> {
 }
 
 /// Appends the line of a record, or of its key alone.
-pub(crate) fn append(line: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
+pub(super) fn append(line: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
     append_escaped(line, key);
     if let Some(value) = value {
         line.push(b'\t');
@@ -138,12 +138,24 @@ fn append_escaped(line: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Parses a line, without its newline.
-pub(crate) fn parse(line: &[u8]) -> Result<Line, String> {
+pub(super) fn parse(line: &[u8]) -> Result<Line, String> {
     if let [b'\\', b'd' | b'e' | b'k', ..] = line {
         let text = str::from_utf8(&line[1..]).map_err(|_| "the line is not UTF-8".to_owned())?;
         return Ok(Line::Mark(Mark::parse(text)?));
     }
     record(line).map(|(key, value)| Line::Record(key, value))
+}
+
+/// The line as it is written, of one that was read.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn rewritten(line: &[u8]) -> Result<Vec<u8>, String> {
+    let mut written = Vec::new();
+    match parse(line)? {
+        Line::Record(key, value) => append(&mut written, &key, Some(&value)),
+        Line::Mark(mark) => mark.append(&mut written),
+    }
+    assert_eq!(written.pop(), Some(b'\n'));
+    Ok(written)
 }
 
 fn record(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
@@ -159,7 +171,7 @@ fn record(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
 }
 
 /// The bytes that `text` stands for.
-pub(crate) fn unescaped(text: &[u8]) -> Result<Vec<u8>, String> {
+pub(super) fn unescaped(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {

@@ -50,7 +50,7 @@ fn commands() -> Vec<(&'static str, Vec<u8>)> {
     let range = LbaRange { slba: 1 << 40, count: 8, fua: true, placement: None };
     let ranges = command::DsmRange { attributes: 4, count: 8, slba: 64 };
     vec![
-        ("read", range.put(read.clone()).encode().to_vec()),
+        ("read", range.put(read).encode().to_vec()),
         ("ranges", [&Sqe::new(0x09, 1).encode()[..], &ranges.encode()].concat()),
         ("sources", [&Sqe::new(0x19, 1).encode()[..], &[1; 32]].concat()),
     ]

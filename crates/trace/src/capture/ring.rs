@@ -31,7 +31,7 @@ const TIME_TOP: u64 = !((1 << 59) - 1);
 
 /// Where in an event the fields are, which the kernel says in its file `format`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(super) struct Event {
     id: u32,
     dev: usize,
     sector: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    pub(crate) fn parse(format: &str) -> Result<Event, String> {
+    pub(super) fn parse(format: &str) -> Result<Event, String> {
         let id = format.lines().find_map(|line| line.strip_prefix("ID:"));
         let id = id.and_then(|id| id.trim().parse().ok()).ok_or("its format has no ID")?;
         let field = |name: &str, size: Option<usize>| {
@@ -104,13 +104,13 @@ impl Event {
 }
 
 /// A page of events.
-pub(crate) struct Page<'a> {
+pub(super) struct Page<'a> {
     time_ns: u64,
     events: &'a [u8],
 }
 
 impl<'a> Page<'a> {
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Page<'a>, String> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Page<'a>, String> {
         if bytes.len() < HEADER {
             return Err(format!("a page of {} bytes", bytes.len()));
         }
@@ -121,7 +121,7 @@ impl<'a> Page<'a> {
     }
 
     /// Appends the requests of the page.
-    pub(crate) fn requests(&self, event: &Event, out: &mut Vec<Request>) -> Result<(), String> {
+    pub(super) fn requests(&self, event: &Event, out: &mut Vec<Request>) -> Result<(), String> {
         let (mut time_ns, mut at) = (self.time_ns, 0);
         while at + 4 <= self.events.len() {
             let head = u32_at(self.events, at);
@@ -158,6 +158,14 @@ impl<'a> Page<'a> {
         }
         Ok(())
     }
+}
+
+/// The requests of a page, of an event of this form.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn requests_of(format: &str, page: &[u8]) -> Result<Vec<Request>, String> {
+    let (event, mut requests) = (Event::parse(format)?, Vec::new());
+    Page::parse(page)?.requests(&event, &mut requests)?;
+    Ok(requests)
 }
 
 fn as_size(size: u32) -> usize {
