@@ -14,6 +14,7 @@ use esker_base::checksum::crc32c;
 use esker_base::codec::Encoder;
 use esker_base::units::to_usize;
 
+use crate::log::kept::LeftFrames;
 use crate::manifest::state::State;
 use crate::omf::class::ClassHeader;
 use crate::omf::frame::{self, FrameHeader, FrameKind, Record, StoredRecord};
@@ -24,6 +25,7 @@ use crate::omf::{Malformed, expect, options, reserve};
 use crate::tree::filter::Filter;
 use crate::tree::kvset::PageIndex;
 use crate::types::compression::Compression;
+use crate::types::ids::Seqno;
 use crate::types::policy::{Place, Policy};
 use crate::types::spans::Spans;
 use crate::values::compression::Unpacker;
@@ -66,6 +68,22 @@ pub fn kv_frame(data: &[u8]) -> bool {
         }
         Ok(())
     })
+}
+
+/// The file of the frames that a killed process has left, with the checksums of their records as they are.
+pub fn kv_tail(data: &[u8]) -> bool {
+    let Some(left) = LeftFrames::of_bytes(data) else { return false };
+    let (mut records, mut sound) = (0, 0);
+    for last in [Seqno::ZERO, Seqno(41), Seqno(u64::MAX - 1)] {
+        let count = |found: &[Record<'_>], sum: &mut usize| {
+            *sum += found.len();
+            Ok(())
+        };
+        left.behind(last, |found| count(found, &mut records)).expect("nothing fails");
+        left.all_behind(last, |_, found| count(found, &mut sound)).expect("nothing fails");
+    }
+    assert!(records <= sound, "those up to the first gap are among the sound ones");
+    sound > 0
 }
 
 fn log_record(bytes: &[u8]) -> Result<usize, Malformed> {
@@ -289,6 +307,19 @@ mod tests {
         edits
     }
 
+    /// The file with one piece, which holds the records of a frame.
+    fn tail() -> Vec<u8> {
+        let frame = omf::frame_of(FrameKind::Log, &omf::log_records());
+        let size = u64::from(FrameHeader::decode(&frame).unwrap().payload_size) + 64;
+        let magic = u64::from_ne_bytes(*b"ESKTAIL1");
+        let words = [magic, 4096, 1, 2, 3, 4, 7, 0, 41, 5 << 32 | size];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect();
+        bytes.resize(4096, 0);
+        bytes.extend(frame);
+        bytes.resize(2 * 4096, 0);
+        bytes
+    }
+
     #[test]
     fn corpora_are_accepted_and_mutations_do_no_harm() {
         let manifest = omf::manifest_record;
@@ -310,6 +341,7 @@ mod tests {
                 ],
             )
             .memory(4 * VALUE_MAX),
+            Target::new("kv_tail", kv_tail, vec![("one-piece", tail())]),
             Target::new("kv_page", kv_page, vec![("five", omf::page())]),
             Target::new(
                 "kv_meta",
