@@ -30,6 +30,10 @@ pub mod attachment;
 pub mod detach;
 mod engine;
 pub mod error;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 pub mod holders;
 mod loop_device;
 mod mount;

@@ -69,7 +69,7 @@ fn lines() -> Vec<Vec<u8>> {
 }
 
 /// A line of the table.
-struct Mount {
+pub(crate) struct Mount {
     at: PathBuf,
     /// `MAJOR:MINOR` of the file system.
     number: Vec<u8>,
@@ -80,7 +80,7 @@ struct Mount {
 
 impl Mount {
     /// The mount, if it is one of Esker's.
-    fn ours(&self) -> Option<Ours> {
+    pub(crate) fn ours(&self) -> Option<Ours> {
         let is_ours = self.kind == FILE_SYSTEM.as_bytes();
         let pid = self.source.to_str().filter(|_| is_ours)?.strip_prefix(SOURCE)?.parse().ok()?;
         let (_, minor) = std::str::from_utf8(&self.number).ok()?.split_once(':')?;
@@ -90,7 +90,7 @@ impl Mount {
     }
 }
 
-fn parse(line: &[u8]) -> Option<Mount> {
+pub(crate) fn parse(line: &[u8]) -> Option<Mount> {
     let mut words = line.split(|&byte| byte == b' ');
     let number = words.nth(2)?.to_vec();
     let at = unescape(words.nth(1)?);

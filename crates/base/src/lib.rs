@@ -29,6 +29,10 @@ pub mod clock;
 pub mod codec;
 pub mod error;
 pub mod files;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 pub mod memory;
 pub mod policy;
 pub mod pool;

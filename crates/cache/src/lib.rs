@@ -31,6 +31,10 @@ mod commit;
 mod copies;
 mod counts;
 pub mod error;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod journal;
 pub mod layout;
 pub mod mapping;

@@ -325,16 +325,12 @@ impl Superblock {
             1 => Rows::one(found.set_slots),
             _ => Rows::decode(&mut d)?,
         };
-        let used = match version {
-            1 => 80,
-            2 => SUPER_SIZE - origin::ORIGIN_SIZE,
-            _ => {
-                found.origin = Origin::decode(&mut d, found.origin_bytes)?;
-                SUPER_SIZE
-            }
-        };
+        if version > 2 {
+            found.origin = Origin::decode(&mut d, found.origin_bytes)?;
+        }
         // Before version 4 the checksum does not cover the version: a wrong one must not hide the rest.
-        if bytes[used..BLOCK_SIZE].iter().any(|&byte| byte != 0) {
+        let unused = d.bytes(BLOCK_SIZE - d.offset(), "the unused part")?;
+        if unused.iter().any(|&byte| byte != 0) {
             return Err(FormatError::Value { what: "the version", found: version.into() });
         }
         found.check()?;
@@ -630,4 +626,4 @@ impl TablePage {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

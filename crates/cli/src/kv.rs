@@ -2,7 +2,7 @@
 
 mod compact;
 mod copies;
-mod lines;
+pub(crate) mod lines;
 mod screen;
 mod transfer;
 

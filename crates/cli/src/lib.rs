@@ -36,6 +36,10 @@ mod device;
 mod docs;
 mod failure;
 mod figures;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod host;
 mod http;
 mod kv;

@@ -30,7 +30,7 @@ mod openapi;
 mod opening;
 mod operations;
 mod refusal;
-mod request;
+pub(crate) mod request;
 pub(crate) mod routes;
 mod serve;
 mod served;

@@ -13,6 +13,8 @@ use esker_base::ErrorKind;
 use esker_nvmf::{NvmfError, Target};
 
 pub(crate) use config::WriteCache;
+#[cfg(any(test, fuzzing))]
+pub(crate) use config::is_configuration;
 
 use crate::args::{ServeArgs, TargetCommand};
 use crate::failure::{Failure, Result};

@@ -42,6 +42,10 @@ pub mod error;
 pub mod fdp;
 pub mod file;
 mod forward;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod geometry;
 pub mod identity;
 pub mod immediate;

@@ -20,7 +20,7 @@ mod image;
 mod layer;
 mod model;
 mod namespaces;
-mod omf;
+pub(crate) mod omf;
 mod parameters;
 mod placement;
 mod places;

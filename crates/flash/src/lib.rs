@@ -16,6 +16,10 @@ pub mod drive;
 pub mod emulate;
 pub mod error;
 pub mod ftl;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 pub mod profile;
 pub mod ssd;
 pub mod theory;

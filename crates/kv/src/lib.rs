@@ -147,6 +147,10 @@ mod api;
 mod compaction;
 mod copies;
 mod engine;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod log;
 mod maintain;
 mod manifest;

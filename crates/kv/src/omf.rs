@@ -23,7 +23,7 @@ pub(crate) mod packed;
 pub(crate) mod page;
 pub(crate) mod reserve;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use esker_base::checksum::crc32c;
 use esker_base::codec::Truncated;

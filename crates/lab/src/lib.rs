@@ -23,6 +23,10 @@ mod erase;
 pub mod error;
 pub mod fdp;
 pub mod flash_cache;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 pub mod host_ssd;
 pub mod hse;
 pub mod plan;

@@ -16,6 +16,10 @@
 pub mod auth;
 pub mod conn;
 pub mod error;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 pub mod initiator;
 mod socket;
 mod stream;

@@ -33,7 +33,7 @@ mod ids;
 mod io;
 mod limits;
 pub mod metrics;
-mod reservation;
+pub(crate) mod reservation;
 mod server;
 mod shared;
 mod subsystem;

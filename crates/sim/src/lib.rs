@@ -9,6 +9,7 @@
 //! | [`image`] | [`Image`], [`ImageId`]: one state that a crash may leave, as fresh devices |
 //! | [`lba_set`] | [`LbaSet`]: which LBAs of a torn write are there |
 //! | [`fault`] | [`FaultDevice`], [`FaultPlan`]: fail, shorten, delay, lose, misdirect or corrupt the Nth command |
+//! | [`fuzz`] | [`fuzz::replay`]: fuzz targets of decoders on their corpora, and on mutations |
 //!
 //! # A crash test
 //!
@@ -57,6 +58,7 @@ mod contents;
 pub mod enumerate;
 pub mod fault;
 mod flight;
+pub mod fuzz;
 pub mod history;
 pub mod image;
 pub mod lba_set;

@@ -55,6 +55,10 @@
 pub mod closings;
 mod drive;
 pub mod error;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod missing;
 pub mod pool;
 pub mod served;

@@ -15,7 +15,7 @@
 //!    the latest of the round before, since every processor's buffer was emptied after it.
 //! 3. Events that the kernel could not keep are counted and told.
 
-mod ring;
+pub(crate) mod ring;
 mod tracefs;
 
 use std::fs::File;

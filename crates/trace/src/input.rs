@@ -70,8 +70,13 @@ impl Input {
         if file.metadata().map_err(failed)?.is_dir() {
             return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
         }
+        Input::compressed(path, file)
+    }
+
+    /// Bytes that may be compressed; `path` is for errors, and its name may tell the format.
+    pub(crate) fn compressed(path: &Path, from: impl Read + Send + 'static) -> Result<Input> {
         let at_end = Arc::new(AtomicBool::new(false));
-        let file = Ending { inner: file, at_end: at_end.clone() };
+        let file = Ending { inner: from, at_end: at_end.clone() };
         let mut file = BufReader::with_capacity(64 << 10, file);
         let first = file.fill_buf().map_err(|error| TraceError::file(path, "reading", error))?;
         let from: Box<dyn Read + Send> = if first.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {

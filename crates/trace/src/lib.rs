@@ -37,6 +37,10 @@ pub mod compact;
 mod decode;
 pub mod error;
 pub mod format;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod input;
 pub mod keys;
 pub mod load;

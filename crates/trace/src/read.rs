@@ -46,8 +46,11 @@ struct Stream {
 
 impl Stream {
     fn open(path: &Path, options: &Options) -> Result<Stream> {
-        let mut input = Input::open(path)?;
-        let name = input.name();
+        Stream::of(Input::open(path)?, options)
+    }
+
+    fn of(mut input: Input, options: &Options) -> Result<Stream> {
+        let (name, path) = (input.name(), input.path().to_owned());
         let is_text = |format| text::parser(format, options).is_some();
         if options.format.map_or(!name.ends_with(".u32le"), is_text) {
             input.skip_byte_order_mark()?;
@@ -167,6 +170,16 @@ impl Trace {
                 path.display()
             ));
         }
+        let (names, event) = (Names::default(), options.event);
+        Ok(Trace { streams, names, format, heads, primed: false, event, remarks })
+    }
+
+    /// The trace that some bytes are, with a path for errors.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of_bytes(path: &Path, bytes: Vec<u8>, options: &Options) -> Result<Trace> {
+        let input = Input::compressed(path, std::io::Cursor::new(bytes))?;
+        let streams = vec![Stream::of(input, options)?];
+        let (format, heads, remarks) = (streams[0].format, vec![None], Vec::new());
         let (names, event) = (Names::default(), options.event);
         Ok(Trace { streams, names, format, heads, primed: false, event, remarks })
     }

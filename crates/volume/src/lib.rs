@@ -79,6 +79,10 @@ mod config;
 mod drive;
 mod engine;
 mod fragment;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzz;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod keep;
 mod map;
 mod omf;

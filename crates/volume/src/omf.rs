@@ -16,6 +16,6 @@ pub(crate) mod root;
 pub(crate) mod seal;
 pub(crate) mod summary;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use envelope::FormatError;

@@ -53,7 +53,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ("preload", "connect mapping"),
     ("preload-malloc", ""),
     ("report", "escape table unit chart block verdict figures svg markup page live"),
-    ("sim", "contents flight fault lba_set history image enumerate record"),
+    ("sim", "fuzz contents flight fault lba_set history image enumerate record"),
     ("stack", "error time spec drive missing closings pool served traced stack"),
     (
         "trace",

@@ -142,7 +142,10 @@ pub(crate) fn name(module: &Module) -> String {
 
 /// Whether a file below `src` is for tests alone.
 pub(crate) fn is_test(name: &str) -> bool {
-    name.ends_with("tests.rs") || name.contains("tests/") || name == "testing.rs"
+    name.ends_with("tests.rs")
+        || name.contains("tests/")
+        || ["testing.rs", "fuzz.rs"].contains(&name)
+        || name.starts_with("fuzz/")
 }
 
 /// The code without its tests.

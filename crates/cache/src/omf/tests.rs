@@ -6,7 +6,7 @@ use std::path::Path;
 use super::*;
 use esker_base::Rng;
 
-fn superblock() -> Superblock {
+pub(crate) fn superblock() -> Superblock {
     Superblock {
         version: VERSION,
         mode: 1,
@@ -35,7 +35,7 @@ fn superblock() -> Superblock {
     }
 }
 
-fn record() -> (RecordHeader, Vec<Change>) {
+pub(crate) fn record() -> (RecordHeader, Vec<Change>) {
     let header = RecordHeader {
         kind: RecordKind::Names,
         needs_previous: true,
@@ -54,7 +54,7 @@ fn record() -> (RecordHeader, Vec<Change>) {
     (header, changes.collect())
 }
 
-fn page() -> TablePage {
+pub(crate) fn page() -> TablePage {
     let names = vec![Name::Dirty(4), Name::None, Name::Clean(70)];
     TablePage { page: 12, clean_epoch: 2, generation: 9, names }
 }

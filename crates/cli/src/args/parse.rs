@@ -9,7 +9,7 @@ use esker_kv::{Kvdb, Policy};
 use esker_stack::Spec;
 
 /// An address to listen on, or a port of this machine alone.
-pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
     let port = text.parse::<u16>().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let address = port.or_else(|_| text.parse());
     address.map_err(|_| {
@@ -18,7 +18,7 @@ pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// A size in bytes that is not zero.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     match esker_base::units::parse_bytes(text)? {
         0 => Err("0 bytes are too few; write for example 64MiB".to_owned()),
         bytes => Ok(bytes),
@@ -26,12 +26,12 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// A size in bytes for which zero has a meaning.
-pub(super) fn bytes_or_zero(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes_or_zero(text: &str) -> Result<u64, String> {
     esker_base::units::parse_bytes(text)
 }
 
 /// A count of at least 1: `1000000`, `1,000,000`, `1_000_000`, `500k`, `2M`.
-pub(super) fn count(text: &str) -> Result<u64, String> {
+pub(crate) fn count(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a count of 1 or more; write for example 1000000 or 1M");
     let plain: String = text.chars().filter(|c| !",_".contains(*c)).collect();
     let (digits, scale) = match plain.char_indices().last() {
@@ -48,12 +48,12 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
 }
 
 /// A count of at least 1 that fits 32 bits.
-pub(super) fn small_count(text: &str) -> Result<u32, String> {
+pub(crate) fn small_count(text: &str) -> Result<u32, String> {
     u32::try_from(count(text)?).map_err(|_| format!("'{text}' is too many; at most {}", u32::MAX))
 }
 
 /// A size, and a weight that is 1 where nothing is said: `64KiB:3`.
-pub(super) fn weighted_size(text: &str) -> Result<(u64, u32), String> {
+pub(crate) fn weighted_size(text: &str) -> Result<(u64, u32), String> {
     let (size, weight) = text.split_once(':').unwrap_or((text, "1"));
     let weight = weight.trim().parse().ok().filter(|weight| *weight > 0);
     let weight = weight.ok_or_else(|| format!("'{text}': write for example 64KiB or 64KiB:3"))?;
@@ -61,7 +61,7 @@ pub(super) fn weighted_size(text: &str) -> Result<(u64, u32), String> {
 }
 
 /// A factor above 0.
-pub(super) fn times(text: &str) -> Result<f64, String> {
+pub(crate) fn times(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(times) if times.is_finite() && times > 0.0 => Ok(times),
         _ => Err(format!("'{text}' is no factor; write for example 2 or 0.5")),
@@ -69,7 +69,7 @@ pub(super) fn times(text: &str) -> Result<f64, String> {
 }
 
 /// How many threads.
-pub(super) fn threads(text: &str) -> Result<usize, String> {
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(threads @ 1..=4096) => Ok(threads),
         _ => Err(format!("'{text}' threads cannot run; give 1 to 4096")),
@@ -77,34 +77,34 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
 }
 
 /// A span of time that is not zero, in seconds.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match seconds_or_zero(text)? {
         Duration::ZERO => Err("0 seconds measure nothing; write for example 10 or 0.5".to_owned()),
         span => Ok(span),
     }
 }
 
-pub(super) fn controller_ids(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
+pub(crate) fn controller_ids(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
     let ends = text.split_once('-');
     let range = ends.and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
     range.ok_or_else(|| format!("'{text}' is no range of ids; write for example 1-1000"))
 }
 
-pub(super) fn days(text: &str) -> Result<Duration, String> {
+pub(crate) fn days(text: &str) -> Result<Duration, String> {
     let days = text.parse::<u32>().ok().filter(|days| (1..=36_500).contains(days));
     let days = days.ok_or_else(|| format!("'{text}' is no number of days, of 1 to 36500"))?;
     Ok(Duration::from_secs(86_400) * days)
 }
 
 /// A span of time in seconds.
-pub(super) fn seconds_or_zero(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds_or_zero(text: &str) -> Result<Duration, String> {
     let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>();
     let span = number.ok().and_then(|n| Duration::try_from_secs_f64(n).ok());
     span.ok_or_else(|| format!("'{text}' is not a time in seconds; write for example 10 or 0.5"))
 }
 
 /// A span of time in whole seconds: `0`, `90`, `90s`, `10min`, `2h`, `7d`.
-pub(super) fn span_secs(text: &str) -> Result<u64, String> {
+pub(crate) fn span_secs(text: &str) -> Result<u64, String> {
     let units = [("min", 60), ("s", 1), ("h", 3600), ("d", 86_400), ("", 1)];
     let in_unit =
         |(unit, secs): (&str, u64)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(secs);
@@ -115,12 +115,12 @@ pub(super) fn span_secs(text: &str) -> Result<u64, String> {
 }
 
 /// The same as a duration.
-pub(super) fn span(text: &str) -> Result<Duration, String> {
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
     span_secs(text).map(Duration::from_secs)
 }
 
 /// How long something may be silent: a span of at least a second.
-pub(super) fn patience(text: &str) -> Result<Duration, String> {
+pub(crate) fn patience(text: &str) -> Result<Duration, String> {
     match span(text)? {
         Duration::ZERO => Err("nothing answers within 0 seconds; write for example 10s".to_owned()),
         span => Ok(span),
@@ -128,7 +128,7 @@ pub(super) fn patience(text: &str) -> Result<Duration, String> {
 }
 
 /// A span of time in microseconds, at most a second.
-pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn microseconds(text: &str) -> Result<Duration, String> {
     match text.strip_suffix("us").unwrap_or(text).parse() {
         Ok(number @ 0..=1_000_000) => Ok(Duration::from_micros(number)),
         _ => Err(format!("'{text}' is not a time in microseconds; give 0 to 1000000")),
@@ -136,14 +136,14 @@ pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
 }
 
 /// A rate in operations a second: `50000`, `50k`.
-pub(super) fn rate(text: &str) -> Result<f64, String> {
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     count(text).map(|rate| rate as f64).map_err(|_| {
         format!("'{text}' is not a rate in operations a second; write for example 50000 or 50k")
     })
 }
 
 /// The skew of a zipfian distribution.
-pub(super) fn theta(text: &str) -> Result<f64, String> {
+pub(crate) fn theta(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(theta) if theta > 0.0 && theta < 1.0 => Ok(theta),
         _ => Err(format!("'{text}' is not a skew; give one between 0 and 1, such as YCSB's 0.99")),
@@ -151,14 +151,14 @@ pub(super) fn theta(text: &str) -> Result<f64, String> {
 }
 
 /// One of the workloads of YCSB.
-pub(super) fn workload(name: &str) -> Result<Workload, String> {
+pub(crate) fn workload(name: &str) -> Result<Workload, String> {
     Workload::preset(name)
         .ok_or_else(|| format!("'{name}' is no workload; use load, a, b, c, d, e or f"))
 }
 
 /// A KVS to be created with the database: `NAME` or `NAME:POLICY`. The engine refuses the same names, but
 /// then the database is there already.
-pub(super) fn kvs(text: &str) -> Result<(String, Policy), String> {
+pub(crate) fn kvs(text: &str) -> Result<(String, Policy), String> {
     let (name, policy) = match text.split_once(':') {
         Some((name, policy)) => (name, policy.parse()?),
         None => (text, Policy::default()),
@@ -177,7 +177,7 @@ pub(crate) enum Medium {
 }
 
 impl Medium {
-    pub(super) fn parse(text: &str) -> Result<Medium, String> {
+    pub(crate) fn parse(text: &str) -> Result<Medium, String> {
         match Spec::has_scheme(text) {
             true => Ok(Medium::Device(Box::new(spec(text)?))),
             false => Ok(Medium::Path(text.into())),
@@ -186,7 +186,7 @@ impl Medium {
 }
 
 /// A device specification.
-pub(super) fn spec(text: &str) -> Result<Spec, String> {
+pub(crate) fn spec(text: &str) -> Result<Spec, String> {
     text.parse().map_err(|error: esker_stack::StackError| error.to_string())
 }
 
@@ -202,7 +202,7 @@ pub(crate) enum Staging {
 }
 
 impl Staging {
-    pub(super) fn parse(text: &str) -> Result<Staging, String> {
+    pub(crate) fn parse(text: &str) -> Result<Staging, String> {
         Ok(match text {
             "" => Staging::Inside,
             "none" => Staging::None,

@@ -75,7 +75,7 @@ impl Mark {
             (Some("end"), Some(records)) => {
                 Mark::End(count(records).ok_or("\\end is followed by how many records there were")?)
             }
-            (Some("kvs"), Some(name)) if !name.is_empty() => {
+            (Some("kvs"), Some(name)) if is_name(name) => {
                 let attributes = words.by_ref().map(attribute).collect::<Result<_, _>>()?;
                 Mark::Kvs { name: name.to_owned(), attributes }
             }
@@ -88,6 +88,11 @@ impl Mark {
     }
 }
 
+/// Whether a word names a KVS or an attribute: those that may not be there are refused by whoever looks for them.
+fn is_name(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 /// A number as dumps write it.
 fn count(word: &str) -> Option<u64> {
     let digits = word.bytes().all(|byte| byte.is_ascii_digit());
@@ -97,6 +102,9 @@ fn count(word: &str) -> Option<u64> {
 fn attribute(word: &str) -> Result<(String, String), String> {
     let (name, value) =
         word.split_once('=').ok_or_else(|| format!("'{word}' is no ATTRIBUTE=VALUE"))?;
+    if !is_name(name) {
+        return Err(format!("'{}' is no name of an attribute", name.escape_debug()));
+    }
     let value = String::from_utf8(unescaped(value.as_bytes())?);
     let value = value.map_err(|_| format!("the value of '{name}' is not UTF-8"))?;
     Ok((name.to_owned(), value))
@@ -136,6 +144,18 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, String> {
         return Ok(Line::Mark(Mark::parse(text)?));
     }
     record(line).map(|(key, value)| Line::Record(key, value))
+}
+
+/// The line as it is written, of one that was read.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn rewritten(line: &[u8]) -> Result<Vec<u8>, String> {
+    let mut written = Vec::new();
+    match parse(line)? {
+        Line::Record(key, value) => append(&mut written, &key, Some(&value)),
+        Line::Mark(mark) => mark.append(&mut written),
+    }
+    assert_eq!(written.pop(), Some(b'\n'));
+    Ok(written)
 }
 
 fn record(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {

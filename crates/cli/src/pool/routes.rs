@@ -17,7 +17,7 @@
 
 mod drives;
 mod look;
-pub(super) mod route;
+pub(crate) mod route;
 mod users;
 mod volumes;
 
@@ -106,7 +106,7 @@ impl Served {
 }
 
 /// Returns the text at each name of a template, if a path fits it.
-fn matched(template: &str, path: &str) -> Option<Vec<String>> {
+pub(crate) fn matched(template: &str, path: &str) -> Option<Vec<String>> {
     let (parts, found): (Vec<_>, Vec<_>) =
         (template.split('/').collect(), path.split('/').collect());
     let mut names = Vec::new();

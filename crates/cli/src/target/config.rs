@@ -302,6 +302,12 @@ fn read(path: &Path) -> Result<File> {
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display()).trim_end()))
 }
 
+/// Whether a text is a configuration.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn is_configuration(text: &str) -> bool {
+    toml::from_str::<File>(text).is_ok()
+}
+
 fn of_options(args: &ServeArgs) -> File {
     let host = |nqn: &String| Host {
         nqn: nqn.clone(),

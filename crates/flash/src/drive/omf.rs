@@ -19,7 +19,7 @@ use crate::ftl::{
 use crate::timing::{HostQueues, Suspension, Timing};
 
 /// Bytes of a superblock, of a frame of the journal, and the alignment of everything.
-pub(super) const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 /// The version of this format. Those before are read as they are: the third has no rate of copies, those
 /// before no queues of the host either, and the first one no writers that level wear.
 const VERSION: u32 = 4;
@@ -35,50 +35,50 @@ const EVENT: usize = 16;
 /// Bytes before the events of a frame.
 const FRAME_HEADER: usize = 64;
 /// Events that fit a frame, before its checksum.
-pub(super) const FRAME_EVENTS: usize = (BLOCK - FRAME_HEADER - 4) / EVENT;
+pub(crate) const FRAME_EVENTS: usize = (BLOCK - FRAME_HEADER - 4) / EVENT;
 
 const _: () = assert!(FRAME_HEADER + FRAME_EVENTS * EVENT + 4 <= BLOCK);
 
 /// Parameters of a drive, and where its state is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Superblock {
+pub(crate) struct Superblock {
     /// Counts superblocks written; the higher one of two is in force.
-    pub(super) sequence: u64,
+    pub(crate) sequence: u64,
     /// The epoch of the checkpoint and the journal in force.
-    pub(super) epoch: u64,
+    pub(crate) epoch: u64,
     /// Which of the two checkpoints.
-    pub(super) slot: u8,
-    pub(super) name: String,
-    pub(super) parameters: Parameters,
+    pub(crate) slot: u8,
+    pub(crate) name: String,
+    pub(crate) parameters: Parameters,
 }
 
 /// The whole state at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Checkpoint {
-    pub(super) configuration: Option<usize>,
-    pub(super) counts: PageCounts,
+pub(crate) struct Checkpoint {
+    pub(crate) configuration: Option<usize>,
+    pub(crate) counts: PageCounts,
     /// Counts of the host's requests.
-    pub(super) host: HostCounts,
+    pub(crate) host: HostCounts,
     /// Totals when the configuration was enabled.
-    pub(super) since: Totals,
-    pub(super) namespaces: Vec<NamespaceRecord>,
-    pub(super) units: Vec<UnitRecord>,
-    pub(super) map: Vec<MediaPage>,
+    pub(crate) since: Totals,
+    pub(crate) namespaces: Vec<NamespaceRecord>,
+    pub(crate) units: Vec<UnitRecord>,
+    pub(crate) map: Vec<MediaPage>,
     /// The die of each stripe, where the host chooses it; all ones for one that is in turn.
-    pub(super) dies: Vec<u16>,
+    pub(crate) dies: Vec<u16>,
 }
 
 /// Events, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
-    pub(super) epoch: u64,
+pub(crate) struct Frame {
+    pub(crate) epoch: u64,
     /// Its number since the checkpoint, from 0.
-    pub(super) index: u32,
+    pub(crate) index: u32,
     /// The number of the first frame that was written between the same two flushes.
-    pub(super) commit: u32,
+    pub(crate) commit: u32,
     /// Counts of the host's requests, after its events.
-    pub(super) host: HostCounts,
-    pub(super) events: Vec<Event>,
+    pub(crate) host: HostCounts,
+    pub(crate) events: Vec<Event>,
 }
 
 fn damaged(what: impl std::fmt::Display) -> FlashError {
@@ -112,7 +112,7 @@ fn check_seal(decoder: &mut Decoder<'_>, bytes: &[u8], what: &str) -> Result<(),
 }
 
 impl Superblock {
-    pub(super) fn encode(&self) -> Result<Vec<u8>, FlashError> {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, FlashError> {
         let mut e = Encoder::default();
         e.u64(SUPERBLOCK).u32(VERSION).u64(self.sequence).u64(self.epoch).u8(self.slot);
         if self.name.len() > 1000 {
@@ -127,7 +127,7 @@ impl Superblock {
         Ok(bytes)
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Superblock, FlashError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Superblock, FlashError> {
         let mut d = Decoder::new(bytes);
         if d.u64("magic")? != SUPERBLOCK {
             let found = ours(bytes).map_or_else(String::new, |found| format!(", but {found}"));
@@ -346,7 +346,7 @@ fn take_writer(d: &mut Decoder<'_>) -> Result<Writer, FlashError> {
 
 impl Checkpoint {
     /// The most bytes that a checkpoint of this drive takes.
-    pub(super) fn most_bytes(parameters: &Parameters, pages: u32) -> u64 {
+    pub(crate) fn most_bytes(parameters: &Parameters, pages: u32) -> u64 {
         let units = match parameters.media {
             Media::Flash => u64::from(parameters.units),
             Media::InPlace => 0,
@@ -360,7 +360,7 @@ impl Checkpoint {
         bytes.next_multiple_of(BLOCK as u64)
     }
 
-    pub(super) fn encode(&self, epoch: u64) -> Result<Vec<u8>, FlashError> {
+    pub(crate) fn encode(&self, epoch: u64) -> Result<Vec<u8>, FlashError> {
         let mut e = Encoder::default();
         e.u64(CHECKPOINT).u64(epoch).u64(0);
         let length = |length: usize| {
@@ -407,7 +407,7 @@ impl Checkpoint {
 
     /// How many bytes the checkpoint of an epoch has, by the first block of it: to be compared with
     /// how many it may have.
-    pub(super) fn size(bytes: &[u8], epoch: u64) -> Result<u64, FlashError> {
+    pub(crate) fn size(bytes: &[u8], epoch: u64) -> Result<u64, FlashError> {
         let mut d = Decoder::new(bytes);
         if d.u64("magic")? != CHECKPOINT || d.u64("epoch")? != epoch {
             return Err(damaged("the checkpoint is not the one that the superblock names"));
@@ -415,7 +415,7 @@ impl Checkpoint {
         Ok(d.u64("size")?)
     }
 
-    pub(super) fn decode(bytes: &[u8], epoch: u64) -> Result<Checkpoint, FlashError> {
+    pub(crate) fn decode(bytes: &[u8], epoch: u64) -> Result<Checkpoint, FlashError> {
         Checkpoint::size(bytes, epoch)?;
         let mut d = Decoder::new(bytes);
         d.bytes(24, "header")?;
@@ -469,7 +469,7 @@ impl Checkpoint {
 }
 
 impl Frame {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut e = Encoder::default();
         e.u32(FRAME).u32(self.index).u64(self.epoch).u64(self.host.written_bytes);
         e.u32(u32::try_from(self.events.len()).unwrap_or(u32::MAX)).u32(self.commit);
@@ -500,7 +500,7 @@ impl Frame {
     ///
     /// # Errors
     /// When it is undamaged, and yet has impossible content.
-    pub(super) fn decode(
+    pub(crate) fn decode(
         bytes: &[u8],
         epoch: u64,
         index: u32,
@@ -511,7 +511,9 @@ impl Frame {
         if !is_it {
             return Ok(None);
         }
-        let (meant, sum) = bytes.split_at(BLOCK - 4);
+        let Some((meant, sum)) = bytes.split_at_checked(BLOCK - 4) else {
+            return Ok(None);
+        };
         if crc32c(meant) != Decoder::new(sum).u32("checksum")? {
             return Ok(None);
         }
@@ -556,4 +558,4 @@ fn decode_event(bytes: &[u8]) -> Result<Event, FlashError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

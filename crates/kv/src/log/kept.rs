@@ -152,13 +152,23 @@ impl LeftFrames {
         let path = dir.join(FILE);
         let file = files::open_in_place(&path, false).ok()?;
         let size = file.metadata().ok()?.len();
+        let owner =
+            |words: [[u64; 2]; 2]| Some(words) == boot().map(|boot| [uuid, boot].map(halves));
+        LeftFrames::of(path, size, owner, |bytes, at| file.read_exact_at(bytes, at).ok())
+    }
+
+    /// Reads them from a file's content, of which `read` gives a part; `is_ours` is told the owner and the boot.
+    fn of(
+        path: PathBuf,
+        size: u64,
+        is_ours: impl Fn([[u64; 2]; 2]) -> bool,
+        read: impl Fn(&mut [u8], u64) -> Option<()>,
+    ) -> Option<LeftFrames> {
         let mut head = [0; HEAD];
-        file.read_exact_at(&mut head, 0).ok()?;
+        read(&mut head, 0)?;
         let word =
             |n: usize| u64::from_ne_bytes(head[8 * n..8 * n + 8].try_into().expect("8 bytes"));
-        let is_ours = word(0) == MAGIC
-            && [word(2), word(3)] == halves(uuid)
-            && Some([word(4), word(5)]) == boot().map(halves);
+        let is_ours = word(0) == MAGIC && is_ours([[word(2), word(3)], [word(4), word(5)]]);
         let piece = word(1);
         if !is_ours || piece == 0 {
             return None;
@@ -174,11 +184,22 @@ impl LeftFrames {
             }
             let mut payload = vec![0; to_usize(used) - HEADER_SIZE];
             let at = HEAD as u64 + number as u64 * piece + HEADER_SIZE as u64;
-            file.read_exact_at(&mut payload, at).ok()?;
+            read(&mut payload, at)?;
             frames.push(LeftFrame { first_seqno: Seqno(first_seqno), records, payload });
         }
         frames.sort_by_key(|frame| frame.first_seqno);
         Some(LeftFrames { path, segment: BlockId(word(SEGMENT)), frames })
+    }
+
+    /// Those in the bytes of a file, whoever it belongs to.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of_bytes(content: &[u8]) -> Option<LeftFrames> {
+        let read = |bytes: &mut [u8], at: u64| {
+            let part = content.get(to_usize(at)..)?.get(..bytes.len())?;
+            bytes.copy_from_slice(part);
+            Some(())
+        };
+        LeftFrames::of(PathBuf::new(), content.len() as u64, |_| true, read)
     }
 
     /// Notes that they are going to be written anew, whatever segments that begins.

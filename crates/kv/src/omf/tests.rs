@@ -48,11 +48,11 @@ const PAGE_INDEX: u32 = 3;
 /// Alignment to which frames and manifest records are padded here, in bytes.
 const LBA_SIZE: usize = 512;
 
-fn class_header() -> ClassHeader {
+pub(crate) fn class_header() -> ClassHeader {
     ClassHeader { class: MediaClass::Capacity, lba_size: 4096, uuid: UUID }
 }
 
-fn log_records() -> Vec<Record<'static>> {
+pub(crate) fn log_records() -> Vec<Record<'static>> {
     let record = |kvs, key, change| Record { kvs: KvsId(kvs), key, change };
     vec![
         record(1, b"apple", Change::Put(b"a pome")),
@@ -64,7 +64,7 @@ fn log_records() -> Vec<Record<'static>> {
 }
 
 /// A frame with them has version 2.
-fn range_records() -> Vec<Record<'static>> {
+pub(crate) fn range_records() -> Vec<Record<'static>> {
     let record = |key, change| Record { kvs: KvsId(2), key, change };
     vec![
         record(&b"fig"[..], Change::DeleteRange(Some(b"pea"))),
@@ -77,7 +77,7 @@ fn range_records() -> Vec<Record<'static>> {
     ]
 }
 
-fn aged_records() -> Vec<Record<'static>> {
+pub(crate) fn aged_records() -> Vec<Record<'static>> {
     log_records().into_iter().take(1).collect()
 }
 
@@ -93,7 +93,7 @@ fn packed_records() -> Vec<StoredRecord<'static>> {
 }
 
 /// A frame at offset 4,096 of block 7.
-fn frame_of(kind: FrameKind, records: &[Record<'_>]) -> Vec<u8> {
+pub(crate) fn frame_of(kind: FrameKind, records: &[Record<'_>]) -> Vec<u8> {
     let mut encoded = Vec::new();
     let mut version = FormatVersion::V1;
     for record in records {
@@ -106,7 +106,7 @@ fn frame_of(kind: FrameKind, records: &[Record<'_>]) -> Vec<u8> {
 }
 
 /// A frame of aged records, compressed.
-fn packed_frame() -> Vec<u8> {
+pub(crate) fn packed_frame() -> Vec<u8> {
     let packed = packed_records().into_iter().map(|StoredRecord { kvs, key, value }| {
         let plain = Record { kvs, key, change: Change::Put(&LETTERS) };
         let (mut bytes, mut packed) = (vec![0; plain.size()], Vec::new());
@@ -154,7 +154,7 @@ fn page_entries() -> Vec<(&'static [u8], Entry<'static>)> {
     ]
 }
 
-fn page() -> Vec<u8> {
+pub(crate) fn page() -> Vec<u8> {
     let mut builder = PageBuilder::default();
     for (key, entry) in page_entries() {
         assert!(builder.add(key, entry));
@@ -165,14 +165,14 @@ fn page() -> Vec<u8> {
 const INDEX_KEYS: [&[u8]; 3] = [b"apple", b"melon", b"pear"];
 
 /// The meta of a kvset of two pages, with prefixes.
-fn kvset_meta() -> Vec<u8> {
+pub(crate) fn kvset_meta() -> Vec<u8> {
     let mut prefixes = Encoder::default();
     prefixes.bytes16(b"grape").bytes16(b"plum");
     kvset_meta_with(FormatVersion::V1, &prefixes.0)
 }
 
 /// The same with ranges.
-fn kvset_meta_with_ranges() -> Vec<u8> {
+pub(crate) fn kvset_meta_with_ranges() -> Vec<u8> {
     let mut spans = Spans::default();
     spans.push(Span { lower: b"", upper: Some(b"apple") });
     spans.push(Span { lower: b"fig", upper: Some(b"grape\0") });
@@ -195,7 +195,7 @@ fn kvset_meta_with(version: FormatVersion, hides: &[u8]) -> Vec<u8> {
     KvsetMeta { kvset, kvs, pages, filter, index, version, hides, expiries }.encode()
 }
 
-fn kvs_options() -> KvsOptions {
+pub(crate) fn kvs_options() -> KvsOptions {
     let old_keys = Place::only(MediaClass::Capacity);
     let policy = Policy { old_keys, ..Policy::default() };
     KvsOptions { policy, compression: Compression::Zstd, ttl_ms: Some(60_000) }
@@ -245,7 +245,7 @@ fn edits() -> Vec<Edit> {
 }
 
 /// The same with those that need this version.
-fn edits_of(version: FormatVersion) -> Vec<Edit> {
+pub(crate) fn edits_of(version: FormatVersion) -> Vec<Edit> {
     let mut edits = edits();
     if version == FormatVersion::V2 {
         edits.push(Edit::KvsMetadata { id: KvsId(1), metadata: b"schema 3".to_vec() });
@@ -265,9 +265,13 @@ fn record_header(version: FormatVersion, payload: &[u8]) -> RecordHeader {
     }
 }
 
-fn manifest_record(version: FormatVersion) -> Vec<u8> {
+pub(crate) fn manifest_record(version: FormatVersion) -> Vec<u8> {
+    manifest_record_of(version, &edits_of(version))
+}
+
+pub(crate) fn manifest_record_of(version: FormatVersion, edits: &[Edit]) -> Vec<u8> {
     let mut payload = Encoder::default();
-    edits_of(version).iter().for_each(|edit| edit.encode_to(&mut payload));
+    edits.iter().for_each(|edit| edit.encode_to(&mut payload));
     padded([&record_header(version, &payload.0).encode()[..], &payload.0].concat())
 }
 

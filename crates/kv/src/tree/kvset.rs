@@ -93,7 +93,7 @@ impl From<Entry<'_>> for Found {
 /// The first key of each page, then the last key of the kvset.
 ///
 /// A search looks at `heads` until they are equal: numbers side by side instead of keys here and there.
-struct PageIndex {
+pub(crate) struct PageIndex {
     keys: KeyList,
     /// Length of the prefix that all keys share, in bytes.
     prefix_size: usize,
@@ -102,7 +102,7 @@ struct PageIndex {
 }
 
 impl PageIndex {
-    fn decode(index: &[u8]) -> PageIndex {
+    pub(crate) fn decode(index: &[u8]) -> PageIndex {
         let mut index =
             PageIndex { keys: KeyList::decode(index), prefix_size: 0, heads: Vec::new() };
         let pages = index.pages();
@@ -112,16 +112,16 @@ impl PageIndex {
         index
     }
 
-    fn key(&self, n: usize) -> &[u8] {
+    pub(crate) fn key(&self, n: usize) -> &[u8] {
         self.keys.get(n)
     }
 
-    fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         self.keys.len() - 1
     }
 
     /// The page that holds `key` if any does: the last one whose first key is not above it.
-    fn page_of(&self, key: &[u8]) -> Option<u32> {
+    pub(crate) fn page_of(&self, key: &[u8]) -> Option<u32> {
         let common = key.len().min(self.prefix_size);
         let above = match key[..common].cmp(&self.key(0)[..self.prefix_size]) {
             Order::Less => 0,

@@ -15,6 +15,8 @@ use crate::tls::TlsKey;
 /// The port of NVMe/TCP (TCP Transport 1.1, 3.1).
 pub const PORT: u16 = 4420;
 const SCHEME: &str = "nvme-tcp://";
+/// The numbers that a namespace may have.
+const NAMESPACES: std::ops::RangeInclusive<u32> = 1..=0xffff_fffe;
 
 /// Which remote namespace, and how to reach it.
 #[derive(Clone, Debug)]
@@ -66,7 +68,7 @@ impl InitiatorConfig {
         nsid: u32,
     ) -> Result<InitiatorConfig, NvmfError> {
         check_nqn(nqn)?;
-        if portals.is_empty() || nsid == 0 || nsid > 0xffff_fffe {
+        if portals.is_empty() || !NAMESPACES.contains(&nsid) {
             let text = "a remote namespace has an address, and a number from 1 on".to_owned();
             return Err(NvmfError::Config(text));
         }
@@ -121,7 +123,8 @@ impl InitiatorConfig {
             };
             match name {
                 "nsid" => {
-                    config.nsid = value.parse().map_err(|_| wrong("nsid is a number"))?;
+                    let nsid = value.parse().ok().filter(|nsid| NAMESPACES.contains(nsid));
+                    config.nsid = nsid.ok_or_else(|| wrong("nsid is a number from 1 on"))?;
                 }
                 "hostnqn" => {
                     check_nqn(value)?;

@@ -11,7 +11,7 @@
 //! 3. While PTPL is set, `state` is the content of the file: a change is synced before it is in force,
 //!    and before it is answered. `changing` is held meanwhile, `state` is not.
 
-mod omf;
+pub(crate) mod omf;
 mod store;
 
 use std::sync::Arc;

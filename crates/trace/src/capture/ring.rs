@@ -160,9 +160,17 @@ impl<'a> Page<'a> {
     }
 }
 
+/// The requests of a page, of an event of this form.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn requests_of(format: &str, page: &[u8]) -> Result<Vec<Request>, String> {
+    let (event, mut requests) = (Event::parse(format)?, Vec::new());
+    Page::parse(page)?.requests(&event, &mut requests)?;
+    Ok(requests)
+}
+
 fn as_size(size: u32) -> usize {
     esker_base::units::to_usize(u64::from(size))
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

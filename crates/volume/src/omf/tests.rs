@@ -193,9 +193,9 @@ fn mark() -> Mark {
 }
 
 /// Its name, its bytes, and whether bytes are taken for it.
-type Structure = (&'static str, Vec<u8>, fn(&[u8]) -> bool);
+pub(crate) type Structure = (&'static str, Vec<u8>, fn(&[u8]) -> bool);
 
-fn structures() -> Vec<Structure> {
+pub(crate) fn structures() -> Vec<Structure> {
     let (lineage, generation) = (LineageId(6), Generation(10));
     let extent = Extent { segment: SegmentId(8), sector: 24, bytes: 600, crc: 0xcafe };
     vec![

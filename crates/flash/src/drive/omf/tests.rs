@@ -151,11 +151,11 @@ fn parameters() -> Parameters {
     }
 }
 
-fn superblock() -> Superblock {
+pub(crate) fn superblock() -> Superblock {
     Superblock { sequence: 7, epoch: 8, slot: 1, name: "scratch".into(), parameters: parameters() }
 }
 
-fn checkpoint() -> Checkpoint {
+pub(crate) fn checkpoint() -> Checkpoint {
     let unit = |phase, writer, next| UnitRecord { phase, writer, erasures: 2, closed_at: 30, next };
     Checkpoint {
         configuration: Some(0),
@@ -179,7 +179,7 @@ fn checkpoint() -> Checkpoint {
     }
 }
 
-fn frame() -> Frame {
+pub(crate) fn frame() -> Frame {
     let events = vec![
         Event::Open { unit: UnitId(2), writer: Writer::Host(1) },
         Event::Program { page: LogicalPage(16), at: MediaPage(32), count: 4 },

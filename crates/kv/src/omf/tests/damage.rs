@@ -5,6 +5,7 @@ use esker_base::Rng;
 
 use super::*;
 
+use crate::fuzz::{mend_class, mend_frame, mend_manifest, mend_meta, mend_page};
 use crate::types::ids::KvsetId;
 
 /// A structure, how many of its bytes carry meaning (the rest is padding), how it is decoded, and
@@ -17,53 +18,8 @@ struct Sample {
     mend: fn(&mut [u8]),
 }
 
-fn put_crc(bytes: &mut [u8], at: usize, crc: u32) {
-    bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
-}
-
 fn u32_at(bytes: &[u8], at: usize) -> usize {
     to_usize(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()).into())
-}
-
-/// The bytes from `from` on, `size` of them or as many as there are.
-fn span(bytes: &[u8], from: usize, size: usize) -> &[u8] {
-    &bytes[from..from.saturating_add(size).min(bytes.len())]
-}
-
-pub(super) fn mend_class(bytes: &mut [u8]) {
-    put_crc(bytes, 36, crc32c(&bytes[..36]));
-}
-
-pub(super) fn mend_frame(bytes: &mut [u8]) {
-    let end = (64 + u32_at(bytes, 48)).min(bytes.len());
-    let mut at = 64;
-    for _ in 0..u32_at(bytes, 12) {
-        if at + 16 > end {
-            break;
-        }
-        let key_size = usize::from(u16::from_le_bytes([bytes[at + 12], bytes[at + 13]]));
-        let next = (at + 16 + key_size + u32_at(bytes, at + 4)).min(end);
-        put_crc(bytes, at, crc32c(&bytes[at + 4..next]));
-        at = next;
-    }
-    put_crc(bytes, 52, crc32c(span(bytes, 64, u32_at(bytes, 48))));
-    put_crc(bytes, 60, crc32c(&bytes[..60]));
-}
-
-pub(super) fn mend_page(bytes: &mut [u8]) {
-    put_crc(bytes, 0, crc32c(&bytes[4..]));
-}
-
-pub(super) fn mend_meta(bytes: &mut [u8]) {
-    let expiries = if bytes[10] == 1 { 24 } else { 0 };
-    let body = u32_at(bytes, 28) + u32_at(bytes, 32) + u32_at(bytes, 40) + expiries;
-    put_crc(bytes, 36, crc32c(span(bytes, 48, body)));
-    put_crc(bytes, 44, crc32c(&bytes[..44]));
-}
-
-pub(super) fn mend_manifest(bytes: &mut [u8]) {
-    put_crc(bytes, 56, crc32c(span(bytes, 64, u32_at(bytes, 12))));
-    put_crc(bytes, 60, crc32c(&bytes[..60]));
 }
 
 fn samples() -> Vec<Sample> {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use esker_base::{AlignedBuf, Clock, Rng};
 use esker_device::{Device, MemoryDevice, Port};
 
-use super::damage::{mend_class, mend_frame, mend_manifest, mend_meta, mend_page};
 use super::*;
 use crate::api::kvdb::Kvdb;
+use crate::fuzz::{mend_class, mend_frame, mend_manifest, mend_meta, mend_page};
 use crate::recover::devices::Devices;
 use crate::types::error::Result;
 use crate::types::options::{Maintenance, Options, Tuning};

@@ -43,7 +43,7 @@ const _: () = assert!(REGISTRANT_SIZE == size_of::<HostId>() + size_of::<u64>())
 
 /// Whose reservations are in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     /// Of the device that is served under this number first: version 1 knew no devices.
     Number(u32),
     /// Of the device with this UUID.
@@ -51,28 +51,28 @@ pub(super) enum Owner {
 }
 
 /// NQN of the subsystem, and the owner in it.
-pub(super) type Key = (String, Owner);
+pub(crate) type Key = (String, Owner);
 
 /// Content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FileContent {
-    pub(super) records: BTreeMap<Key, Record>,
+pub(crate) struct FileContent {
+    pub(crate) records: BTreeMap<Key, Record>,
     /// How many devices without an identity had a number before its latest one, by NQN and number.
-    pub(super) devices_before: BTreeMap<(String, u32), u64>,
+    pub(crate) devices_before: BTreeMap<(String, u32), u64>,
 }
 
 /// Persistent state of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) generation: u32,
+pub(crate) struct Record {
+    pub(crate) generation: u32,
     /// The type, and the holder.
-    pub(super) reservation: Option<(u8, HostId)>,
-    pub(super) registrants: Vec<(HostId, u64)>,
+    pub(crate) reservation: Option<(u8, HostId)>,
+    pub(crate) registrants: Vec<(HostId, u64)>,
 }
 
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum Damage {
+pub(crate) enum Damage {
     #[error("it does not begin as one, but with {0:02x?}")]
     Magic(Vec<u8>),
     #[error("it is of version {0}, and this program knows version {VERSION}")]
@@ -87,7 +87,7 @@ pub(super) enum Damage {
     Truncated(#[from] Truncated),
 }
 
-pub(super) fn encode(content: &FileContent) -> Vec<u8> {
+pub(crate) fn encode(content: &FileContent) -> Vec<u8> {
     let FileContent { records, devices_before } = content;
     let count = |n: usize| u32::try_from(n).expect("below 4 thousand million");
     let mut body = Encoder::default();
@@ -116,7 +116,7 @@ pub(super) fn encode(content: &FileContent) -> Vec<u8> {
     file.0
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<FileContent, Damage> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<FileContent, Damage> {
     let mut header = Decoder::new(bytes);
     let magic = header.bytes(8, "magic")?;
     if magic != MAGIC {

@@ -24,7 +24,7 @@ fn head(kind: u32, delta: u32) -> [u8; 4] {
     (delta << 5 | kind).to_le_bytes()
 }
 
-fn page(time_ns: u64, events: &[u8]) -> Vec<u8> {
+pub(crate) fn page(time_ns: u64, events: &[u8]) -> Vec<u8> {
     let mut bytes = time_ns.to_le_bytes().to_vec();
     // The kernel had lost events before this page: a flag above the size.
     bytes.extend((events.len() as u64 | 1 << 31).to_le_bytes());
@@ -39,7 +39,7 @@ fn read(bytes: &[u8]) -> Result<Vec<Request>, String> {
     Ok(out)
 }
 
-fn every_kind() -> Vec<u8> {
+pub(crate) fn every_kind() -> Vec<u8> {
     let mut events = Vec::new();
     events.extend(head(14, 5));
     events.extend(event(2097, 8, 16, "WS"));
