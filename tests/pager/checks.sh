@@ -121,6 +121,18 @@ check_duckdb() {
     cmp "$check/plain" "$check/paged"
 }
 
+# What works here, without a program and with one.
+check_check() {
+    "$BIN/esker" run --check true > "$check/said"
+    grep -q '^paging .*works' "$check/said" || die "$(cat "$check/said")"
+    grep -q '^program .*/true: runs' "$check/said" || die "$(cat "$check/said")"
+    refused 'no such program' "$BIN/esker" run --check no-such-program-here
+    if command -v setpriv > /dev/null && [ "$(cat /proc/sys/vm/unprivileged_userfaultfd)" = 0 ]; then
+        refused 'CAP_SYS_PTRACE' setpriv --reuid 65534 --clear-groups --inh-caps=-all --bounding-set=-all \
+            "$BIN/esker" run --check
+    fi
+}
+
 check_unnoticed() {
     need strace strace
     python3 "$here/unnoticed.py" "$BIN/esker" "$check"
@@ -157,6 +169,17 @@ check_kills() {
     grep -q 'the pager has ended' "$check/said" || die "the program ended without a word: $(cat "$check/said")"
     after=$(ls -A /var/tmp; losetup -a 2> /dev/null || true)
     [ "$before" = "$after" ] || die "something was left behind: $after"
+}
+
+# Memory that is taken in a way that is not followed is told; that of a program that is paged is not.
+check_outside() {
+    local program='x = bytearray(b"1") * (100 << 20)
+import time; time.sleep(1)'
+    "$BIN/esker" run --memory 16MiB --swap temp:512MiB --allocator own -- python3 -c "$program" 2> "$check/said"
+    grep -q 'of its memory are not paged' "$check/said" || die "it was not said: $(cat "$check/said")"
+    grep -q 'were not paged' "$check/said" || die "it was not said at the end: $(cat "$check/said")"
+    paged 16MiB 512MiB python3 -c "$program" 2> "$check/said"
+    ! grep 'not paged' "$check/said" || die 'it is paged'
 }
 
 # The swap file has holes that its file system has no room for: it is said at the start, and when that is so. What the

@@ -6,11 +6,13 @@
 //! | module | content |
 //! | --- | --- |
 //! | `program` | the program: whether it can be helped |
+//! | `check` | what works on this machine |
 //! | `swap` | where pages go |
 //! | `figures` | the figures of a pager, for people |
 //! | `tree` | the processes of a program |
 //! | `serve` | the process that serves it |
 
+mod check;
 mod figures;
 mod program;
 mod serve;
@@ -29,6 +31,7 @@ use rustix::process::getpid;
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, Result};
+use crate::stderr::tell;
 
 /// The variable by which programs find their pager.
 const VARIABLE: &str = "ESKER_PAGER";
@@ -37,8 +40,14 @@ const SERVED: u8 = 0;
 
 /// Becomes a program; returns only if that fails, or in the process that serves it, when the last one has ended.
 pub(crate) fn run(args: &RunArgs) -> Result {
+    if args.check {
+        return check::check(args);
+    }
     let program = program::find(&args.command[0])?;
     let libraries = program::libraries(&program, args.allocator)?;
+    if let Some(what) = program::unfollowed(&program) {
+        tell!("esker: note: {}: {what}", program.path.display());
+    }
     if let Err(error) = esker_pager::client::open() {
         return Err(Failure::from(esker_pager::PagerError::Refused(error.to_io())));
     }

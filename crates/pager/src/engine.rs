@@ -88,6 +88,8 @@ pub(crate) struct Engine {
     requests: Vec<Pending>,
     /// Pages of forked children that were leaving when their parent forked.
     followers: Vec<Follower>,
+    /// When memory outside of regions was last looked at.
+    looked_outside: Nanos,
     /// When a process was last killed since there was no space for it.
     killed_at: Option<Nanos>,
     /// When it was last said that the device is full.
@@ -180,6 +182,7 @@ impl Engine {
             waiting: VecDeque::new(),
             requests: Vec::new(),
             followers: Vec::new(),
+            looked_outside: Nanos(0),
             killed_at: None,
             said_full: None,
             failed: Vec::new(),

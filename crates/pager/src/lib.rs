@@ -27,6 +27,7 @@
 //! | `chase` | the thread that follows a snapshot's walk |
 //! | `greet` | programs that connect |
 //! | [`server`] | [`Pager`]: the thread that serves programs |
+//! | [`probe()`] | whether memory can be paged here |
 //! | `forks` | forks of a process that has arenas |
 //! | `signal` | faults served by the thread that faults |
 //! | [`arena`] | [`Arena`]: paged memory for a program that asks for it |
@@ -51,6 +52,7 @@ mod link;
 mod order;
 mod pages;
 mod predict;
+mod probe;
 pub mod protocol;
 mod ranges;
 pub mod raw;
@@ -67,5 +69,6 @@ pub mod uffd;
 mod walk;
 
 pub use arena::{Arena, Mode};
+pub use probe::{Probe, probe};
 pub use server::Pager;
 pub use types::{LEAST_BUDGET, Options, PAGE, PagerError, Stats};

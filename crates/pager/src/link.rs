@@ -163,6 +163,16 @@ impl Link {
         }
     }
 
+    /// The program's memory that lies in no file, as far as it is resident, in bytes.
+    pub(crate) fn anonymous_bytes(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.program_number)).ok()?;
+        let kib = |name| -> Option<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().strip_suffix(" kB")?.parse().ok()
+        };
+        Some((kib("RssAnon:")? + kib("RssShmem:")?) << 10)
+    }
+
     /// Whether nobody can use the memory any more: the program has ended, or runs another one.
     pub(crate) fn is_gone(&self) -> bool {
         has_ended(&self.program) || !share_memory(self.program_number, self.helper_number)

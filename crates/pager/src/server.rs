@@ -75,6 +75,11 @@ impl Pager {
         format!("{}:{}", self.name, self.region)
     }
 
+    /// The name of its socket, and the size of a region.
+    pub(crate) fn place(&self) -> (&str, usize) {
+        (&self.name, self.region)
+    }
+
     /// The figures of this moment.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -83,6 +83,8 @@ pub(crate) struct Space {
     pub(crate) heat: u64,
     pub(crate) born: Nanos,
     pub(crate) batch: Option<Batch>,
+    /// It has been said that too much of its memory is not paged.
+    pub(crate) is_said_outside: bool,
     /// Since when its helper has been seen to have ended.
     pub(crate) alone_since: Option<Nanos>,
     /// There are pages in the window.
@@ -129,6 +131,7 @@ impl Space {
             heat: 0,
             born: Nanos(0),
             batch: None,
+            is_said_outside: false,
             alone_since: None,
             has_full_window: false,
             is_emptying: false,

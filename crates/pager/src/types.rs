@@ -112,6 +112,10 @@ pub struct Stats {
     pub poisoned_pages: u64,
     /// Missing pages that were thought to be in memory: dropped behind the pager's back.
     pub vanished_pages: u64,
+    /// Anonymous memory of programs that is not paged, in bytes; that of snapshots left out.
+    pub outside_bytes: u64,
+    /// The most of it so far.
+    pub most_outside_bytes: u64,
 }
 
 /// An index as a page. Spaces are checked to have fewer than 2^32 pages when they are made.

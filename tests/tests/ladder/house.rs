@@ -48,7 +48,7 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     (
         "pager",
         "raw types heap pages predict protocol ranges slots staging uffd order client link space walk engine \
-         shared chase forks greet server launch signal arena bytes",
+         shared chase forks greet server probe launch signal arena bytes",
     ),
     ("preload", "connect mapping"),
     ("preload-malloc", ""),

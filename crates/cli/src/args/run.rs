@@ -10,17 +10,31 @@ use clap::Args;
 #[command(after_help = "Examples:\n  \
     truncate -s 16G /data/swap.img\n  \
     esker run --memory 1GiB --swap /data/swap.img -- redis-server --port 6379\n  \
-    esker run --memory 256MiB --swap temp:4GiB -- python3 job.py   a file that is gone at the end\n\n\
+    esker run --memory 256MiB --swap temp:4GiB -- python3 job.py   a file that is gone at the end\n  \
+    esker run --check redis-server                                 what works here\n\n\
     The program's large anonymous mappings are paged to the device; it needs no change. Programs that bring no\n\
-    allocator get one that takes its memory so. What does not work: statically linked programs, setuid programs,\n\
-    and direct I/O (O_DIRECT, io_uring buffers) into paged memory. See docs/memory.md.\n\
+    allocator get one that takes its memory so. What does not work: statically linked and setuid programs. The\n\
+    Java machine, Node and Go map memory in another way, which is not paged; `esker` says so. See docs/memory.md.\n\
     The exit code is the program's.")]
 pub(crate) struct RunArgs {
     /// The memory for paged data: resident pages, copies on their way out, buffers
-    #[arg(long, value_name = "SIZE", value_parser = super::parse::bytes)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = super::parse::bytes,
+        required = false,
+        required_unless_present = "check",
+        default_value_if("check", "true", "64MiB")
+    )]
     pub(crate) memory: u64,
     /// A device specification, which must be there; or `temp:SIZE`, a file in /var/tmp without a name
-    #[arg(long, value_name = "SPEC")]
+    #[arg(
+        long,
+        value_name = "SPEC",
+        required = false,
+        required_unless_present = "check",
+        default_value_if("check", "true", "temp:64MiB")
+    )]
     pub(crate) swap: String,
     /// The most memory that the program can reserve; by default what the device holds
     #[arg(long, value_name = "SIZE", value_parser = super::parse::bytes)]
@@ -36,8 +50,11 @@ pub(crate) struct RunArgs {
     pub(crate) every: Option<Duration>,
     #[command(flatten)]
     pub(crate) telling: super::MetricsArgs,
+    /// Run nothing: say what works on this machine, for this user and the program
+    #[arg(long)]
+    pub(crate) check: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(required_unless_present = "check", trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
 }
 

@@ -61,11 +61,14 @@ const COUNTS: [(&str, &str, Figure); 14] = [
     ),
 ];
 
-const LEVELS: [(&str, &str, Figure); 4] = [
+const LEVELS: [(&str, &str, Figure); 5] = [
     ("esker_pager_resident_bytes", "In memory, those inherited by a fork counted twice", |one| {
         bytes(one.resident_pages)
     }),
     ("esker_pager_paged_bytes", "On the device or on the way to it", |one| bytes(one.paged_pages)),
+    ("esker_pager_outside_bytes", "Anonymous memory of programs that is not paged", |one| {
+        one.outside_bytes
+    }),
     ("esker_pager_reserved_bytes", "Reserved by programs", |one| one.reserved_bytes),
     ("esker_pager_spaces", "Processes, or snapshots of them", |one| one.spaces),
 ];

@@ -5,6 +5,9 @@ use std::time::Duration;
 use esker_base::units::human_bytes;
 use esker_pager::{PAGE, Stats};
 
+/// Less memory outside of what is paged is code, stacks and small mappings.
+const WORTH_SAYING: u64 = 32 << 20;
+
 fn bytes_of(pages: u64) -> String {
     human_bytes(pages * PAGE as u64)
 }
@@ -48,6 +51,12 @@ pub(super) fn summary(stats: &Stats) -> String {
         bytes_of(stats.ahead_used),
         bytes_of(stats.ahead_wasted),
     );
+    if stats.most_outside_bytes >= WORTH_SAYING {
+        text.push_str(&format!(
+            "esker: up to {} of the program's memory were not paged: it took them in a way that is not followed\n",
+            human_bytes(stats.most_outside_bytes)
+        ));
+    }
     if stats.failed_writes + stats.poisoned_pages + stats.vanished_pages > 0 {
         text.push_str(&format!(
             "esker: {} writes failed and were tried again, {} pages were lost, {} were dropped \

@@ -15,7 +15,11 @@ use crate::failure::{Failure, Result};
 /// Interposes mappings.
 const MAPPING: &str = "libesker_preload.so";
 /// An allocator.
-const ALLOCATOR: &str = "libesker_malloc.so";
+pub(super) const ALLOCATOR: &str = "libesker_malloc.so";
+/// Programs that reserve their memory first, and change its access when they use it.
+const RESERVING: [&str; 6] = ["java", "javac", "node", "nodejs", "deno", "bun"];
+/// What a program that the Go compiler has made holds.
+const GO: &[u8] = b"\xff Go buildinf:";
 /// Libraries that bring an allocator.
 const ALLOCATORS: [&str; 5] = ["jemalloc", "tcmalloc", "mimalloc", "hoard", "snmalloc"];
 /// "Set user id" and "set group id" of a file's mode.
@@ -124,6 +128,19 @@ fn elf_interpreter(path: &Path) -> Elf {
         })
     };
     headers().map_or(Elf::Static, Elf::Dynamic)
+}
+
+/// What is known of a program's memory that is not paged.
+pub(super) fn unfollowed(program: &Program) -> Option<&'static str> {
+    let name = program.binary.file_name()?.to_str()?;
+    if RESERVING.contains(&name) {
+        return Some(
+            "most of its memory is not paged: it reserves first, and changes access later",
+        );
+    }
+    let bytes = std::fs::read(&program.binary).ok()?;
+    let is_go = bytes.windows(GO.len()).any(|part| part == GO);
+    is_go.then_some("most of its memory is not paged: Go maps it by raw system calls")
 }
 
 /// The value of `LD_PRELOAD`.

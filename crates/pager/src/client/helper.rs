@@ -187,6 +187,8 @@ fn introduce(client: &Client) -> Result<Tools, Refusal> {
     let token = if own.is_none() { client.token() } else { 0 };
     let socket = dial(client.name()).map_err(|error| (DIAL, error))?;
     trust(socket)?;
+    // Before the pager looks at it, which may have fewer privileges than the program.
+    jail::give_up().map_err(|error| (JAIL, error))?;
     let (base, size) = client.region();
     let hello = Hello {
         magic: crate::protocol::MAGIC,

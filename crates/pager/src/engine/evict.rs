@@ -110,7 +110,13 @@ impl Engine {
             since: self.clock.now(),
         };
         if batch.pages.is_empty() || !self.copy(id, &batch) {
-            self.put_back(id, &batch.pages);
+            // Behind all others: one that cannot be copied holds them up only once.
+            let space = self.spaces.get_mut(&id).expect("a victim");
+            for &page in &batch.pages {
+                if space.is_resident(page) {
+                    space.enqueue(page);
+                }
+            }
             let (first, count) = run.unwrap_or_default();
             (first..).take(count).for_each(|slot| self.slots.release(slot));
             self.staging.untake(chunk);

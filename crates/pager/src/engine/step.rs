@@ -1,9 +1,16 @@
 //! Work that has become possible, or is due: it calls the other files, and none calls it.
 
+use std::time::Duration;
+
 use esker_base::Nanos;
+use esker_base::units::{human_bytes, to_u64};
 use esker_device::Completion;
 
 use super::{Engine, WRITE};
+use crate::types::PAGE;
+
+/// How often memory outside of regions is looked at.
+const LOOK_OUTSIDE: Duration = Duration::from_millis(200);
 
 impl Engine {
     /// Does the work that has become possible, and says whether there was anything.
@@ -40,6 +47,32 @@ impl Engine {
         }
         self.empty_windows();
         self.bury();
+        if now.since(self.looked_outside) >= LOOK_OUTSIDE {
+            self.looked_outside = now;
+            self.look_outside();
+        }
+    }
+
+    /// Counts memory of programs that is not paged, and says so when it is more than all of the budget.
+    fn look_outside(&mut self) {
+        let mut outside = 0;
+        for space in self.spaces.values_mut().filter(|space| !space.is_snapshot) {
+            let Some(link) = &space.link else { continue };
+            let inside = to_u64(space.resident * PAGE);
+            let its = link.anonymous_bytes().unwrap_or(0).saturating_sub(inside);
+            outside += its;
+            if its > to_u64(self.options.budget_bytes) && !space.is_said_outside {
+                space.is_said_outside = true;
+                self.reports.push(format!(
+                    "process {}: {} of its memory are not paged, more than --memory: it takes it in a way that is not \
+                     followed",
+                    link.pid(),
+                    human_bytes(its)
+                ));
+            }
+        }
+        self.stats.outside_bytes = outside;
+        self.stats.most_outside_bytes = self.stats.most_outside_bytes.max(outside);
     }
 
     /// Takes a completion of the device.

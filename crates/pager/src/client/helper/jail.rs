@@ -34,29 +34,33 @@ const ALLOWED: [i64; 9] = [
 /// Instructions of the filter.
 const LENGTH: usize = 3 + ALLOWED.len() * 2 + 4 + 1;
 
-/// Enters it, for good.
-pub(super) fn enter() -> Result<(), Errno> {
+/// Gives up all capabilities, those that a program could give, and core dumps.
+pub(super) fn give_up() -> Result<(), Errno> {
     let header = [CAPABILITIES, 0];
     let none = [0u32; 6];
     let (header, none) =
         ((&raw const header).expose_provenance(), (&raw const none).expose_provenance());
     let no_core = [0u64; 2];
     let no_core = (&raw const no_core).expose_provenance();
-    let filter = filter();
-    // `struct sock_fprog`: the count, padded, and where they are.
-    let program = [LENGTH, filter.as_ptr().expose_provenance()];
-    let program = program.as_ptr().expose_provenance();
-    let (no_new, mode) = (flag(libc::PR_SET_NO_NEW_PRIVS), flag(libc::PR_SET_SECCOMP));
-    let core = libc::RLIMIT_CORE as usize;
+    let (no_new, core) = (flag(libc::PR_SET_NO_NEW_PRIVS), libc::RLIMIT_CORE as usize);
     // SAFETY: each argument is as large as its call says, and lives until that returns.
     unsafe {
         raw::call(libc::SYS_capset, [header, none, 0, 0, 0, 0])?;
         raw::call(libc::SYS_prlimit64, [0, core, no_core, 0, 0, 0])?;
         raw::call(libc::SYS_prctl, [no_new, 1, 0, 0, 0, 0])?;
-        let filter = libc::SECCOMP_MODE_FILTER as usize;
-        raw::call(libc::SYS_prctl, [mode, filter, program, 0, 0, 0])?;
     }
     Ok(())
+}
+
+/// Leaves itself the calls that are allowed, for good.
+pub(super) fn enter() -> Result<(), Errno> {
+    let instructions = filter();
+    // `struct sock_fprog`: the count, padded, and where they are.
+    let program = [LENGTH, instructions.as_ptr().expose_provenance()];
+    let program = program.as_ptr().expose_provenance();
+    let (mode, filter) = (flag(libc::PR_SET_SECCOMP), libc::SECCOMP_MODE_FILTER as usize);
+    // SAFETY: the program is as long as it says, and lives until the call returns.
+    unsafe { raw::call(libc::SYS_prctl, [mode, filter, program, 0, 0, 0]) }.map(drop)
 }
 
 /// The filter: any other call fails with `EPERM`.
