@@ -5,14 +5,18 @@ import contextlib
 import ctypes
 import mmap
 import os
+import platform
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 HERE = os.path.abspath(__file__)
 WALL = 0x40000000
 PAGE = 4096
+# All programs of a test have it in their environment.
+MARK = "ESKER_UNNOTICED"
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -39,10 +43,13 @@ def status(pid):
 
 
 def helpers():
-    """Processes that share memory with a program, with their state."""
-    found = {}
+    """Processes that share memory with a program of this test, with their state."""
+    found, mark = {}, f"{MARK}={os.environ[MARK]}".encode()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark not in file.read().split(b"\0"):
+                    continue
             known = status(pid)
             if known["Name"] == "esker-helper" and known["State"][0] != "Z":
                 found[int(pid)] = known
@@ -116,6 +123,38 @@ def case_execs():
 
 def same_memory(pid):
     return libc.syscall(312, os.getpid(), pid, 1, 0, 0) == 0
+
+
+def case_first_thread_ends():
+    # The others go on, and have the memory.
+    memory = Memory(40)
+
+    def work():
+        time.sleep(0.3)
+        assert status("self")["State"][0] == "Z"
+        memory.check()
+        memory.write(1)
+        memory.check()
+        print("the others go on", flush=True)
+        os._exit(0)
+
+    threading.Thread(target=work).start()
+    libc.syscall(60, 0)
+
+
+def case_forks_by_itself():
+    # A child that no handler of the C library's has seen: its own memory, and new memory, are right.
+    memory = Memory(30)
+    pid = libc.syscall(57)
+    if pid == 0:
+        memory.check()
+        memory.write(3)
+        more = [bytearray(1 << 20) for _ in range(40)]
+        memory.check()
+        del more
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    memory.check()
 
 
 def case_forks_much():
@@ -226,8 +265,12 @@ def case_takes():
 
 
 def main(esker):
+    os.environ[MARK] = str(os.getpid())
     for case in ["case_same", "case_closes_all", "case_drops_rights", "case_execs", "case_forks_much"]:
         passes(esker, case)
+    if platform.machine() == "x86_64":
+        passes(esker, "case_first_thread_ends")
+        passes(esker, "case_forks_by_itself")
     passes(esker, "case_same", before=("env",))
     passes(esker, "case_fills_device", swap="temp:256MiB")
     passes(esker, "case_fills_device", swap="temp:256MiB", before=("unshare", "-pf"))

@@ -3,7 +3,7 @@
 //! A program may be slow, silent or hostile. So its greeting is read without waiting and without the engine's lock, within
 //! a time limit, and only so many at once.
 
-use std::io;
+use std::io::{self, ErrorKind::NotConnected};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::uffd::Uffd;
 /// How long a program may take to say hello.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Programs that have connected and said nothing yet; for one more, the oldest is refused.
-const MOST: usize = 64;
+const MOST: usize = 1024;
 /// Programs that are accepted before faults are served again.
 const AT_ONCE: usize = 16;
 /// Refusals are reported so far apart.
@@ -141,7 +141,8 @@ impl Door {
             let (base, requests, own_pid) =
                 (to_usize(hello.base), to_usize(hello.requests), hello.pid);
             let known = Link::new(stream.try_clone()?, program);
-            if known.is_err() && matches!(comes, Comes::Forked(_)) {
+            let is_over = known.as_ref().err().is_some_and(|error| error.kind() == NotConnected);
+            if is_over && matches!(comes, Comes::Forked(_)) {
                 // Most children run another program at once.
                 return Ok(None);
             }

@@ -84,10 +84,11 @@ impl Link {
         let helper_number = number(helper.as_fd())?;
         let program_number = number(program.as_fd())?;
         let memory = ProcessMemory::of(&helper_number.to_string())?;
-        let is_shared = share_memory(program_number, helper_number);
+        let is_shared = uses(program_number, helper_number);
         // The numbers were theirs as long as they have not ended.
         if !is_shared || has_ended(&helper) || has_ended(&program) {
-            return Err(io::Error::other("it has ended, or is not what its helper says"));
+            let what = "it has ended, or is not what its helper says";
+            return Err(io::Error::new(io::ErrorKind::NotConnected, what));
         }
         Ok((Link { stream, helper, helper_number, program, program_number }, memory))
     }
@@ -163,19 +164,19 @@ impl Link {
         }
     }
 
-    /// The program's memory that lies in no file, as far as it is resident, in bytes.
+    /// The program's anonymous memory, as far as it is resident, in bytes.
     pub(crate) fn anonymous_bytes(&self) -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.program_number)).ok()?;
-        let kib = |name| -> Option<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.trim().strip_suffix(" kB")?.parse().ok()
-        };
-        Some((kib("RssAnon:")? + kib("RssShmem:")?) << 10)
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+        let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kib << 10)
     }
 
     /// Whether nobody can use the memory any more: the program has ended, or runs another one.
     pub(crate) fn is_gone(&self) -> bool {
-        has_ended(&self.program) || !share_memory(self.program_number, self.helper_number)
+        let is_left = || !uses(self.program_number, self.helper_number);
+        // The helper's number is its own as long as it has not ended.
+        has_ended(&self.program) || is_left() && !has_ended(&self.helper)
     }
 
     /// Whether the helper has ended.
@@ -221,7 +222,18 @@ fn has_ended(process: &OwnedFd) -> bool {
     rustix::event::poll(&mut polled, Some(&Timespec::default())) == Ok(1)
 }
 
-/// Whether two processes share their memory; also where the kernel does not tell.
+/// Whether a program has the memory of its helper. Its first thread may have ended, and has none then.
+fn uses(program: u32, helper: u32) -> bool {
+    let has_other = || {
+        let threads = std::fs::read_dir(format!("/proc/{program}/task")).into_iter().flatten();
+        let names = threads.flatten().map(|entry| entry.file_name());
+        let mut numbers = names.filter_map(|name| name.to_str()?.parse().ok());
+        numbers.any(|thread| share_memory(thread, helper))
+    };
+    share_memory(program, helper) || has_other()
+}
+
+/// Whether two threads share their memory; also where the kernel does not tell.
 fn share_memory(one: u32, other: u32) -> bool {
     let args = [one as usize, other as usize, KCMP_VM, 0, 0, 0];
     // SAFETY: no memory is involved.
@@ -245,6 +257,10 @@ fn peer(stream: &UnixStream) -> io::Result<OwnedFd> {
 fn number(process: BorrowedFd<'_>) -> io::Result<u32> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pid:"));
-    let pid = line.and_then(|pid| pid.trim().parse().ok()).filter(|pid| *pid > 0);
+    let pid = line.map(str::trim);
+    if pid == Some("-1") {
+        return Err(io::Error::new(io::ErrorKind::NotConnected, "it has ended"));
+    }
+    let pid = pid.and_then(|pid| pid.parse().ok()).filter(|pid| *pid > 0);
     pid.ok_or_else(|| io::Error::other("it handed over no process that can be seen from here"))
 }

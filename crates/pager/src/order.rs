@@ -13,8 +13,9 @@ use crate::uffd::Uffd;
 
 /// How often a page is tried that the kernel has locked for a moment.
 const TRIES: usize = 4;
-/// `FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)` of `linux/futex.h`.
-const ADD_NOTHING: usize = 1 << 28;
+/// `FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, UNLIKELY)` of `linux/futex.h`: who waits for the word is woken where it is equal.
+const ADD_NOTHING: usize = 1 << 28 | UNLIKELY;
+const UNLIKELY: usize = 0x7a5;
 
 /// Empties the window, and has pages leave. Each is moved or dropped by itself, so one that stays holds up no other.
 pub(crate) fn carry_out(uffd: &Uffd, window: usize, order: &HelperOrder) -> Outcome {
@@ -40,6 +41,21 @@ pub(crate) fn carry_out(uffd: &Uffd, window: usize, order: &HelperOrder) -> Outc
             Err(Errno(libc::EINVAL)) => outcome.barred |= bits(at, 1),
             // The process forks, and the pager has not seen it yet: no page can be moved.
             Err(Errno(libc::EAGAIN)) => return outcome,
+            Err(_) => {}
+        }
+        at += 1;
+    }
+    while at < to_usize(order.tries).min(count) {
+        let page = to_usize(order.pages[at]);
+        match move_one(uffd, window + at * PAGE, page) {
+            Ok(()) => outcome.done |= bits(at, 1),
+            Err(Errno(libc::EINVAL)) => {
+                // SAFETY: as below.
+                match unsafe { raw::advise(page, PAGE, libc::MADV_DONTNEED) } {
+                    Ok(_) => outcome.done |= bits(at, 1),
+                    Err(_) => outcome.barred |= bits(at, 1),
+                }
+            }
             Err(_) => {}
         }
         at += 1;

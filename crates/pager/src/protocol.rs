@@ -88,8 +88,10 @@ pub const ANSWER_WORDS: usize = 512;
 pub struct HelperOrder {
     /// How many pages there are, or [`HelperOrder::PART`].
     pub count: u64,
-    /// So many of them, the first ones, are moved to the window, each to the page of its index. The others are dropped.
+    /// So many of them, the first ones, are moved to the window, each to the page of its index.
     pub moves: u64,
+    /// Those from there to this one are moved too if they can be, and otherwise dropped. The others are dropped.
+    pub tries: u64,
     /// Their addresses.
     pub pages: [u64; CHUNK],
 }
@@ -101,7 +103,7 @@ impl HelperOrder {
     /// An order without pages.
     #[must_use]
     pub fn empty() -> HelperOrder {
-        HelperOrder { count: 0, moves: 0, pages: [0; CHUNK] }
+        HelperOrder { count: 0, moves: 0, tries: 0, pages: [0; CHUNK] }
     }
 }
 

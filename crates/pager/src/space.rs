@@ -83,6 +83,12 @@ pub(crate) struct Space {
     pub(crate) heat: u64,
     pub(crate) born: Nanos,
     pub(crate) batch: Option<Batch>,
+    /// By it a forked child's helper introduces itself.
+    pub(crate) token: u64,
+    /// Its program has ended, and its helper carries out the last order.
+    pub(crate) is_over: bool,
+    /// Its program was killed, since its helper was.
+    pub(crate) is_killed: bool,
     /// It has been said that too much of its memory is not paged.
     pub(crate) is_said_outside: bool,
     /// Since when its helper has been seen to have ended.
@@ -131,6 +137,9 @@ impl Space {
             heat: 0,
             born: Nanos(0),
             batch: None,
+            token: 0,
+            is_over: false,
+            is_killed: false,
             is_said_outside: false,
             alone_since: None,
             has_full_window: false,

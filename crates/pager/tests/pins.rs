@@ -28,10 +28,26 @@ fn press(arena: &Arena) {
     assert!(evicted > (2 * BUDGET / PAGE) as u64, "{evicted} pages have left");
 }
 
-fn reads_into_pinned_pages(mode: Mode) {
+/// Changes the access to memory.
+fn protect(memory: &Slow, access: i32) {
+    let slice = memory.slice(0, memory.len());
+    // SAFETY: the memory is a mapping of this process, and used here alone.
+    assert_eq!(unsafe { libc::mprotect(slice.as_mut_ptr().cast(), slice.len(), access) }, 0);
+}
+
+fn reads_into_pinned_pages(mode: Mode, was_read_only: bool) {
     let Some(arena) = arena(BUDGET, SLOW, mode) else { return };
     let memory = Slow::new(&arena, PINNED * STRIDE * PAGE);
     memory.slice(0, memory.len()).fill(7);
+    if was_read_only {
+        protect(&memory, libc::PROT_READ);
+        press(&arena);
+        // Those that were tried, and those that have come back.
+        assert!(memory.slice(0, memory.len()).iter().all(|byte| *byte == 7));
+        press(&arena);
+        protect(&memory, libc::PROT_READ | libc::PROT_WRITE);
+        memory.slice(0, memory.len()).fill(7);
+    }
     let at = |n: usize| n * STRIDE * PAGE;
     let buffers: Vec<libc::iovec> = (0..PINNED)
         .map(|n| libc::iovec {
@@ -75,12 +91,17 @@ fn reads_into_pinned_pages(mode: Mode) {
 
 #[test]
 fn read_into_pinned_pages_is_not_lost() {
-    reads_into_pinned_pages(Mode::Handler);
+    reads_into_pinned_pages(Mode::Handler, false);
 }
 
 #[test]
 fn read_into_pinned_pages_is_not_lost_where_threads_serve_themselves() {
-    reads_into_pinned_pages(Mode::Signal);
+    reads_into_pinned_pages(Mode::Signal, false);
+}
+
+#[test]
+fn memory_that_was_read_only_is_pinned_as_any_other() {
+    reads_into_pinned_pages(Mode::Handler, true);
 }
 
 /// A direct read pins its buffer for as long as it takes. Many of them, into more memory than there is, find each page in

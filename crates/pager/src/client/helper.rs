@@ -93,9 +93,16 @@ fn start_process(client: &'static Client) -> Result<(), Errno> {
     let with = std::ptr::from_ref(client).expose_provenance();
     // SAFETY: half of the stack is for this process alone, and `begin` uses no thread-local storage.
     let parent = unsafe { raw::spawn(begin, with, stack + STACK, flag(PARENT_FLAGS), 0) };
-    // SAFETY: no memory is involved. Another thread may have waited for it.
+    let mut status = 0i32;
+    let to = (&raw mut status).expose_provenance();
+    // SAFETY: the status is writable. Another thread may have waited for it.
     let _ = parent
-        .map(|pid| unsafe { raw::call(libc::SYS_wait4, [pid, 0, flag(libc::__WALL), 0, 0, 0]) });
+        .map(|pid| unsafe { raw::call(libc::SYS_wait4, [pid, to, flag(libc::__WALL), 0, 0, 0]) });
+    if libc::WIFSIGNALED(status) {
+        // A filter of the program's has killed it before it could start the helper.
+        let (from, to) = (STARTING, NONE);
+        let _ = client.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
     mask(&raw const before, std::ptr::null_mut())?;
     parent.map(drop)
 }
@@ -104,10 +111,10 @@ fn start_process(client: &'static Client) -> Result<(), Errno> {
 extern "C" fn begin(with: usize) -> ! {
     // SAFETY: `start` has got it from a static reference.
     let client = unsafe { &*std::ptr::with_exposed_provenance::<Client>(with) };
-    leave();
     let state = client.state.as_ptr().expose_provenance();
     let top = client.stack.load(Ordering::Relaxed) + STACK / 2;
-    let started = open_process(client.program.load(Ordering::Relaxed)).and_then(|pidfd| {
+    let program = client.program.load(Ordering::Relaxed);
+    let started = leave().and_then(|()| open_process(program)).and_then(|pidfd| {
         client.pidfd.store(pidfd.0, Ordering::Relaxed);
         // SAFETY: the other half of the stack is for the helper alone, and `help` uses no thread-local storage. The memory
         // of the state lives as long as the helper.
@@ -154,7 +161,14 @@ extern "C" fn help(client: usize) -> ! {
             client.set_ready();
             work(client, &tools);
         }
-        Err(refusal) => client.failure.store(pack(refusal), Ordering::Relaxed),
+        Err(refusal) => {
+            client.failure.store(pack(refusal), Ordering::Relaxed);
+            // A child whose pager has ended finds zeroes; one that is not served has its content.
+            if client.joins() && client.token() == 0 {
+                kill(Fd(client.pidfd.load(Ordering::Relaxed)));
+                client.part();
+            }
+        }
     }
     end()
 }
@@ -184,11 +198,13 @@ fn introduce(client: &Client) -> Result<Tools, Refusal> {
     let program = client.program.load(Ordering::Relaxed);
     let pidfd = Fd(client.pidfd.load(Ordering::Relaxed));
     let own = if client.joins() { None } else { Some(register(client)?) };
+    // The program shares this process's memory, and may soon have fewer privileges.
+    jail::give_up().map_err(|error| (JAIL, error))?;
     let token = if own.is_none() { client.token() } else { 0 };
     let socket = dial(client.name()).map_err(|error| (DIAL, error))?;
     trust(socket)?;
-    // Before the pager looks at it, which may have fewer privileges than the program.
-    jail::give_up().map_err(|error| (JAIL, error))?;
+    // From its greeting on the pager kills the program if this process ends.
+    jail::enter().map_err(|error| (JAIL, error))?;
     let (base, size) = client.region();
     let hello = Hello {
         magic: crate::protocol::MAGIC,
@@ -207,7 +223,6 @@ fn introduce(client: &Client) -> Result<Tools, Refusal> {
         Ok(_) => return Err((REFUSED, Errno(libc::EPROTO))),
         Err(error) => return Err((REFUSED, error)),
     };
-    jail::enter().map_err(|error| (JAIL, error))?;
     let mut given = given.into_iter().filter(|fd| *fd != NO_FD);
     let uffd = match own {
         Some(uffd) => uffd,
@@ -221,15 +236,15 @@ fn introduce(client: &Client) -> Result<Tools, Refusal> {
 }
 
 /// Leaves what it has got of the program: its session, directory and descriptors, and its name.
-fn leave() {
+fn leave() -> Result<(), Errno> {
     let path = c"/".as_ptr().expose_provenance();
     let name = c"esker-helper".as_ptr().expose_provenance();
-    // SAFETY: both texts end with a zero. The descriptors are copies, which nobody uses. What fails changes nothing.
+    // SAFETY: both texts end with a zero. The descriptors are copies, which nobody uses.
     unsafe {
         let _ = raw::call(libc::SYS_setsid, [0; 6]);
         let _ = raw::call(libc::SYS_chdir, [path, 0, 0, 0, 0, 0]);
-        let _ = raw::call(libc::SYS_close_range, [0, u32::MAX as usize, 0, 0, 0, 0]);
         let _ = raw::call(libc::SYS_prctl, [flag(libc::PR_SET_NAME), name, 0, 0, 0, 0]);
+        raw::call(libc::SYS_close_range, [0, u32::MAX as usize, 0, 0, 0, 0]).map(drop)
     }
 }
 
@@ -400,11 +415,15 @@ fn say_farewell(tools: &Tools) {
         // SAFETY: the text is readable.
         let _ = unsafe { raw::call(libc::SYS_write, args) };
     }
-    let args = [tools.program.word(), flag(libc::SIGKILL), 0, 0, 0, 0];
-    // SAFETY: no memory is involved.
-    if unsafe { raw::call(libc::SYS_pidfd_send_signal, args) }.is_ok() {
+    if kill(tools.program) {
         is_ready(tools.program, libc::POLLIN, FAREWELL);
     }
+}
+
+fn kill(program: Fd) -> bool {
+    let args = [program.word(), flag(libc::SIGKILL), 0, 0, 0, 0];
+    // SAFETY: no memory is involved.
+    unsafe { raw::call(libc::SYS_pidfd_send_signal, args) }.is_ok()
 }
 
 /// Whether a descriptor becomes ready within so many seconds.

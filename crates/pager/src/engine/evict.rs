@@ -32,6 +32,8 @@ const FULL_APART: Duration = Duration::from_secs(10);
 
 /// Processes for which there is no space are killed so far apart: the end of one takes a moment.
 const KILLED_APART: Duration = Duration::from_millis(500);
+/// So long a child may take to introduce itself.
+const YOUNG: Duration = Duration::from_secs(1);
 
 /// Pages that are to leave.
 #[derive(Default)]
@@ -78,7 +80,7 @@ impl Engine {
         }
         let can = |space: &&Space| {
             let is_settled = !space.is_snapshot || now.since(space.born) > SETTLED;
-            let is_free = space.batch.is_none() && !space.is_emptying;
+            let is_free = space.batch.is_none() && !space.is_emptying && !space.is_over;
             let is_ready = is_free && space.has_helper() && now >= space.rests_until;
             is_ready && space.resident > 0 && is_settled
         };
@@ -124,7 +126,6 @@ impl Engine {
             return false;
         }
         let order = self.begin(id, &batch);
-        self.stats.evicted_pages += order.count;
         let space = self.spaces.get_mut(&id).expect("a victim");
         space.batch = Some(batch);
         match space.order(&order) {
@@ -239,6 +240,7 @@ impl Engine {
         (chunk.leaving, chunk.dirty, chunk.writing) = (true, batch.dirty, batch.dirty > 0);
         let mut order = HelperOrder::empty();
         (order.count, order.moves) = (to_u64(batch.pages.len()), to_u64(batch.moves));
+        order.tries = to_u64(batch.dirty);
         for (n, (&page, to)) in batch.pages.iter().zip(&mut order.pages).enumerate() {
             *to = to_u64(space.addr(page));
             let former = space.pages.place(page);
@@ -286,6 +288,9 @@ impl Engine {
                 }
                 if n < batch.moves && has(outcome.barred) {
                     space.barred.insert(page);
+                } else if n >= batch.moves && n < batch.dirty {
+                    // Its protection would keep it from ever being moved. If this fails, its next write lifts it.
+                    let _ = space.uffd.unprotect(space.addr(page), PAGE);
                 }
                 space.pages.set(page, State::Resident, slot);
                 space.pages.add(page, flag | inherited);
@@ -327,6 +332,7 @@ impl Engine {
             space.uffd.wake(space.addr(first), ((last - first) as usize + 1) * PAGE);
         }
         self.settle(&batch);
+        self.stats.evicted_pages += u64::from(outcome.done.count_ones());
         let has_left = outcome.done | outcome.gone != 0;
         if !has_left {
             self.rest(id);
@@ -389,7 +395,9 @@ impl Engine {
 
     /// Empties windows that nobody has used for a while.
     pub(super) fn empty_windows(&mut self) {
-        let is_idle = |space: &&mut Space| space.has_full_window && space.batch.is_none();
+        let is_idle = |space: &&mut Space| {
+            space.has_full_window && space.batch.is_none() && !space.is_emptying && !space.is_over
+        };
         for space in self.spaces.values_mut().filter(is_idle) {
             space.is_emptying = space.order(&HelperOrder::empty()).is_none();
         }
@@ -410,9 +418,17 @@ impl Engine {
         let (snapshots, programs): (Vec<_>, Vec<_>) =
             known.partition(|(space, _)| space.is_snapshot);
         let newest = snapshots.into_iter().max_by_key(|(space, _)| space.born);
-        // A process that is alone has no more than the device holds.
+        // A child that has not introduced itself may be about to run another program.
+        let is_young = |space: &Space| {
+            space.is_snapshot && space.link.is_none() && now.since(space.born) < YOUNG
+        };
+        if newest.is_none() && self.spaces.values().any(is_young) {
+            return;
+        }
+        // A program that is alone has no more than the device holds.
+        let is_alone = programs.len() < 2;
         let largest = programs.into_iter().max_by_key(|(space, _)| of_use(space));
-        let largest = largest.filter(|_| self.spaces.len() > 1);
+        let largest = largest.filter(|_| !is_alone);
         let Some((space, link)) = newest.or(largest) else { return };
         let what =
             if space.is_snapshot { "the snapshot of process" } else { "the largest process" };
@@ -436,7 +452,8 @@ fn copy_moved(space: &Space, batch: &Batch, done: u64, memory: usize) -> u64 {
         let to = unsafe { std::slice::from_raw_parts_mut(to, run * PAGE) };
         let got = space.read(space.addr(WINDOW + page_of(at)), to) / PAGE;
         (at..at + got).for_each(|n| copied |= 1 << n);
-        at += run.max(1);
+        // One that cannot be read is lost, and no other.
+        at += if got < run { got + 1 } else { run.max(1) };
     }
     copied
 }

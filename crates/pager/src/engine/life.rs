@@ -8,7 +8,8 @@ use super::follow::Follower;
 use super::{Engine, SpaceId};
 use crate::link::Link;
 use crate::pages::{self, DIRTY, INHERITED, QUEUED, State};
-use crate::protocol::{FIRST_DOORBELL, FIRST_PAGE, GUARD, JOIN, Outcome};
+use crate::protocol::{FIRST_DOORBELL, FIRST_PAGE, GUARD, JOIN, Outcome, WINDOW};
+use crate::raw;
 use crate::space::{Reach, Space};
 use crate::staging::{self, Entry};
 use crate::types::{CHUNK, PAGE, Page, page_of};
@@ -59,13 +60,13 @@ impl Engine {
         let space = self.spaces.get_mut(&id)?;
         let page = space.page(addr)?;
         match page {
-            GUARD => {
+            GUARD | WINDOW..FIRST_PAGE => {
                 let zeroes = self.zeroes.as_ptr().addr();
                 // SAFETY: the zeroes are this process's, and not paged.
                 let _ = unsafe { Engine::install(space, page, zeroes, 1, false) };
             }
             JOIN => self.give_token(id),
-            FIRST_DOORBELL..FIRST_PAGE => self.ring(id, page),
+            FIRST_DOORBELL..WINDOW => self.ring(id, page),
             _ => {
                 if space.is_snapshot && !protected && thread != self.walker {
                     space.note(addr);
@@ -85,6 +86,7 @@ impl Engine {
         child.ranges = parent.ranges.clone();
         child.requests = parent.requests;
         (child.is_snapshot, child.is_child) = (true, true);
+        child.token = unguessable();
         child.barred = parent.barred.clone();
         child.born = self.clock.now();
         let child_id = self.next_space;
@@ -145,11 +147,10 @@ impl Engine {
     /// # Errors
     /// None does.
     pub(crate) fn child_of(&self, token: u64) -> Result<SpaceId, &'static str> {
-        let id = SpaceId::try_from(token.wrapping_sub(1)).ok();
-        let waits = |id: &SpaceId| {
-            self.spaces.get(id).is_some_and(|space| space.is_child && space.memory.is_none())
-        };
-        id.filter(waits).ok_or("it is no child of a program that is served")
+        let waits =
+            |space: &Space| space.is_child && space.token == token && space.memory.is_none();
+        let found = self.spaces.iter().find(|(_, space)| waits(space));
+        found.map(|(id, _)| *id).ok_or("it is no child of a program that is served")
     }
 
     /// Forgets spaces whose memory is gone.
@@ -159,17 +160,23 @@ impl Engine {
             let is_broken = space.link.as_ref().is_some_and(Link::is_broken);
             !is_broken && space.batch.as_ref().is_some_and(|batch| now.since(batch.since) < LAST)
         };
-        let gone = self.spaces.iter().filter(|(_, space)| space.is_gone() && !is_at_work(space));
-        for id in gone.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.remove(id);
+        let gone = self.spaces.iter().filter(|(_, space)| space.is_over || space.is_gone());
+        let gone: Vec<_> = gone.map(|(id, space)| (*id, is_at_work(space))).collect();
+        for (id, is_at_work) in gone {
+            if is_at_work {
+                self.spaces.get_mut(&id).expect("found above").is_over = true;
+            } else {
+                self.remove(id);
+            }
         }
         for space in self.spaces.values_mut() {
             let Some(link) = space.link.as_ref().filter(|link| link.is_broken()) else { continue };
             // The end of a whole container takes a moment.
-            if now.since(*space.alone_since.get_or_insert(now)) < LAST {
+            if now.since(*space.alone_since.get_or_insert(now)) < LAST || space.is_killed {
                 continue;
             }
             link.kill();
+            space.is_killed = true;
             self.reports.push(format!(
                 "process {}: its helper was killed, and so it is killed too: its memory is not whole",
                 link.pid()
@@ -208,4 +215,13 @@ impl Engine {
         }
         self.waiting.retain(|(space, ..)| *space != id);
     }
+}
+
+/// A number other than 0 that no other process can guess.
+fn unguessable() -> u64 {
+    let mut number = 0u64;
+    let args = [(&raw mut number).expose_provenance(), size_of_val(&number), 0, 0, 0, 0];
+    // SAFETY: the number is writable. A kernel without randomness gives none, and only the same user could use that.
+    let _ = unsafe { raw::call(libc::SYS_getrandom, args) };
+    number | 1
 }

@@ -48,7 +48,10 @@ impl Engine {
         for (_, other) in others {
             let place = other.pages.place(page);
             match other.pages.state(page) {
-                State::Resident if place == slot && !other.pages.has(page, DIRTY) => {
+                // A child may have put other content there without a word, which its parent must not get.
+                State::Resident
+                    if place == slot && !other.pages.has(page, DIRTY) && !other.is_child =>
+                {
                     let addr = other.addr(page);
                     if other.read(addr, &mut self.one_page) < PAGE {
                         continue;
@@ -58,7 +61,8 @@ impl Engine {
                 State::Staged | State::Leaving if !other.pages.has(page, AHEAD) => {
                     let (chunk, index) = staging::at(place);
                     let chunk = &self.staging.chunks[chunk];
-                    if chunk.slots[index] == slot {
+                    let is_known = index < chunk.dirty || !other.is_child;
+                    if chunk.slots[index] == slot && is_known {
                         source = Some(chunk.memory + index * PAGE);
                     }
                 }

@@ -20,9 +20,15 @@ const UNCOUNTED: usize = (64 << 20) / PAGE;
 impl Engine {
     /// A forked child's helper asks by which token it introduces itself.
     pub(crate) fn give_token(&mut self, id: SpaceId) {
+        let token = self.spaces.get(&id).map_or(0, |space| space.token);
+        self.answer_at(id, protocol::JOIN, 0, token);
+    }
+
+    /// Answers a doorbell whose request is not read.
+    fn answer_at(&mut self, id: SpaceId, doorbell: Page, status: u64, value: u64) {
         let mut answer = Box::new([0; ANSWER_WORDS]);
-        answer[1] = u64::from(id) + 1;
-        let (doorbell, request) = (protocol::JOIN, Request::default());
+        (answer[0], answer[1]) = (status, value);
+        let request = Request::default();
         self.requests.push(Pending { space: id, doorbell, answer: Some(answer), request });
         self.answer_requests();
     }
@@ -30,6 +36,11 @@ impl Engine {
     /// A thread reads its doorbell.
     pub(crate) fn ring(&mut self, id: SpaceId, doorbell: Page) {
         let Some(space) = self.spaces.get_mut(&id) else { return };
+        if space.memory.is_none() {
+            // A child of a raw `clone`: nobody has introduced it.
+            self.answer_at(id, doorbell, u64::from(libc::ENOTCONN.unsigned_abs()), 0);
+            return;
+        }
         let mut bytes = [0u8; size_of::<Request>()];
         if space.read(space.request_addr(doorbell), &mut bytes) < bytes.len() {
             return;
@@ -174,6 +185,9 @@ impl Engine {
                 State::Leaving => unreachable!("looked for above"),
             }
             let space = self.spaces.get_mut(&id).expect("looked up above");
+            if !space.barred.is_empty() {
+                space.barred.remove(&page);
+            }
             space.pages.set(page, State::Zero, pages::NONE);
             space.pages.add(page, pages::DROPPED);
         }

@@ -9,6 +9,8 @@ use esker_device::Completion;
 use super::{Engine, WRITE};
 use crate::types::PAGE;
 
+/// Less memory outside of regions is code, stacks and small mappings, however small the budget.
+const WORTH_SAYING: u64 = 32 << 20;
 /// How often memory outside of regions is looked at.
 const LOOK_OUTSIDE: Duration = Duration::from_millis(200);
 
@@ -61,7 +63,8 @@ impl Engine {
             let inside = to_u64(space.resident * PAGE);
             let its = link.anonymous_bytes().unwrap_or(0).saturating_sub(inside);
             outside += its;
-            if its > to_u64(self.options.budget_bytes) && !space.is_said_outside {
+            let most = to_u64(self.options.budget_bytes).max(WORTH_SAYING);
+            if its > most && !space.is_said_outside {
                 space.is_said_outside = true;
                 self.reports.push(format!(
                     "process {}: {} of its memory are not paged, more than --memory: it takes it in a way that is not \

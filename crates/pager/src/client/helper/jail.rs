@@ -19,8 +19,10 @@ const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const SECOND_ARGUMENT: u32 = 24;
 
-/// The calls that an order takes, those that end the program when its pager has ended, and the end.
-const ALLOWED: [i64; 9] = [
+/// The calls that a greeting and an order take, those that end the program when its pager has ended, and the end.
+const ALLOWED: [i64; 11] = [
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
     libc::SYS_read,
     libc::SYS_sendto,
     libc::SYS_madvise,
