@@ -253,10 +253,12 @@ impl Engine {
         stats
     }
 
-    /// Pages that programs hold beyond those they inherited, and pages that are coming.
+    /// Pages that programs hold beyond those they inherited, and pages that are coming. Those of a child that nobody has
+    /// introduced can never leave, so nobody waits for that.
     fn held(&self) -> usize {
         let own = |space: &Space| space.resident.saturating_sub(space.inherited);
-        self.spaces.values().map(own).sum::<usize>() + self.reading
+        let able = self.spaces.values().filter(|space| space.has_helper());
+        able.map(own).sum::<usize>() + self.reading
     }
 
     fn has_room(&self, count: usize) -> bool {
