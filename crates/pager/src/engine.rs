@@ -20,7 +20,7 @@
 //!    buffers are within the budget. Pages inherited by a fork are on top until they are evicted;
 //!    they share their memory with the parent's unless one of both is written.
 //! 2. A page in state `Out`, `Reading` or `Marked`, and a clean resident one, has a reference to its slot.
-//! 3. A page's content is in memory, in the staging area, in a mark or in its slot; if in none, it is zero.
+//! 3. A page's content is in memory, in the window, in the staging area, in a mark or in its slot; if in none, it is zero.
 //! 4. A thread that waits for a page is woken when the page has come, or has left for good.
 
 #![allow(unsafe_code)]

@@ -14,7 +14,7 @@ pub(crate) enum State {
     Zero,
     /// In memory. Place: the slot with the same content if it is clean, or none.
     Resident,
-    /// Copied out and about to be unmapped. Place: in the staging area.
+    /// The helper is to move or drop it. Place: in the staging area, where its copy is or will be; its slot if it has none.
     Leaving,
     /// Unmapped. Place: in the staging area.
     Staged,

@@ -5,7 +5,7 @@
 //! 1. A chunk's memory does not move, and pages copied into it stay until the chunk is retired.
 //! 2. A chunk holds one reference to each of its slots.
 //! 3. Dirty pages come first in a chunk, and their slots are in a row.
-//! 4. A chunk is retired when its pages are unmapped and its write has ended well.
+//! 4. A chunk is retired when its pages have left, no child's page follows one of them, and its write has ended well.
 
 #![allow(unsafe_code)]
 
