@@ -121,7 +121,7 @@ check_duckdb() {
     cmp "$check/plain" "$check/paged"
 }
 
-# What works here, without a program and with one.
+# The command says if paging works here, without a program and with one.
 check_check() {
     "$BIN/esker" run --check true > "$check/said"
     grep -q '^paging .*works' "$check/said" || die "$(cat "$check/said")"

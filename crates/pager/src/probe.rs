@@ -15,7 +15,7 @@ use crate::types::{LEAST_BUDGET, Options, PAGE, PagerError};
 /// Bytes that are reserved; half of them are used, twice what may be in memory.
 const SLOW: usize = 4 * LEAST_BUDGET;
 
-/// What works.
+/// Findings about this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Forked children have paged memory.

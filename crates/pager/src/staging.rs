@@ -87,7 +87,7 @@ impl Staging {
         Some(chunk)
     }
 
-    /// Gives back the newest chunk, which was taken for nothing.
+    /// Gives back a chunk that was taken for nothing.
     pub(crate) fn untake(&mut self, chunk: usize) {
         self.order.retain(|&other| other != chunk);
         self.free.push(chunk);

@@ -18,7 +18,7 @@ const MAPPING: &str = "libesker_preload.so";
 pub(super) const ALLOCATOR: &str = "libesker_malloc.so";
 /// Programs that reserve their memory first, and change its access when they use it.
 const RESERVING: [&str; 6] = ["java", "javac", "node", "nodejs", "deno", "bun"];
-/// What a program that the Go compiler has made holds.
+/// Bytes of every program that the Go compiler has made.
 const GO: &[u8] = b"\xff Go buildinf:";
 /// Libraries that bring an allocator.
 const ALLOCATORS: [&str; 5] = ["jemalloc", "tcmalloc", "mimalloc", "hoard", "snmalloc"];
@@ -130,7 +130,7 @@ fn elf_interpreter(path: &Path) -> Elf {
     headers().map_or(Elf::Static, Elf::Dynamic)
 }
 
-/// What is known of a program's memory that is not paged.
+/// A sentence about a program's memory, if it is known that it is not paged.
 pub(super) fn unfollowed(program: &Program) -> Option<&'static str> {
     let name = program.binary.file_name()?.to_str()?;
     if RESERVING.contains(&name) {

@@ -37,7 +37,7 @@ pub(crate) const READY: u32 = 2;
 /// Why a program is not served: what was refused, and the kernel's reason.
 pub(crate) type Failure = (&'static str, Errno);
 
-/// What can be refused, by the number in [`Client::failure`].
+/// Causes of a refusal, by the number in [`Client::failure`].
 const CAUSES: [&str; 7] = [
     "a process that shares its memory is refused",
     "userfaultfd is refused",

@@ -351,9 +351,18 @@ impl Engine {
             self.stats.written_pages += to_u64(chunk.dirty);
             self.write_chunk(batch.chunk);
         } else {
-            let spare = std::mem::take(&mut chunk.spare);
-            spare.into_iter().for_each(|slot| self.slots.release(slot));
+            self.release_spare(batch.chunk);
         }
+        if batch.copied == 0 {
+            // Nothing was kept, so it takes no place of pages that were.
+            self.staging.untake(batch.chunk);
+        }
+    }
+
+    /// Frees the slots that no page of a chunk needs: no write covers them.
+    fn release_spare(&mut self, chunk: usize) {
+        let spare = std::mem::take(&mut self.staging.chunks[chunk].spare);
+        spare.into_iter().for_each(|slot| self.slots.release(slot));
     }
 
     /// Writes the dirty pages of a chunk.
@@ -380,8 +389,7 @@ impl Engine {
         let now = self.clock.now();
         let Err(error) = completion.result else {
             chunk.writing = false;
-            let spare = std::mem::take(&mut chunk.spare);
-            spare.into_iter().for_each(|slot| self.slots.release(slot));
+            self.release_spare(index);
             return;
         };
         let is_full = error.kind() == ErrorKind::NoSpace;

@@ -38,7 +38,7 @@ pub(super) enum Content {
 }
 
 impl Engine {
-    /// What a forked child's page follows that is leaving its parent's memory, if it has not been copied.
+    /// The order that a page of a new child follows, if the page is leaving its parent's memory and has not been copied.
     pub(super) fn leads(&self, parent: SpaceId, page: Page) -> Option<Follower> {
         let followed = |one: &&Follower| one.space == parent && one.page == page;
         if let Some(found) = self.followers.iter().find(followed) {

@@ -193,7 +193,7 @@ impl Engine {
     /// Forgets a space: its slots are free if nobody else refers to them.
     pub(crate) fn remove(&mut self, id: SpaceId) {
         self.lose_followers(id);
-        // What is leaving is as if it had stayed.
+        // Pages that are leaving are as if they had stayed.
         self.left(id, Outcome::default());
         let Some(space) = self.spaces.remove(&id) else { return };
         for page in (0..space.pages.used()).map(page_of) {
