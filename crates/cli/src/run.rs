@@ -20,7 +20,7 @@ mod swap;
 mod tree;
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -67,9 +67,9 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     command.args(&args.command[1..]).env(VARIABLE, address).env("LD_PRELOAD", libraries);
     // Its first reservation is a gigabyte, which may be more than there is; in KiB.
     command.env("MIMALLOC_ARENA_RESERVE", "65536");
-    let error = launch::exec(&mut command);
+    let error = launch::exec(&mut command, Some(&server));
     // The server ends without a word.
-    let _ = server.write_all(&[1]);
+    launch::stay(&server);
     Err(Failure::file(&program.path, &error, "check that it can be run"))
 }
 
@@ -79,6 +79,7 @@ fn serve(args: &RunArgs, main: &tree::Main) {
         Ok(service) => {
             // If it is gone, the service ends by itself.
             let _ = main.tell(SERVED, &service.address());
+            service.await_program(main);
             service.follow(main);
         }
         Err(failure) => drop(main.tell(failure.code(), failure.message())),

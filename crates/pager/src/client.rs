@@ -68,6 +68,7 @@ pub fn open() -> Result<(Uffd, bool), Errno> {
     let features = feature::FLAG_WP
         | feature::THREAD_ID
         | feature::EXACT_ADDRESS
+        | feature::EVENT_REMAP
         | feature::POISON
         | feature::MOVE;
     match Uffd::open(features | feature::EVENT_FORK) {

@@ -12,6 +12,7 @@
 //! | `follow` | pages of forked children that were leaving their parent's memory |
 //! | `evict` | pages leave memory |
 //! | `request` | programs reserve, drop and release ranges |
+//! | `call` | system calls of programs that change their memory |
 //! | `life` | spaces begin, fork and end |
 //! | `step` | work that has become possible, or is due |
 //!
@@ -25,6 +26,7 @@
 
 #![allow(unsafe_code)]
 
+mod call;
 mod evict;
 mod fault;
 mod follow;
@@ -49,6 +51,7 @@ use crate::space::Space;
 use crate::staging::{self, Staging};
 use crate::types::{CHUNK, LEAST_BUDGET, MOST_SLOW, Options, PAGE, Page, PagerError, Stats};
 
+use call::Calls;
 use follow::Follower;
 pub(crate) use pending::{Answer, SpaceId};
 use pending::{Deferred, Mark, Pending, Read, SINGLE};
@@ -86,6 +89,10 @@ pub(crate) struct Engine {
     waiting: VecDeque<(SpaceId, Page, bool)>,
     /// Requests that are not answered yet.
     requests: Vec<Pending>,
+    /// System calls that are not answered yet.
+    calls: Calls,
+    /// Faults at addresses that are not paged.
+    strays: Vec<(SpaceId, usize)>,
     /// Pages of forked children that were leaving when their parent forked.
     followers: Vec<Follower>,
     /// When memory outside of regions was last looked at.
@@ -181,6 +188,8 @@ impl Engine {
             again: Vec::new(),
             waiting: VecDeque::new(),
             requests: Vec::new(),
+            calls: Calls::default(),
+            strays: Vec::new(),
             followers: Vec::new(),
             looked_outside: Nanos(0),
             killed_at: None,
@@ -244,7 +253,7 @@ impl Engine {
     /// The figures of this moment.
     pub(crate) fn stats(&self) -> Stats {
         let resident: usize = self.spaces.values().map(|space| space.resident).sum();
-        let reserved: usize = self.spaces.values().map(|space| space.ranges.count()).sum();
+        let reserved: usize = self.spaces.values().map(Space::reserved).sum();
         let mut stats = self.stats;
         stats.resident_pages = to_u64(resident);
         stats.paged_pages = to_u64(self.spaces.values().map(|space| space.pages.paged()).sum());
@@ -289,6 +298,7 @@ impl Engine {
     pub(crate) fn is_waiting(&self) -> bool {
         let is_busy = |space: &Space| space.batch.is_some();
         !(self.waiting.is_empty() && self.again.is_empty() && self.requests.is_empty())
+            || self.holds_calls()
             || self.spaces.values().any(is_busy)
     }
 
@@ -310,15 +320,16 @@ impl Engine {
     ) -> (usize, Option<Errno>) {
         let mut done = 0;
         while done < count {
-            let (addr, from) = (space.addr(page) + done * PAGE, source + done * PAGE);
-            let size = (count - done) * PAGE;
+            let next = page + crate::types::page_of(done);
+            let (addr, from) = (space.addr(next), source + done * PAGE);
+            let size = space.row(next, count - done) * PAGE;
             // SAFETY: the caller's promise.
             let (bytes, error) = unsafe { space.uffd.copy(addr, from, size, protected) };
             done += bytes / PAGE;
             match error {
                 None => {}
                 Some(Errno(libc::EEXIST)) => {
-                    space.uffd.wake(space.addr(page) + done * PAGE, PAGE);
+                    space.uffd.wake(addr + bytes, PAGE);
                     done += 1;
                 }
                 // It did a part; the next try tells why no more.

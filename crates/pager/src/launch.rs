@@ -5,12 +5,23 @@
 
 #![allow(unsafe_code)]
 
-use std::io;
-use std::os::fd::AsRawFd;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+use crate::trap::{self, Traps};
+
+/// The byte by which a process says that it becomes the program, and the one by which it says that it does not.
+const BECOMES: u8 = 0;
+const STAYS: u8 = 1;
 
 /// Signals that the kernel sends to a thread for what it does: blocking them would only hide them.
 const OWN: [i32; 6] =
@@ -126,10 +137,55 @@ fn replace(fd: i32) {
     }
 }
 
+/// The other side's last word.
+#[derive(Debug)]
+pub enum Parting {
+    /// It becomes the program, whose system calls come from here if the kernel lets them be followed.
+    Program(Option<Traps>),
+    /// It does not.
+    Failure,
+}
+
+/// Waits until the other side becomes the program, or says that it cannot.
+///
+/// # Errors
+/// The kernel's.
+pub fn await_program(stream: &UnixStream) -> io::Result<Parting> {
+    let mut byte = [BECOMES];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [io::IoSliceMut::new(&mut byte)];
+    recvmsg(stream, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let fds = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    let traps = fds.and_then(|mut fds| fds.next()).map(Traps::from);
+    Ok(if byte == [BECOMES] { Parting::Program(traps) } else { Parting::Failure })
+}
+
+/// Says that this side does not become the program.
+pub fn stay(stream: &UnixStream) {
+    // The server may have ended.
+    let _ = (&mut &*stream).write_all(&[STAYS]);
+}
+
+/// Has the server follow this process's system calls. Without the privilege it does not.
+fn hand_over_calls(stream: BorrowedFd<'_>) {
+    let Ok(traps) = trap::set() else { return };
+    let fds = [traps.as_fd()];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    // If the server is gone, calls that would be held fail.
+    let _ = sendmsg(stream, &[io::IoSlice::new(&[BECOMES])], &mut control, SendFlags::NOSIGNAL);
+}
+
 /// Becomes the program: `SIGPIPE` and the standard descriptors are as the caller of this process has left them, not as the
-/// standard library has set them. Returns only with an error.
-pub fn exec(command: &mut Command) -> io::Error {
-    let restore = || {
+/// standard library has set them. The server follows its system calls, if `server` is given. Returns only with an error.
+pub fn exec(command: &mut Command, server: Option<&UnixStream>) -> io::Error {
+    let server = server.map(AsRawFd::as_raw_fd);
+    let restore = move || {
         if IGNORES_PIPE.load(Ordering::Relaxed) {
             // SAFETY: no handler is involved.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -138,6 +194,10 @@ pub fn exec(command: &mut Command) -> io::Error {
         for fd in (0..3).filter(|fd| closed & 1 << fd != 0) {
             // SAFETY: opened by the standard library to stand for nothing.
             unsafe { libc::close(fd) };
+        }
+        if let Some(server) = server {
+            // SAFETY: the caller's stream, which is open until this process becomes the program.
+            hand_over_calls(unsafe { BorrowedFd::borrow_raw(server) });
         }
         Ok(())
     };

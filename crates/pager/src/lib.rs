@@ -9,12 +9,15 @@
 //! | [`types`] | sizes, [`Options`], [`PagerError`], [`Stats`] |
 //! | [`launch`] | a process of its own that serves a program |
 //! | [`raw`] | system calls without the C library |
+//! | [`trap`] | system calls that are held for the pager |
 //! | [`uffd`] | the ioctls of userfaultfd |
+//! | `filter` | instructions of filters of system calls |
 //! | [`protocol`] | messages between a program and its pager |
 //! | `pages` | the state of every page |
 //! | `slots` | places on the device |
 //! | `heap` | an allocator that keeps its own data elsewhere |
 //! | `ranges` | which pages are reserved |
+//! | `areas` | paged memory outside the region |
 //! | `predict` | which pages will be wanted |
 //! | `walk` | which pages a walk along pointers will want |
 //! | `staging` | pages that have left memory and may come back |
@@ -40,9 +43,11 @@ compile_error!("userfaultfd is Linux's");
 
 pub mod arena;
 pub mod bytes;
+mod areas;
 mod chase;
 pub mod client;
 mod engine;
+mod filter;
 mod forks;
 mod greet;
 mod heap;
@@ -64,6 +69,7 @@ mod space;
 mod staging;
 #[cfg(test)]
 mod tests;
+pub mod trap;
 pub mod types;
 pub mod uffd;
 mod walk;

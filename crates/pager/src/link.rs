@@ -17,12 +17,15 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use crate::protocol::{HelperOrder, Outcome};
 use crate::raw::{self, Errno, flag};
-use crate::types::PAGE;
+use crate::types::{PAGE, Page, page_of};
 
 /// `SO_PEERPIDFD` of `asm-generic/socket.h`.
 const PEER_PIDFD: usize = 77;
 /// `KCMP_VM` of `linux/kcmp.h`.
 const KCMP_VM: usize = 1;
+
+/// "Present" and "swapped" of `Documentation/admin-guide/mm/pagemap.rst`.
+const THERE: u64 = 3 << 62;
 
 /// A program that has a helper.
 pub(crate) struct Link {
@@ -64,10 +67,25 @@ impl ProcessMemory {
         done
     }
 
+    /// Of `count` pages at an address, the indices of those that are there. None where the kernel does not tell.
+    pub(crate) fn present(&self, addr: usize, count: usize) -> Vec<Page> {
+        const STEP: usize = 512;
+        let mut present = Vec::new();
+        for first in (0..count).step_by(STEP) {
+            let mut words = [0u8; STEP * 8];
+            let bytes = &mut words[..STEP.min(count - first) * 8];
+            if self.map.read_exact_at(bytes, to_u64((addr / PAGE + first) * 8)).is_err() {
+                break;
+            }
+            let is_there = |word: &[u8; 8]| u64::from_ne_bytes(*word) & THERE != 0;
+            let words = bytes.as_chunks::<8>().0.iter().enumerate();
+            present.extend(words.filter(|(_, word)| is_there(word)).map(|(n, _)| page_of(first + n)));
+        }
+        present
+    }
+
     /// Whether a page is not there. False where the kernel does not tell.
     pub(crate) fn is_missing(&self, addr: usize) -> bool {
-        /// "Present" and "swapped" of `Documentation/admin-guide/mm/pagemap.rst`.
-        const THERE: u64 = 3 << 62;
         let mut word = [0; 8];
         let read = self.map.read_exact_at(&mut word, to_u64(addr / PAGE * 8));
         read.is_ok() && u64::from_ne_bytes(word) & THERE == 0
@@ -172,6 +190,28 @@ impl Link {
         Some(kib << 10)
     }
 
+    /// Whether a thread, by its number, has the program's memory.
+    pub(crate) fn has(&self, thread: u32) -> bool {
+        thread > 0 && compare(thread, self.helper_number) == Ok(0)
+    }
+
+    /// The parts of a range that are anonymous private memory, stacks left out: addresses and sizes.
+    pub(crate) fn private_memory(&self, addr: usize, size: usize) -> Vec<(usize, usize)> {
+        let text = std::fs::read_to_string(format!("/proc/{}/maps", self.helper_number));
+        let end = addr.saturating_add(size);
+        let part = |line: &str| {
+            let mut words = line.split_ascii_whitespace();
+            let (from, to) = words.next()?.split_once('-')?;
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            let (from, to) = (number(from)?.max(addr), number(to)?.min(end));
+            let is_private = words.next()?.ends_with('p');
+            let is_anonymous = words.nth(2)? == "0";
+            let has_no_use = words.next().is_none_or(|name| name.starts_with("[anon:"));
+            (from < to && is_private && is_anonymous && has_no_use).then(|| (from, to - from))
+        };
+        text.unwrap_or_default().lines().filter_map(part).collect()
+    }
+
     /// Whether nobody can use the memory any more: the program has ended, or runs another one.
     pub(crate) fn is_gone(&self) -> bool {
         let is_left = || !uses(self.program_number, self.helper_number);
@@ -235,10 +275,14 @@ fn uses(program: u32, helper: u32) -> bool {
 
 /// Whether two threads share their memory; also where the kernel does not tell.
 fn share_memory(one: u32, other: u32) -> bool {
+    !matches!(compare(one, other), Ok(1..))
+}
+
+/// Compares the memory of two threads: 0 if it is the same.
+fn compare(one: u32, other: u32) -> Result<usize, Errno> {
     let args = [one as usize, other as usize, KCMP_VM, 0, 0, 0];
     // SAFETY: no memory is involved.
-    let order = unsafe { raw::call(libc::SYS_kcmp, args) };
-    !matches!(order, Ok(1..))
+    unsafe { raw::call(libc::SYS_kcmp, args) }
 }
 
 /// The process that has connected.

@@ -4,8 +4,11 @@
 //! 1. A page has one state; the state gives the meaning of `place`.
 //! 2. `DIRTY` is set before a page may be written. A resident page without it is write-protected.
 //! 3. Memory of states is touched only where pages were: both arrays begin as zeroes.
+//!
+//! Pages of the region come first. Those of areas, whose numbers begin far behind, are counted by themselves: so nothing
+//! walks over the numbers in between.
 
-use crate::types::Page;
+use crate::types::{Page, page_of};
 
 /// State of a page, and the meaning of its `place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,23 +63,46 @@ pub(crate) const DROPPED: u8 = 128;
 pub(crate) struct Pages {
     states: Vec<u8>,
     places: Vec<u32>,
-    /// Pages from here on were never anything but zero.
+    /// The first page of areas.
+    split: usize,
+    /// Pages of the region from here on were never anything but zero.
     used: usize,
+    /// Pages of areas from here on.
+    used_of_areas: usize,
     /// How many pages are in each state, those that were never used left out.
     counts: [usize; 8],
 }
 
 impl Pages {
-    pub(crate) fn new(count: usize) -> Pages {
-        Pages { states: vec![0; count], places: vec![0; count], used: 0, counts: [0; 8] }
+    /// Pages of a region, and of areas.
+    pub(crate) fn new(region: usize, areas: usize) -> Pages {
+        let count = region + areas;
+        let (states, places) = (vec![0; count], vec![0; count]);
+        Pages { states, places, split: region, used: 0, used_of_areas: region, counts: [0; 8] }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.states.len()
     }
 
+    /// How many pages the region has: the number of the first page of areas.
+    pub(crate) fn split(&self) -> usize {
+        self.split
+    }
+
+    /// Pages of the region from here on were never anything but zero.
     pub(crate) fn used(&self) -> usize {
         self.used
+    }
+
+    /// The pages that may be something else than zero.
+    pub(crate) fn all_used(&self) -> impl Iterator<Item = Page> + use<> {
+        (0..self.used).chain(self.split..self.used_of_areas).map(page_of)
+    }
+
+    /// The end of used pages among those that `index` is one of.
+    fn used_mut(&mut self, index: usize) -> &mut usize {
+        if index < self.split { &mut self.used } else { &mut self.used_of_areas }
     }
 
     /// How many pages have content that is not in memory.
@@ -100,10 +126,12 @@ impl Pages {
     /// Gives a page a state and a place. Of its flags only `QUEUED` stays.
     pub(crate) fn set(&mut self, page: Page, state: State, place: u32) {
         let index = page as usize;
-        self.counts[usize::from(self.states[index] & 7)] -= usize::from(index < self.used);
-        if index >= self.used {
-            self.counts[State::Zero as usize] += index - self.used;
-            self.used = index + 1;
+        let used = self.used_mut(index);
+        let before = std::mem::replace(used, (*used).max(index + 1));
+        if index < before {
+            self.counts[usize::from(self.states[index] & 7)] -= 1;
+        } else {
+            self.counts[State::Zero as usize] += index - before;
         }
         self.counts[state as usize] += 1;
         self.states[index] = self.states[index] & QUEUED | state as u8;
@@ -124,10 +152,13 @@ impl Pages {
 
     /// A copy for a child.
     pub(crate) fn fork(&self) -> Pages {
-        let mut copy = Pages::new(self.len());
-        copy.states[..self.used].copy_from_slice(&self.states[..self.used]);
-        copy.places[..self.used].copy_from_slice(&self.places[..self.used]);
-        (copy.used, copy.counts) = (self.used, self.counts);
+        let mut copy = Pages::new(self.split, self.len() - self.split);
+        for used in [0..self.used, self.split..self.used_of_areas] {
+            copy.states[used.clone()].copy_from_slice(&self.states[used.clone()]);
+            copy.places[used.clone()].copy_from_slice(&self.places[used]);
+        }
+        (copy.used, copy.used_of_areas, copy.counts) =
+            (self.used, self.used_of_areas, self.counts);
         copy
     }
 }
@@ -138,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_new_state_keeps_the_queue_flag_only() {
-        let mut pages = Pages::new(8);
+        let mut pages = Pages::new(8, 8);
         pages.set(3, State::Resident, 7);
         pages.add(3, DIRTY | AHEAD | QUEUED | INHERITED);
         pages.set(3, State::Leaving, 9);
@@ -149,12 +180,15 @@ mod tests {
 
     #[test]
     fn fork_copies_what_was_used() {
-        let mut pages = Pages::new(8);
+        let mut pages = Pages::new(8, 8);
         pages.set(2, State::Out, 5);
+        pages.set(9, State::Out, 6);
         let child = pages.fork();
         pages.set(2, State::Zero, NONE);
         assert_eq!((child.state(2), child.place(2)), (State::Out, 5));
-        assert_eq!((child.len(), child.used(), child.state(7)), (8, 3, State::Zero));
-        assert_eq!((child.paged(), pages.paged()), (1, 0));
+        assert_eq!((child.state(9), child.place(9)), (State::Out, 6));
+        assert_eq!((child.len(), child.used(), child.state(7)), (16, 3, State::Zero));
+        assert_eq!((child.paged(), pages.paged()), (2, 1));
+        assert_eq!(child.all_used().collect::<Vec<_>>(), [0, 1, 2, 8, 9]);
     }
 }

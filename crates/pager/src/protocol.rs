@@ -99,11 +99,23 @@ pub struct HelperOrder {
 impl HelperOrder {
     /// A count: the pager ends. The region becomes unreachable, and the helper ends.
     pub const PART: u64 = u64::MAX;
+    /// A count: the helper makes a system call in the program's memory. [`HelperOrder::moves`] is its number, the first pages
+    /// are its arguments, and [`Outcome::done`] is its result.
+    pub const CALL: u64 = u64::MAX - 1;
 
     /// An order without pages.
     #[must_use]
     pub fn empty() -> HelperOrder {
         HelperOrder { count: 0, moves: 0, tries: 0, pages: [0; CHUNK] }
+    }
+
+    /// An order to make a system call.
+    #[must_use]
+    pub(crate) fn call(number: i64, args: [usize; 6]) -> HelperOrder {
+        let mut order = HelperOrder::empty();
+        (order.count, order.moves) = (HelperOrder::CALL, number.cast_unsigned());
+        order.pages.iter_mut().zip(args).for_each(|(to, arg)| *to = arg as u64);
+        order
     }
 }
 

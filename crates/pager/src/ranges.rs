@@ -30,9 +30,12 @@ impl Ranges {
 
     /// Reserves `count` pages where there is room.
     pub(crate) fn reserve(&mut self, count: Page) -> Option<Page> {
-        let align = |at: Page| {
-            if count < ALIGNED_FROM { Some(at) } else { at.checked_next_multiple_of(ALIGNED_FROM) }
-        };
+        self.reserve_aligned(count, if count < ALIGNED_FROM { 1 } else { ALIGNED_FROM })
+    }
+
+    /// Reserves `count` pages that begin at a multiple of `alignment`.
+    pub(crate) fn reserve_aligned(&mut self, count: Page, alignment: Page) -> Option<Page> {
+        let align = |at: Page| at.checked_next_multiple_of(alignment);
         let mut at = align(self.first)?;
         for (&start, &end) in &self.reserved {
             if at.checked_add(count)? <= start {

@@ -8,6 +8,10 @@
 
 use std::arch::asm;
 
+/// A word by which calls of this crate that change memory pass a [trap](crate::trap). It keeps mistakes out, nobody else:
+/// a program that has it hides its memory from the pager, and has no gain of that.
+pub const KEY: usize = 0x6573_6b65_725f_6b65;
+
 /// An error number of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
@@ -162,6 +166,23 @@ fn outcome(result: i64) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno(-result as i32))
 }
 
+/// A system call that changes memory, with the [`KEY`].
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// As [`call`].
+pub(crate) unsafe fn call_with_key(
+    number: libc::c_long,
+    mut args: [usize; 6],
+) -> Result<usize, Errno> {
+    let place = if number == libc::SYS_mmap { 4 } else { 5 };
+    args[place] = KEY;
+    // SAFETY: the caller's promise. The kernel ignores that argument.
+    unsafe { call(number, args) }
+}
+
 /// Maps anonymous private memory that is readable, writable and not reserved.
 ///
 /// # Errors
@@ -169,7 +190,7 @@ fn outcome(result: i64) -> Result<usize, Errno> {
 pub fn map_memory(size: usize) -> Result<usize, Errno> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let args = [0, size, flag(access), flag(flags), usize::MAX, 0];
+    let args = [0, size, flag(access), flag(flags), KEY, 0];
     // SAFETY: a new mapping at an address of the kernel's choice.
     unsafe { call(libc::SYS_mmap, args) }
 }
@@ -183,7 +204,7 @@ pub fn map_memory(size: usize) -> Result<usize, Errno> {
 /// Nothing refers to the range any more.
 pub unsafe fn unmap(addr: usize, size: usize) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { call(libc::SYS_munmap, [addr, size, 0, 0, 0, 0]) }
+    unsafe { call(libc::SYS_munmap, [addr, size, 0, 0, 0, KEY]) }
 }
 
 /// Gives advice about memory.
@@ -195,7 +216,7 @@ pub unsafe fn unmap(addr: usize, size: usize) -> Result<usize, Errno> {
 /// Advice that drops content may only be given on a range whose content nobody needs.
 pub unsafe fn advise(addr: usize, size: usize, advice: i32) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { call(libc::SYS_madvise, [addr, size, flag(advice), 0, 0, 0]) }
+    unsafe { call(libc::SYS_madvise, [addr, size, flag(advice), 0, 0, KEY]) }
 }
 
 /// Changes the protection of memory.
@@ -207,7 +228,7 @@ pub unsafe fn advise(addr: usize, size: usize, advice: i32) -> Result<usize, Err
 /// No reference expects an access that is taken away.
 pub unsafe fn protect(addr: usize, size: usize, access: i32) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { call(libc::SYS_mprotect, [addr, size, flag(access), 0, 0, 0]) }
+    unsafe { call(libc::SYS_mprotect, [addr, size, flag(access), 0, 0, KEY]) }
 }
 
 /// Closes a file descriptor.

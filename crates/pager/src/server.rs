@@ -21,6 +21,7 @@ use crate::link::Link;
 use crate::protocol::HelperOrder;
 use crate::shared::Shared;
 use crate::space::Reach;
+use crate::trap::Traps;
 use crate::types::{Options, PagerError, Stats};
 use crate::uffd::{Message, Uffd};
 
@@ -43,6 +44,8 @@ const TICK: Duration = Duration::from_millis(10);
 const STASH: usize = 256;
 
 const WAKER: u64 = 1;
+/// System calls of programs; between the numbers of spaces and those of helpers.
+const TRAPS: u64 = 1 << 35;
 const FIRST_SPACE: u64 = 2;
 /// The first number of a helper, above all those of spaces.
 const FIRST_HELPER: u64 = 1 << 36;
@@ -94,6 +97,12 @@ impl Pager {
     /// Holds the exit of a process, if it is the last one that is served then, until [`Pager::let_exit`].
     pub fn hold_exit(&self, pid: u32) {
         self.shared.engine.lock().held = pid;
+    }
+
+    /// Has the pager follow the system calls of programs that come from here.
+    pub fn follow_calls(&self, traps: Traps) {
+        self.shared.engine.lock().set_traps(traps);
+        self.shared.wake();
     }
 
     /// Whether that process waits to exit.
@@ -202,6 +211,7 @@ pub(crate) struct Server {
     clock: Clock,
     ticked: Nanos,
     look: Look,
+    has_traps: bool,
     watched: Vec<(SpaceId, Arc<Uffd>)>,
     /// Messages that were read while a process forked.
     stash: Vec<(SpaceId, Message)>,
@@ -239,6 +249,7 @@ impl Server {
             clock,
             ticked,
             look: Look::default(),
+            has_traps: false,
             watched,
             stash,
         })
@@ -343,10 +354,12 @@ impl Server {
         for &event in events {
             match event {
                 LISTENER | FIRST_GREETING.. => {}
+                TRAPS => engine.hold_call(),
                 FIRST_HELPER.. => self.hear(&mut engine, event - FIRST_HELPER),
                 WAKER => {
                     let mut bytes = [0; 8];
                     let _ = rustix::io::read(&shared.waker, &mut bytes);
+                    self.watch_traps(&mut engine);
                 }
                 _ => {
                     self.look.served(self.clock.now());
@@ -466,6 +479,16 @@ impl Server {
         Ok(epoll::add(&self.epoll, link, data, epoll::EventFlags::IN)?)
     }
 
+    /// Watches for system calls of programs, once it is known where they come from.
+    fn watch_traps(&mut self, engine: &mut Engine) {
+        let Some(traps) = engine.traps().filter(|_| !self.has_traps) else { return };
+        let data = epoll::EventData::new_u64(TRAPS);
+        match epoll::add(&self.epoll, traps, data, epoll::EventFlags::IN) {
+            Ok(()) => self.has_traps = true,
+            Err(error) => engine.reports.push(format!("system calls are not followed: {error}")),
+        }
+    }
+
     /// Takes the outcome of a helper's order.
     fn hear(&mut self, engine: &mut Engine, id: u64) {
         let Ok(id) = SpaceId::try_from(id) else { return };
@@ -473,7 +496,7 @@ impl Server {
             return;
         };
         match link.receive() {
-            Ok(Some(outcome)) => drop(engine.left(id, outcome)),
+            Ok(Some(outcome)) => engine.heard(id, outcome),
             Ok(None) => {}
             // It has ended, as its program may have; that is seen soon.
             Err(_) => drop(epoll::delete(&self.epoll, link)),

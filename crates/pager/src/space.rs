@@ -4,9 +4,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use esker_base::Nanos;
 
+use crate::areas::Areas;
 use crate::link::{Link, ProcessMemory};
 use crate::order::carry_out;
 use crate::pages::Pages;
@@ -16,6 +18,8 @@ use crate::ranges::Ranges;
 use crate::types::{PAGE, Page, page_of};
 use crate::uffd::Uffd;
 
+/// So long a child may take to introduce itself.
+const YOUNG: Duration = Duration::from_secs(1);
 /// Faults of a snapshot that are remembered.
 const TRAIL: usize = 256;
 
@@ -61,6 +65,8 @@ pub(crate) struct Space {
     pub(crate) requests: usize,
     pub(crate) pages: Pages,
     pub(crate) ranges: Ranges,
+    /// Paged memory outside the region.
+    pub(crate) areas: Areas,
     pub(crate) streams: Streams,
     /// Pages by arrival; some have left since.
     pub(crate) queue: VecDeque<Page>,
@@ -101,6 +107,12 @@ pub(crate) struct Space {
     pub(crate) rests_until: Nanos,
     /// Pages whose memory may not be written: they cannot be moved.
     pub(crate) barred: BTreeSet<Page>,
+    /// The helper makes a system call for the program.
+    pub(crate) is_calling: bool,
+    /// Its result, when it has come.
+    pub(crate) result: Option<i64>,
+    /// Where the heap ends that `brk` moves; 0 is not known.
+    pub(crate) heap_end: usize,
     /// The serial of the last request of each doorbell.
     pub(crate) serials: [u64; FIRST_PAGE as usize],
 }
@@ -113,7 +125,9 @@ impl Space {
         pages: Pages,
         most_ahead: u32,
     ) -> Space {
-        let ranges = Ranges::new(FIRST_PAGE, page_of(pages.len()));
+        let split = page_of(pages.split());
+        let ranges = Ranges::new(FIRST_PAGE, split);
+        let areas = Areas::new(split, page_of(pages.len()));
         Space {
             uffd: Arc::new(uffd),
             link: None,
@@ -124,6 +138,7 @@ impl Space {
             requests: 0,
             pages,
             ranges,
+            areas,
             streams: Streams::new(most_ahead),
             queue: VecDeque::new(),
             passing: VecDeque::new(),
@@ -146,18 +161,76 @@ impl Space {
             is_emptying: false,
             rests_until: Nanos(0),
             barred: BTreeSet::new(),
+            is_calling: false,
+            result: None,
+            heap_end: 0,
             serials: [0; FIRST_PAGE as usize],
         }
     }
 
+    /// Where a page is. Of an area's page that is no more, nowhere: 0.
     pub(crate) fn addr(&self, page: Page) -> usize {
-        self.base + page as usize * PAGE
+        if (page as usize) < self.pages.split() {
+            return self.base + page as usize * PAGE;
+        }
+        self.areas.addr(page).unwrap_or(0)
     }
 
-    /// The page of an address of the region.
+    /// The page of an address, if that is paged.
     pub(crate) fn page(&self, addr: usize) -> Option<Page> {
-        let page = addr.checked_sub(self.base)? / PAGE;
-        (page < self.pages.len()).then(|| page_of(page))
+        let page = addr.wrapping_sub(self.base) / PAGE;
+        if page < self.pages.split() { Some(page_of(page)) } else { self.areas.page(addr) }
+    }
+
+    /// Of `count` pages from one on, how many lie in a row.
+    pub(crate) fn row(&self, page: Page, count: usize) -> usize {
+        let split = self.pages.split();
+        if (page as usize) < split {
+            return count.min(split - page as usize);
+        }
+        self.areas.row(page, count)
+    }
+
+    /// The paged parts of a range of addresses: the first page of each, and how many.
+    pub(crate) fn parts(&self, addr: usize, size: usize) -> Vec<(Page, usize)> {
+        let region = self.base..self.base + self.pages.split() * PAGE;
+        let (from, to) = (addr.max(region.start), addr.saturating_add(size).min(region.end));
+        let own = (from < to)
+            .then(|| (page_of((from - region.start) / PAGE), (to - from).div_ceil(PAGE)));
+        let areas = self.areas.within(addr, size).into_iter();
+        own.into_iter().chain(areas.map(|(_, page, count)| (page, count as usize))).collect()
+    }
+
+    /// Whether any byte of a range is in the region.
+    pub(crate) fn overlaps_region(&self, addr: usize, size: usize) -> bool {
+        let end = self.base + self.pages.split() * PAGE;
+        addr < end && addr.saturating_add(size) > self.base
+    }
+
+    /// The parts of a range of addresses that are not paged.
+    pub(crate) fn gaps(&self, addr: usize, size: usize) -> Vec<(usize, usize)> {
+        if self.overlaps_region(addr, size) { Vec::new() } else { self.areas.gaps(addr, size) }
+    }
+
+    /// Of `count` pages at an address, the indices of those that are in memory.
+    pub(crate) fn present(&self, addr: usize, count: usize) -> Vec<Page> {
+        self.memory.as_ref().map_or_else(Vec::new, |memory| memory.present(addr, count))
+    }
+
+    /// Whether it has begun a moment ago.
+    pub(crate) fn is_young(&self, now: Nanos) -> bool {
+        now.since(self.born) < YOUNG
+    }
+
+    /// How many pages are reserved.
+    pub(crate) fn reserved(&self) -> usize {
+        self.ranges.count() + self.areas.count()
+    }
+
+    /// Runs of pages whose numbers and addresses are in a row.
+    pub(crate) fn runs<'a>(&self, pages: &'a [Page]) -> impl Iterator<Item = (Page, usize)> + use<'a, '_> {
+        let is_next = |a: &Page, b: &Page| b.wrapping_sub(*a) == 1 && self.row(*a, 2) == 2;
+        pages.chunk_by(is_next).map(|run| (run[0], run.len()))
     }
 
     /// Where a doorbell's request lies.
@@ -208,6 +281,12 @@ impl Space {
         None
     }
 
+    /// Has the helper make a system call; its outcome comes as that of an order.
+    pub(crate) fn order_call(&self, order: &HelperOrder) {
+        // If the helper has ended, the pager sees that by its socket.
+        let _ = self.link.as_ref().map(|link| link.send(order));
+    }
+
     /// The number of its process; 0 if that is not known.
     pub(crate) fn pid(&self) -> u32 {
         match (self.reach, &self.link) {
@@ -247,7 +326,7 @@ impl Space {
     pub(crate) fn resident_ranges(&self, first: usize, end: usize) -> Vec<(usize, usize)> {
         let pages = (first..end).map(page_of);
         let here: Vec<Page> = pages.filter(|&page| self.is_resident(page)).collect();
-        runs(&here).map(|(page, count)| (self.addr(page), count * PAGE)).collect()
+        self.runs(&here).map(|(page, count)| (self.addr(page), count * PAGE)).collect()
     }
 
     /// Notes a fault of a snapshot.
@@ -274,9 +353,4 @@ impl Space {
             self.queue.push_back(page);
         }
     }
-}
-
-/// Runs of pages in a row.
-pub(crate) fn runs(pages: &[Page]) -> impl Iterator<Item = (Page, usize)> {
-    pages.chunk_by(|a, b| b.wrapping_sub(*a) == 1).map(|run| (run[0], run.len()))
 }

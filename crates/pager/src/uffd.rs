@@ -27,6 +27,8 @@ pub mod feature {
     pub const FLAG_WP: u64 = 1;
     /// A fork is told, and the child's memory is served too.
     pub const EVENT_FORK: u64 = 1 << 1;
+    /// A mapping that moves is told, and stays registered.
+    pub const EVENT_REMAP: u64 = 1 << 2;
     /// Faults become a signal of the faulting thread.
     pub const SIGBUS: u64 = 1 << 7;
     /// A fault names its thread.
@@ -55,6 +57,15 @@ pub enum Message {
     },
     /// The process has forked; the descriptor is that of the child's memory.
     Fork(Uffd),
+    /// A mapping has moved.
+    Remap {
+        /// Where it was.
+        from: usize,
+        /// Where it is.
+        to: usize,
+        /// Its bytes.
+        size: usize,
+    },
     /// Something that was not asked for.
     Other(u8),
 }
@@ -215,6 +226,10 @@ fn decode(message: &[u8; 32]) -> Message {
             let fd = i32::from_ne_bytes(message[8..12].try_into().expect("4 bytes"));
             // SAFETY: the kernel made the descriptor for the reader of this message.
             Message::Fork(Uffd::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+        }
+        0x14 => {
+            let at = |at| esker_base::units::to_usize(u64_at(at));
+            Message::Remap { from: at(8), to: at(16), size: at(24) }
         }
         other => Message::Other(other),
     }

@@ -156,7 +156,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, size: usize) -> c_int {
     let addr = addr.expose_provenance();
     let Some(client) = concerned(addr, size) else {
         // SAFETY: the caller's promise.
-        return status(unsafe { raw::unmap(addr, size) }.map(drop));
+        return status(unsafe { raw::call(libc::SYS_munmap, [addr, size, 0, 0, 0, 0]) }.map(drop));
     };
     let release = |size| {
         // SAFETY: the caller's promise.
@@ -245,8 +245,9 @@ unsafe fn resize(
 pub unsafe extern "C" fn madvise(addr: *mut c_void, size: usize, advice: c_int) -> c_int {
     let addr = addr.expose_provenance();
     let Some(client) = concerned(addr, size) else {
+        let args = [addr, size, flag(advice), 0, 0, 0];
         // SAFETY: the caller's promise.
-        return status(unsafe { raw::advise(addr, size, advice) }.map(drop));
+        return status(unsafe { raw::call(libc::SYS_madvise, args) }.map(drop));
     };
     let size = match whole(client, addr, size) {
         Ok(size) => size,

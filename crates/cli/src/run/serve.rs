@@ -90,6 +90,18 @@ impl Service<'_> {
         self.pager.address()
     }
 
+    /// Waits until the program runs, and follows its system calls from then on.
+    pub(super) fn await_program(&self, main: &Main) {
+        match main.await_program() {
+            Some(traps) => self.pager.follow_calls(traps),
+            None if main.has_run() => say(
+                "esker: note: system calls cannot be followed here: of programs that map memory without the C library, or \
+                 reserve it first, little is paged\n",
+            ),
+            None => {}
+        }
+    }
+
     /// Serves the program and the processes that come from it, until the last one has ended.
     pub(super) fn follow(mut self, main: &Main) {
         let variable = format!("{VARIABLE}={}", self.address());

@@ -1,5 +1,6 @@
 //! The processes of a program, as /proc has them.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -7,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 
+use esker_pager::launch::{self, Parting};
+use esker_pager::trap::Traps;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -15,13 +18,14 @@ pub(super) struct Main {
     pid: Pid,
     /// None: it was gone at once.
     handle: Option<OwnedFd>,
-    /// Closed when it has become the program; it sends a byte when it cannot.
+    /// Closed when it has become the program.
     stream: UnixStream,
+    has_run: Cell<bool>,
 }
 
 impl Main {
     pub(super) fn new(pid: Pid, stream: UnixStream) -> Main {
-        Main { pid, handle: pidfd_open(pid, PidfdFlags::empty()).ok(), stream }
+        Main { pid, handle: pidfd_open(pid, PidfdFlags::empty()).ok(), stream, has_run: Cell::new(false) }
     }
 
     /// Sends it what the server has to say before it can go on.
@@ -30,9 +34,17 @@ impl Main {
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// Whether it has become the program: to be asked when it has ended.
+    /// Waits until it becomes the program, and gives its system calls, if they can be followed.
+    pub(super) fn await_program(&self) -> Option<Traps> {
+        let Ok(Parting::Program(traps)) = launch::await_program(&self.stream) else { return None };
+        self.has_run.set(true);
+        traps
+    }
+
+    /// Whether it has become the program.
     pub(super) fn has_run(&self) -> bool {
-        matches!((&self.stream).read(&mut [0]), Ok(0))
+        // It could not after all: then it says so.
+        self.has_run.get() && !matches!((&self.stream).read(&mut [0]), Ok(1))
     }
 
     pub(super) fn number(&self) -> u32 {

@@ -15,9 +15,11 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
+use esker_base::units::to_usize;
+
 use crate::client::{self, Client};
 use crate::order::carry_out;
-use crate::protocol::{Hello, HelperOrder, WINDOW};
+use crate::protocol::{Hello, HelperOrder, Outcome, WINDOW};
 use crate::raw::{self, Errno, flag};
 use crate::types::PAGE;
 use crate::uffd::Uffd;
@@ -377,7 +379,16 @@ fn work(client: &Client, tools: &Tools) {
             client.part();
             return;
         }
-        let outcome = carry_out(&tools.uffd, window, &order);
+        let outcome = if order.count == HelperOrder::CALL {
+            let [a, b, c, d, e, f, ..] = order.pages.map(to_usize);
+            // SAFETY: the program has asked for it, and its thread waits for the result.
+            let made =
+                unsafe { raw::call_with_key(order.moves.cast_signed(), [a, b, c, d, e, f]) };
+            let result = made.map_or_else(|Errno(errno)| -i64::from(errno), |value| value as i64);
+            Outcome { done: result.cast_unsigned(), ..Outcome::default() }
+        } else {
+            carry_out(&tools.uffd, window, &order)
+        };
         let at = (&raw const outcome).expose_provenance();
         let args = [tools.socket.word(), at, size_of_val(&outcome), flag(libc::MSG_NOSIGNAL), 0, 0];
         // SAFETY: the outcome is readable. If it cannot be sent, the next read tells why.

@@ -15,7 +15,7 @@ use esker_device::{Command, Completion, Op};
 use super::{Engine, SpaceId, WRITE};
 use crate::pages::{self, AHEAD, DIRTY, INHERITED, QUEUED, State};
 use crate::protocol::{HelperOrder, Outcome, WINDOW};
-use crate::space::{Batch, Space, runs};
+use crate::space::{Batch, Space};
 use crate::staging::{self, Entry};
 use crate::types::{CHUNK, PAGE, Page, page_of};
 
@@ -32,8 +32,6 @@ const FULL_APART: Duration = Duration::from_secs(10);
 
 /// Processes for which there is no space are killed so far apart: the end of one takes a moment.
 const KILLED_APART: Duration = Duration::from_millis(500);
-/// So long a child may take to introduce itself.
-const YOUNG: Duration = Duration::from_secs(1);
 
 /// Pages that are to leave.
 #[derive(Default)]
@@ -80,7 +78,8 @@ impl Engine {
         }
         let can = |space: &&Space| {
             let is_settled = !space.is_snapshot || now.since(space.born) > SETTLED;
-            let is_free = space.batch.is_none() && !space.is_emptying && !space.is_over;
+            let is_busy = space.is_emptying || space.is_calling;
+            let is_free = space.batch.is_none() && !is_busy && !space.is_over;
             let is_ready = is_free && space.has_helper() && now >= space.rests_until;
             is_ready && space.resident > 0 && is_settled
         };
@@ -206,13 +205,13 @@ impl Engine {
     fn copy(&mut self, id: SpaceId, batch: &Batch) -> bool {
         let space = self.spaces.get_mut(&id).expect("a victim");
         let memory = self.staging.chunks[batch.chunk].memory;
-        for (page, count) in runs(&batch.pages[batch.moves..batch.dirty]) {
+        for (page, count) in space.runs(&batch.pages[batch.moves..batch.dirty]) {
             if space.uffd.protect(space.addr(page), count * PAGE).is_err() {
                 return false;
             }
         }
         let mut at = batch.moves;
-        for (page, count) in runs(&batch.pages[batch.moves..batch.copied]) {
+        for (page, count) in space.runs(&batch.pages[batch.moves..batch.copied]).collect::<Vec<_>>() {
             let to = std::ptr::with_exposed_provenance_mut::<u8>(memory + at * PAGE);
             // SAFETY: the chunk has room for CHUNK pages, and nobody else uses it.
             let to = unsafe { std::slice::from_raw_parts_mut(to, count * PAGE) };
@@ -259,6 +258,14 @@ impl Engine {
             }
         }
         order
+    }
+
+    /// A helper answers.
+    pub(crate) fn heard(&mut self, id: SpaceId, outcome: Outcome) {
+        match self.spaces.get_mut(&id).filter(|space| space.is_calling) {
+            Some(space) => space.result = Some(outcome.done.cast_signed()),
+            None => drop(self.left(id, outcome)),
+        }
     }
 
     /// The helper has carried out an order. Says whether any page has left.
@@ -327,9 +334,9 @@ impl Engine {
             space.pages.set(page, state, place);
         }
         if batch.missed {
-            let (first, last) = (batch.pages.iter().min(), batch.pages.iter().max());
-            let (Some(&first), Some(&last)) = (first, last) else { return false };
-            space.uffd.wake(space.addr(first), ((last - first) as usize + 1) * PAGE);
+            let addrs = || batch.pages.iter().map(|&page| space.addr(page));
+            let (Some(first), Some(last)) = (addrs().min(), addrs().max()) else { return false };
+            space.uffd.wake(first, last - first + PAGE);
         }
         self.settle(&batch);
         self.stats.evicted_pages += u64::from(outcome.done.count_ones());
@@ -404,7 +411,8 @@ impl Engine {
     /// Empties windows that nobody has used for a while.
     pub(super) fn empty_windows(&mut self) {
         let is_idle = |space: &&mut Space| {
-            space.has_full_window && space.batch.is_none() && !space.is_emptying && !space.is_over
+            let is_busy = space.is_emptying || space.is_calling || space.is_over;
+            space.has_full_window && space.batch.is_none() && !is_busy
         };
         for space in self.spaces.values_mut().filter(is_idle) {
             space.is_emptying = space.order(&HelperOrder::empty()).is_none();
@@ -428,7 +436,7 @@ impl Engine {
         let newest = snapshots.into_iter().max_by_key(|(space, _)| space.born);
         // A child that has not introduced itself may be about to run another program.
         let is_young = |space: &Space| {
-            space.is_snapshot && space.link.is_none() && now.since(space.born) < YOUNG
+            space.is_snapshot && space.link.is_none() && space.is_young(now)
         };
         if newest.is_none() && self.spaces.values().any(is_young) {
             return;

@@ -28,7 +28,9 @@ impl Engine {
         requests: usize,
     ) -> SpaceId {
         let (base, size) = region;
-        let pages = pages::Pages::new(size / PAGE);
+        let region = size / PAGE;
+        // Areas come and go as ranges do.
+        let pages = pages::Pages::new(region, region.min(u32::MAX as usize - region));
         let most = page_of(self.most_ahead * CHUNK / 2).max(u32::from(self.most_ahead > 0));
         let mut space = Space::new(uffd, reach, base, pages, most);
         space.requests = requests;
@@ -54,11 +56,18 @@ impl Engine {
     pub(crate) fn told(&mut self, id: SpaceId, message: Message) -> Option<SpaceId> {
         let (addr, write, protected, thread) = match message {
             Message::Fork(uffd) => return self.fork(id, uffd),
+            Message::Remap { .. } => {
+                self.moved(id, &message);
+                return None;
+            }
             Message::Other(_) => return None,
             Message::Fault { addr, write, protected, thread } => (addr, write, protected, thread),
         };
         let space = self.spaces.get_mut(&id)?;
-        let page = space.page(addr)?;
+        let Some(page) = space.page(addr) else {
+            self.strays.push((id, addr / PAGE * PAGE));
+            return None;
+        };
         match page {
             GUARD | WINDOW..FIRST_PAGE => {
                 let zeroes = self.zeroes.as_ptr().addr();
@@ -84,14 +93,15 @@ impl Engine {
         let mut child = Space::new(uffd, Reach::Process, parent.base, parent.pages.fork(), 0);
         child.streams = parent.streams.clone();
         child.ranges = parent.ranges.clone();
+        child.areas = parent.areas.clone();
         child.requests = parent.requests;
         (child.is_snapshot, child.is_child) = (true, true);
         child.token = unguessable();
+        child.heap_end = parent.heap_end;
         child.barred = parent.barred.clone();
         child.born = self.clock.now();
         let child_id = self.next_space;
-        let used = child.pages.used();
-        for page in (0..used).map(page_of) {
+        for page in child.pages.all_used() {
             child.pages.clear(page, QUEUED);
             let place = child.pages.place(page);
             // The child's page may or may not be mapped while its parent's is leaving; either way
@@ -196,7 +206,7 @@ impl Engine {
         // Pages that are leaving are as if they had stayed.
         self.left(id, Outcome::default());
         let Some(space) = self.spaces.remove(&id) else { return };
-        for page in (0..space.pages.used()).map(page_of) {
+        for page in space.pages.all_used() {
             let place = space.pages.place(page);
             match space.pages.state(page) {
                 State::Zero | State::Staged | State::Poisoned => {}
@@ -214,6 +224,7 @@ impl Engine {
             }
         }
         self.waiting.retain(|(space, ..)| *space != id);
+        self.forget_threads(id);
     }
 }
 

@@ -121,22 +121,24 @@ impl Engine {
         error != Some(Errno(libc::EAGAIN))
     }
 
-    /// Reserves memory; at an address if that is not 0.
-    pub(crate) fn reserve(&mut self, id: SpaceId, addr: usize, size: usize) -> Outcome {
-        let count = size.div_ceil(PAGE);
+    /// Whether a space may reserve so many more pages.
+    pub(super) fn may_reserve(&self, id: SpaceId, count: usize) -> bool {
         let most = self.options.slow_bytes / PAGE;
         let counted = |pages: usize| pages.saturating_sub(UNCOUNTED.min(most));
         let others = self.spaces.iter().filter(|(other, it)| **other != id && !it.is_snapshot);
-        let others: usize = others.map(|(_, it)| counted(it.ranges.count())).sum();
-        let Some(space) = self.spaces.get_mut(&id) else { return Err(libc::ENOMEM) };
-        let all = space.ranges.count().saturating_add(count);
-        let is_too_much = match space.is_snapshot {
-            true => all > most,
-            false => all > most || others + counted(all) > most,
-        };
-        if count == 0 || is_too_much {
+        let others: usize = others.map(|(_, it)| counted(it.reserved())).sum();
+        let Some(space) = self.spaces.get(&id) else { return false };
+        let all = space.reserved().saturating_add(count);
+        all <= most && (space.is_snapshot || others + counted(all) <= most)
+    }
+
+    /// Reserves memory; at an address if that is not 0.
+    pub(crate) fn reserve(&mut self, id: SpaceId, addr: usize, size: usize) -> Outcome {
+        let count = size.div_ceil(PAGE);
+        if count == 0 || !self.may_reserve(id, count) {
             return Err(libc::ENOMEM);
         }
+        let Some(space) = self.spaces.get_mut(&id) else { return Err(libc::ENOMEM) };
         let count = page_of(count);
         let first = match addr {
             0 => space.ranges.reserve(count).ok_or(libc::ENOMEM)?,
@@ -154,52 +156,61 @@ impl Engine {
     /// Drops the content of whole pages. None: pages of the range are leaving, try again. Their memory stays
     /// mapped; the requester unmaps it.
     pub(crate) fn discard(&mut self, id: SpaceId, addr: usize, size: usize) -> Option<Outcome> {
-        let Some(space) = self.spaces.get_mut(&id) else { return Some(Err(libc::EINVAL)) };
-        let Some(first) = space.page(addr) else { return Some(Err(libc::EINVAL)) };
-        let count = size.div_ceil(PAGE).min(space.pages.len() - first as usize);
-        let last = (first as usize + count).min(space.pages.used());
-        let pages = first as usize..last;
-        if pages.clone().any(|page| space.pages.state(page_of(page)) == State::Leaving) {
+        let Some(space) = self.spaces.get(&id) else { return Some(Err(libc::EINVAL)) };
+        let parts = space.parts(addr, size);
+        if parts.is_empty() {
+            return Some(Err(libc::EINVAL));
+        }
+        let used = |&(first, count): &(Page, usize)| {
+            let (first, split) = (first as usize, space.pages.split());
+            let end = if first < split { (first + count).min(space.pages.used()) } else { first + count };
+            (first..end).map(page_of)
+        };
+        let pages: Vec<Page> = parts.iter().flat_map(used).collect();
+        if pages.iter().any(|&page| space.pages.state(page) == State::Leaving) {
             return None;
         }
-        for page in pages.map(page_of) {
-            let space = self.spaces.get_mut(&id).expect("looked up above");
-            let place = space.pages.place(page);
-            match space.pages.state(page) {
-                State::Zero | State::Staged | State::Poisoned => {}
-                State::Resident => {
-                    if !space.pages.has(page, DIRTY) {
-                        self.slots.release(place);
-                    }
-                    Engine::depart(space, page);
-                }
-                State::Out => self.slots.release(place),
-                State::Reading => {
-                    let slot = self.slot_of_read(place, page);
-                    self.slots.release(slot);
-                }
-                State::Marked => {
-                    let slot = self.take_mark(place);
-                    self.slots.release(slot);
-                }
-                State::Leaving => unreachable!("looked for above"),
-            }
-            let space = self.spaces.get_mut(&id).expect("looked up above");
-            if !space.barred.is_empty() {
-                space.barred.remove(&page);
-            }
-            space.pages.set(page, State::Zero, pages::NONE);
-            space.pages.add(page, pages::DROPPED);
+        for &page in &pages {
+            self.discard_page(id, page);
         }
         let space = self.spaces.get_mut(&id).expect("looked up above");
-        let used = space.pages.used();
         if space.queue.len() + space.passing.len() > 2 * space.resident + 4096 {
             space.trim_queue();
         }
-        if last > first as usize && (first as usize) < used {
-            space.uffd.wake(addr, (last - first as usize) * PAGE);
+        if !pages.is_empty() {
+            space.uffd.wake(addr, size.next_multiple_of(PAGE));
         }
         Some(Ok(0))
+    }
+
+    fn discard_page(&mut self, id: SpaceId, page: Page) {
+        let space = self.spaces.get_mut(&id).expect("looked up by the caller");
+        let place = space.pages.place(page);
+        match space.pages.state(page) {
+            State::Zero | State::Staged | State::Poisoned => {}
+            State::Resident => {
+                if !space.pages.has(page, DIRTY) {
+                    self.slots.release(place);
+                }
+                Engine::depart(space, page);
+            }
+            State::Out => self.slots.release(place),
+            State::Reading => {
+                let slot = self.slot_of_read(place, page);
+                self.slots.release(slot);
+            }
+            State::Marked => {
+                let slot = self.take_mark(place);
+                self.slots.release(slot);
+            }
+            State::Leaving => unreachable!("looked for by the caller"),
+        }
+        let space = self.spaces.get_mut(&id).expect("looked up by the caller");
+        if !space.barred.is_empty() {
+            space.barred.remove(&page);
+        }
+        space.pages.set(page, State::Zero, pages::NONE);
+        space.pages.add(page, pages::DROPPED);
     }
 
     /// Ends a reservation.

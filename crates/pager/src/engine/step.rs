@@ -22,6 +22,8 @@ impl Engine {
             did |= self.complete(completion);
         }
         did |= self.answer_requests();
+        did |= self.answer_calls();
+        did |= self.settle_strays();
         did |= self.settle_followers();
         did |= self.evict();
         did |= self.start_deferred();

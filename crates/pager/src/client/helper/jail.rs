@@ -2,30 +2,23 @@
 
 #![allow(unsafe_code)]
 
+use crate::filter::{ARCH, ARCHITECTURE, NUMBER, argument, equals, give, load};
 use crate::raw::{self, Errno, flag};
 use crate::uffd::MOVE;
 
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const CAPABILITIES: u32 = 0x2008_0522;
-/// The architecture's number in `linux/audit.h`.
-#[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: u32 = 0xc000_003e;
-/// The architecture's number in `linux/audit.h`.
-#[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: u32 = 0xc000_00b7;
-
-/// Offsets in `struct seccomp_data`, of which the second argument's lower half is on a little-endian machine.
-const NUMBER: u32 = 0;
-const ARCH: u32 = 4;
-const SECOND_ARGUMENT: u32 = 24;
-
-/// The calls that a greeting and an order take, those that end the program when its pager has ended, and the end.
-const ALLOWED: [i64; 11] = [
+/// The calls that a greeting and an order take, those that it makes for the program, those that end the program when its pager has ended, and the end.
+const ALLOWED: [i64; 15] = [
     libc::SYS_sendmsg,
     libc::SYS_recvmsg,
     libc::SYS_read,
     libc::SYS_sendto,
     libc::SYS_madvise,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_brk,
     libc::SYS_futex,
     libc::SYS_mprotect,
     libc::SYS_ppoll,
@@ -68,9 +61,6 @@ pub(super) fn enter() -> Result<(), Errno> {
 /// The filter: any other call fails with `EPERM`.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // numbers of calls are small
 fn filter() -> [libc::sock_filter; LENGTH] {
-    let load = |at| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
-    let equals = |k, no| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, no, k);
-    let give = |k| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, k);
     let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
     let mut filter = [give(refuse); LENGTH];
     let (last, mut at) = (LENGTH - 1, 0);
@@ -82,20 +72,15 @@ fn filter() -> [libc::sock_filter; LENGTH] {
         at
     };
     push(load(ARCH));
-    push(equals(ARCHITECTURE, (last - 2) as u8));
+    push(equals(ARCHITECTURE, 0, (last - 2) as u8));
     push(load(NUMBER));
     for call in ALLOWED {
-        push(equals(call as u32, 1));
+        push(equals(call as u32, 0, 1));
         push(give(libc::SECCOMP_RET_ALLOW));
     }
-    push(equals(libc::SYS_ioctl as u32, 3));
-    push(load(SECOND_ARGUMENT));
-    push(equals(MOVE as u32, 1));
+    push(equals(libc::SYS_ioctl as u32, 0, 3));
+    push(load(argument(1)));
+    push(equals(MOVE as u32, 0, 1));
     push(give(libc::SECCOMP_RET_ALLOW));
     filter
-}
-
-#[allow(clippy::cast_possible_truncation)] // codes are small
-fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt, jf, k }
 }
