@@ -23,6 +23,7 @@ use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
 
 use esker_base::ErrorKind;
@@ -31,7 +32,6 @@ use rustix::process::getpid;
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, Result};
-use crate::stderr::tell;
 
 /// The variable by which programs find their pager.
 const VARIABLE: &str = "ESKER_PAGER";
@@ -45,9 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     }
     let program = program::find(&args.command[0])?;
     let libraries = program::libraries(&program, args.allocator)?;
-    if let Some(what) = program::unfollowed(&program) {
-        tell!("esker: note: {}: {what}", program.path.display());
-    }
+    let mapping = program::library(program::MAPPING)?;
     if let Err(error) = esker_pager::client::open() {
         return Err(Failure::from(esker_pager::PagerError::Refused(error.to_io())));
     }
@@ -58,7 +56,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let mut server = match launch::split().map_err(failed)? {
         Side::Program(server) => server,
         Side::Server(program) => {
-            serve(args, &tree::Main::new(pid, program));
+            serve(args, &tree::Main::new(pid, program), mapping);
             return Ok(());
         }
     };
@@ -74,8 +72,8 @@ pub(crate) fn run(args: &RunArgs) -> Result {
 }
 
 /// Serves programs, and tells the first one where.
-fn serve(args: &RunArgs, main: &tree::Main) {
-    match serve::Service::start(args, main) {
+fn serve(args: &RunArgs, main: &tree::Main, library: PathBuf) {
+    match serve::Service::start(args, main, library) {
         Ok(service) => {
             // If it is gone, the service ends by itself.
             let _ = main.tell(SERVED, &service.address());

@@ -239,7 +239,7 @@ impl Client {
     }
 
     /// Waits until the helper has introduced this process. False: it could not.
-    fn await_helper(&self) -> bool {
+    pub fn await_helper(&self) -> bool {
         let state = self.state.as_ptr().expose_provenance();
         loop {
             match self.state.load(Ordering::Acquire) {

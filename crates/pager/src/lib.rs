@@ -28,6 +28,7 @@
 //! | `engine` | decisions at a fault, and which pages leave memory |
 //! | `shared` | state that the threads share |
 //! | `chase` | the thread that follows a snapshot's walk |
+//! | `inject` | programs that load no libraries |
 //! | `greet` | programs that connect |
 //! | [`server`] | [`Pager`]: the thread that serves programs |
 //! | [`probe()`] | whether memory can be paged here |
@@ -51,6 +52,7 @@ mod filter;
 mod forks;
 mod greet;
 mod heap;
+mod inject;
 
 pub mod launch;
 mod link;

@@ -246,3 +246,12 @@ pub unsafe fn close(fd: i32) {
 pub const fn flag(value: i32) -> usize {
     value as u32 as usize
 }
+
+/// A number other than 0 that no other process can guess.
+pub(crate) fn unguessable() -> u64 {
+    let mut number = 0u64;
+    let args = [(&raw mut number).expose_provenance(), size_of_val(&number), 0, 0, 0, 0];
+    // SAFETY: the number is writable. A kernel without randomness gives none, and only the same user could use that.
+    let _ = unsafe { call(libc::SYS_getrandom, args) };
+    number | 1
+}

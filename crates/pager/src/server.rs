@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::chase;
 use crate::engine::{Engine, SpaceId};
+use crate::inject::Injector;
 use crate::greet::{Comes, Door, FIRST_GREETING, Guest, LISTENER};
 use crate::link::Link;
 use crate::protocol::HelperOrder;
@@ -100,8 +102,11 @@ impl Pager {
     }
 
     /// Has the pager follow the system calls of programs that come from here.
-    pub fn follow_calls(&self, traps: Traps) {
-        self.shared.engine.lock().set_traps(traps);
+    /// Into programs that load no libraries it puts the one at `library`.
+    pub fn follow_calls(&self, traps: Traps, library: PathBuf) {
+        let traps = Arc::new(traps);
+        let injector = Injector::start(traps.clone(), library, self.shared.clone());
+        self.shared.engine.lock().set_traps(traps, injector);
         self.shared.wake();
     }
 

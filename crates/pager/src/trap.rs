@@ -51,6 +51,8 @@ pub(crate) enum Reply {
     Go,
     /// This is its result: a value, or an error number below 0.
     Result(i64),
+    /// Another thread answers it.
+    Elsewhere,
 }
 
 impl Reply {
@@ -92,6 +94,7 @@ impl Traps {
     /// Answers a call. If its thread was killed, nothing happens.
     pub(crate) fn reply(&self, call: &Call, reply: Reply) {
         let (value, error, flags) = match reply {
+            Reply::Elsewhere => return,
             Reply::Go => (0, 0, CONTINUE),
             Reply::Result(errno @ -4095..0) => (0, errno, 0),
             Reply::Result(value) => (value, 0, 0),

@@ -129,6 +129,29 @@ fn read_environment(bytes: &mut [u8]) -> Result<usize, Errno> {
     Ok(size)
 }
 
+/// Entered by force, in a program that loads no libraries: connects. Gives 0, or an error number.
+#[unsafe(no_mangle)]
+extern "C" fn esker_enter() -> usize {
+    let (outcome, errno) = match connect() {
+        Ok(Some(client)) => (client, 0),
+        Ok(None) => (std::ptr::null_mut(), libc::ENOENT),
+        Err((_, Errno(errno))) => (std::ptr::null_mut(), errno),
+    };
+    CLIENT.store(outcome, Ordering::Release);
+    STATE.store(SETTLED, Ordering::Release);
+    flag(errno)
+}
+
+/// The same in a forked child of such a program.
+#[unsafe(no_mangle)]
+extern "C" fn esker_enter_child() -> usize {
+    in_child();
+    // SAFETY: null, or a client that is never freed.
+    let client = unsafe { CLIENT.load(Ordering::Acquire).as_ref() };
+    let is_served = client.is_some_and(Client::await_helper);
+    flag(if is_served { 0 } else { libc::ESRCH })
+}
+
 extern "C" fn in_child() {
     // SAFETY: null, or a client that is never freed.
     match unsafe { CLIENT.load(Ordering::Acquire).as_ref() } {

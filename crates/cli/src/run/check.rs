@@ -39,12 +39,12 @@ pub(super) fn check(args: &RunArgs) -> Result {
         let found = program::find(name).and_then(|program| {
             let libraries = program::libraries(&program, args.allocator)?;
             let brings_one = !libraries.to_string_lossy().contains(program::ALLOCATOR);
-            let allocator = if brings_one { "its own allocator" } else { "Esker's allocator" };
-            let path = program.path.display();
-            Ok(match program::unfollowed(&program) {
-                Some(what) => format!("{path}: runs; {what}"),
-                None => format!("{path}: runs, with {allocator}"),
-            })
+            let how = match (program.is_static, brings_one) {
+                (true, _) => "by its system calls, as it loads no libraries",
+                (false, true) => "with its own allocator",
+                (false, false) => "with Esker's allocator",
+            };
+            Ok(format!("{}: runs, {how}", program.path.display()))
         });
         note("program", found);
     }

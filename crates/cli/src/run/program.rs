@@ -13,13 +13,9 @@ use crate::args::AllocatorArg;
 use crate::failure::{Failure, Result};
 
 /// Interposes mappings.
-const MAPPING: &str = "libesker_preload.so";
+pub(super) const MAPPING: &str = "libesker_preload.so";
 /// An allocator.
 pub(super) const ALLOCATOR: &str = "libesker_malloc.so";
-/// Programs that reserve their memory first, and change its access when they use it.
-const RESERVING: [&str; 6] = ["java", "javac", "node", "nodejs", "deno", "bun"];
-/// Bytes of every program that the Go compiler has made.
-const GO: &[u8] = b"\xff Go buildinf:";
 /// Libraries that bring an allocator.
 const ALLOCATORS: [&str; 5] = ["jemalloc", "tcmalloc", "mimalloc", "hoard", "snmalloc"];
 /// "Set user id" and "set group id" of a file's mode.
@@ -32,6 +28,8 @@ pub(super) struct Program {
     pub(super) path: PathBuf,
     /// The binary that the kernel runs for it: itself, or the interpreter of a script.
     binary: PathBuf,
+    /// It loads no libraries.
+    pub(super) is_static: bool,
 }
 
 /// Finds the program, and refuses one that cannot be helped.
@@ -55,13 +53,14 @@ pub(super) fn find(name: &OsStr) -> Result<Program> {
     }
     match elf_interpreter(&binary) {
         Elf::Not => refuse("it is neither an ELF program nor a script"),
-        Elf::Static => refuse(
+        Elf::Static if !cfg!(target_arch = "x86_64") => refuse(
             "it is statically linked, and takes no preloaded library; use a dynamically linked build",
         ),
         Elf::Dynamic(loader) if loader.contains("musl") => {
             refuse("it uses musl, and the preloaded library needs glibc; use a build for glibc")
         }
-        Elf::Dynamic(_) => Ok(Program { path, binary }),
+        Elf::Static => Ok(Program { path, binary, is_static: true }),
+        Elf::Dynamic(_) => Ok(Program { path, binary, is_static: false }),
     }
 }
 
@@ -130,26 +129,14 @@ fn elf_interpreter(path: &Path) -> Elf {
     headers().map_or(Elf::Static, Elf::Dynamic)
 }
 
-/// A sentence about a program's memory, if it is known that it is not paged.
-pub(super) fn unfollowed(program: &Program) -> Option<&'static str> {
-    let name = program.binary.file_name()?.to_str()?;
-    if RESERVING.contains(&name) {
-        return Some(
-            "most of its memory is not paged: it reserves first, and changes access later",
-        );
-    }
-    let bytes = std::fs::read(&program.binary).ok()?;
-    let is_go = bytes.windows(GO.len()).any(|part| part == GO);
-    is_go.then_some("most of its memory is not paged: Go maps it by raw system calls")
-}
-
 /// The value of `LD_PRELOAD`.
 pub(super) fn libraries(program: &Program, allocator: AllocatorArg) -> Result<OsString> {
     let mut names = vec![library(MAPPING)?];
     let needs_one = match allocator {
         AllocatorArg::Own => false,
         AllocatorArg::Bundled => true,
-        AllocatorArg::Auto => !has_allocator(&program.binary),
+        // The loader would be asked, and there is none.
+        AllocatorArg::Auto => program.is_static || !has_allocator(&program.binary),
     };
     if needs_one {
         names.push(library(ALLOCATOR)?);
@@ -164,7 +151,7 @@ pub(super) fn libraries(program: &Program, allocator: AllocatorArg) -> Result<Os
 }
 
 /// A library of ours: beside this program, or where an installation has it.
-fn library(name: &str) -> Result<PathBuf> {
+pub(super) fn library(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().unwrap_or_default();
     let folder = own.parent().unwrap_or(Path::new("."));
     let places = [folder.join(name), folder.join("../lib/esker").join(name)];

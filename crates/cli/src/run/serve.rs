@@ -6,6 +6,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ const LOG_PREFIX: &str = "<28>esker: ";
 pub(super) struct Service<'a> {
     args: &'a RunArgs,
     pager: Arc<Pager>,
+    /// What programs are served by.
+    library: PathBuf,
     exporter: Option<Exporter>,
     /// Failures to close the device for pages.
     closings: Closings,
@@ -54,7 +57,11 @@ pub(super) struct Service<'a> {
 
 impl Service<'_> {
     /// Opens the device and starts the pager of the program that becomes `main`.
-    pub(super) fn start<'a>(args: &'a RunArgs, main: &Main) -> Result<Service<'a>> {
+    pub(super) fn start<'a>(
+        args: &'a RunArgs,
+        main: &Main,
+        library: PathBuf,
+    ) -> Result<Service<'a>> {
         lift_limit();
         let closings = Closings::default();
         let stack = Arc::new(Stack::new().noting(closings.clone()));
@@ -82,7 +89,7 @@ impl Service<'_> {
         let clock = Clock::real();
         let shown = (clock.now(), pager.stats());
         let (line, is_in_background) = (Some(Line::new()), false);
-        Ok(Service { args, pager, exporter, closings, clock, line, shown, is_in_background })
+        Ok(Service { args, pager, library, exporter, closings, clock, line, shown, is_in_background })
     }
 
     /// Value of the variable by which programs find the pager.
@@ -93,7 +100,7 @@ impl Service<'_> {
     /// Waits until the program runs, and follows its system calls from then on.
     pub(super) fn await_program(&self, main: &Main) {
         match main.await_program() {
-            Some(traps) => self.pager.follow_calls(traps),
+            Some(traps) => self.pager.follow_calls(traps, self.library.clone()),
             None if main.has_run() => say(
                 "esker: note: system calls cannot be followed here: of programs that map memory without the C library, or \
                  reserve it first, little is paged\n",

@@ -5,11 +5,13 @@
 
 #![allow(unsafe_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use super::Engine;
 use super::pending::SpaceId;
+use crate::inject::{Injector, ProgramId, static_program};
 use crate::pages::{self, DIRTY, State};
 use crate::protocol::HelperOrder;
 use crate::space::Space;
@@ -17,6 +19,8 @@ use crate::trap::{Call, Reply, Traps};
 use crate::types::{PAGE, page_of};
 use crate::uffd::Message;
 
+/// Programs that are remembered after they were made to be served.
+const MOST_INJECTED: usize = 4096;
 /// Mappings from this size on become areas, in bytes.
 const LEAST: usize = 64 << 10;
 /// Mappings with one of these flags are the kernel's.
@@ -32,7 +36,12 @@ const COLLAPSE: c_int = 25;
 /// Calls that are held.
 #[derive(Default)]
 pub(crate) struct Calls {
-    traps: Option<Traps>,
+    traps: Option<Arc<Traps>>,
+    injector: Option<Injector>,
+    /// Threads that the injector works at.
+    injecting: BTreeSet<u32>,
+    /// Programs that it has worked at, by their thread.
+    injected: BTreeMap<u32, ProgramId>,
     held: Vec<Held>,
     /// Whose threads are, as far as they have been seen.
     threads: BTreeMap<u32, SpaceId>,
@@ -56,18 +65,46 @@ enum Caller {
 
 impl Engine {
     /// Takes the calls of programs from here.
-    pub(crate) fn set_traps(&mut self, traps: Traps) {
-        self.calls.traps = Some(traps);
+    pub(crate) fn set_traps(&mut self, traps: Arc<Traps>, injector: Option<Injector>) {
+        (self.calls.traps, self.calls.injector) = (Some(traps), injector);
     }
 
     /// Where calls come from.
     pub(crate) fn traps(&self) -> Option<&Traps> {
-        self.calls.traps.as_ref()
+        self.calls.traps.as_deref()
+    }
+
+    /// The injector has done with a thread.
+    pub(crate) fn injected(&mut self, thread: u32) {
+        self.calls.injecting.remove(&thread);
+    }
+
+    /// Has a program served that loads no libraries. False: it does, or that was tried.
+    fn inject(&mut self, call: Call) -> bool {
+        let calls = &mut self.calls;
+        let Some(injector) = &calls.injector else { return false };
+        let Some(program) = static_program(call.thread) else { return false };
+        if calls.injected.get(&call.thread) == Some(&program) {
+            return false;
+        }
+        if calls.injected.len() >= MOST_INJECTED {
+            calls.injected.clear();
+        }
+        calls.injected.insert(call.thread, program);
+        calls.injecting.insert(call.thread);
+        injector.inject(call, program);
+        true
+    }
+
+    /// Makes areas of the memory that the program of a thread has.
+    pub(crate) fn adopt_all(&mut self, thread: u32, memory: &[(usize, usize)]) {
+        let Caller::Known(id) = self.caller(thread) else { return };
+        memory.iter().for_each(|&(addr, size)| self.adopt(id, addr, size));
     }
 
     /// A program makes a call.
     pub(crate) fn hold_call(&mut self) {
-        let call = self.calls.traps.as_ref().and_then(Traps::receive);
+        let call = self.calls.traps.as_ref().and_then(|traps| traps.receive());
         self.calls.held.extend(call.map(|call| Held { call, ordered: None }));
     }
 
@@ -127,8 +164,12 @@ impl Engine {
             held.ordered = None;
             return self.finish(id, held, result);
         }
+        if self.calls.injecting.contains(&thread) {
+            return Some(Reply::Go);
+        }
         let id = match self.caller(thread) {
             Caller::Known(id) => id,
+            _ if self.inject(held.call) => return Some(Reply::Elsewhere),
             Caller::Unknown => return None,
             Caller::Stranger => return Some(Reply::Go),
         };

@@ -9,7 +9,7 @@ use super::{Engine, SpaceId};
 use crate::link::Link;
 use crate::pages::{self, DIRTY, INHERITED, QUEUED, State};
 use crate::protocol::{FIRST_DOORBELL, FIRST_PAGE, GUARD, JOIN, Outcome, WINDOW};
-use crate::raw;
+use crate::raw::unguessable;
 use crate::space::{Reach, Space};
 use crate::staging::{self, Entry};
 use crate::types::{CHUNK, PAGE, Page, page_of};
@@ -226,13 +226,4 @@ impl Engine {
         self.waiting.retain(|(space, ..)| *space != id);
         self.forget_threads(id);
     }
-}
-
-/// A number other than 0 that no other process can guess.
-fn unguessable() -> u64 {
-    let mut number = 0u64;
-    let args = [(&raw mut number).expose_provenance(), size_of_val(&number), 0, 0, 0, 0];
-    // SAFETY: the number is writable. A kernel without randomness gives none, and only the same user could use that.
-    let _ = unsafe { raw::call(libc::SYS_getrandom, args) };
-    number | 1
 }

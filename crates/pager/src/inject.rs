@@ -1,0 +1,179 @@
+//! Programs that load no libraries are served too: the pager puts its library into them.
+//!
+//! A thread of the program is stopped at its first system call that changes memory. It maps the library, runs the function that
+//! introduces the program, and makes its call again. Nothing of that stays but the library's memory.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `image` | the library, as it lies in a program's memory |
+//! | `tracee` | a thread that is stopped |
+
+#![allow(unsafe_code)]
+
+mod image;
+#[cfg(target_arch = "x86_64")]
+mod tracee;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::shared::Shared;
+use crate::trap::{Call, Reply, Traps};
+use image::Library;
+
+/// Entries of a process's auxiliary vector, of `linux/auxvec.h`.
+const AT_BASE: u64 = 7;
+const AT_SYSINFO_EHDR: u64 = 33;
+/// Memory from this size on is paged if the program has it already, in bytes.
+const LEAST: usize = 64 << 10;
+
+/// Names a program in a process: another one that the process runs later has another number.
+pub(crate) type ProgramId = u64;
+
+/// The program of a thread, if it loads no libraries.
+pub(crate) fn static_program(thread: u32) -> Option<ProgramId> {
+    let bytes = fs::read(format!("/proc/{thread}/auxv")).ok()?;
+    let words: Vec<u64> =
+        bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    let entry = |name| {
+        let pairs = words.as_chunks::<2>().0;
+        pairs.iter().find(|[key, _]| *key == name).map(|[_, value]| *value)
+    };
+    // The kernel puts these pages anywhere at each exec.
+    (entry(AT_BASE) == Some(0)).then(|| entry(AT_SYSINFO_EHDR)).flatten().filter(|at| *at > 0)
+}
+
+/// A thread whose program is to be served.
+struct Job {
+    call: Call,
+    program: ProgramId,
+}
+
+/// The thread that puts the library into programs.
+pub(crate) struct Injector {
+    jobs: Sender<Job>,
+}
+
+impl Injector {
+    /// Starts the thread; it ends with the injector. None where this cannot be done.
+    pub(crate) fn start(traps: Arc<Traps>, path: PathBuf, shared: Arc<Shared>) -> Option<Injector> {
+        if cfg!(not(target_arch = "x86_64")) {
+            return None;
+        }
+        let (jobs, inbox) = channel();
+        let work = Work { traps, path, shared, library: None, known: BTreeMap::new() };
+        esker_base::thread::spawn("pager-inject", move || work.run(&inbox)).ok()?;
+        Some(Injector { jobs })
+    }
+
+    /// Has the program of a call's thread served; the call is made again then. Else it goes on as it is.
+    pub(crate) fn inject(&self, call: Call, program: ProgramId) {
+        // The thread ends with this process alone.
+        let _ = self.jobs.send(Job { call, program });
+    }
+}
+
+/// A library in a program's memory.
+#[derive(Clone, Copy)]
+struct Place {
+    base: usize,
+    /// A word in it that no other memory has there.
+    token: u64,
+}
+
+struct Work {
+    traps: Arc<Traps>,
+    path: PathBuf,
+    shared: Arc<Shared>,
+    library: Option<Library>,
+    /// Where the library lies in a program, and in children that it has forked.
+    known: BTreeMap<ProgramId, Place>,
+}
+
+impl Work {
+    fn run(mut self, inbox: &Receiver<Job>) {
+        for job in inbox {
+            if let Err(error) = self.serve(&job) {
+                // It has ended, if that is so; then nobody waits.
+                self.traps.reply(&job.call, Reply::Go);
+                let thread = job.call.thread;
+                let report = format!("process {thread}: its memory is not paged: {error}");
+                self.shared.engine.lock().reports.push(report);
+            }
+            self.shared.engine.lock().injected(job.call.thread);
+            self.shared.wake();
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn serve(&mut self, job: &Job) -> io::Result<()> {
+        use tracee::Tracee;
+        if self.library.is_none() {
+            self.library = Some(Library::read(&self.path)?);
+        }
+        let library = self.library.as_ref().expect("read above");
+        let thread = job.call.thread;
+        let path = format!("/proc/{thread}/mem");
+        let memory = fs::File::options().read(true).write(true).open(path)?;
+        let before = private_memory(thread)?;
+        let mut tracee = Tracee::stop(thread, || {
+            self.traps.reply(&job.call, Reply::error(libc::EINTR));
+        })?;
+        let known = self.known.get(&job.program).copied();
+        let known = known.filter(|place| library.is_at(&memory, place));
+        let outcome = match known {
+            Some(place) => {
+                let base = place.base;
+                tracee.run(base + library.child, base + library.end, base + library.size)
+            }
+            None => tracee.map(library.size).and_then(|base| {
+                let place = Place { base, token: library.write(&memory, base)? };
+                for (at, size, access) in library.protections() {
+                    tracee.protect(base + at, size, access)?;
+                }
+                self.known.insert(job.program, place);
+                tracee.run(base + library.parent, base + library.end, base + library.size)
+            }),
+        };
+        if matches!(outcome, Ok(0)) && known.is_none() {
+            self.shared.engine.lock().adopt_all(thread, &before);
+        }
+        // In any case the call is made now.
+        tracee.go(job.call.number)?;
+        match outcome? {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(libc::EIO))),
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn serve(&mut self, _: &Job) -> io::Result<()> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+}
+
+/// A thread's private anonymous memory that can be written, its stack left out: addresses and sizes.
+fn private_memory(thread: u32) -> io::Result<Vec<(usize, usize)>> {
+    let text = fs::read_to_string(format!("/proc/{thread}/maps"))?;
+    let part = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (from, to) = words.first()?.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let (from, to) = (number(from)?, number(to)?);
+        let is_data = words.get(1)?.starts_with("rw-p") && *words.get(4)? == "0";
+        let is_known = words.get(5).is_none_or(|name| *name == "[heap]");
+        (is_data && is_known && to - from >= LEAST).then_some((from, to - from))
+    };
+    Ok(text.lines().filter_map(part).collect())
+}
+
+/// A word of a process's memory.
+fn word_at(memory: &fs::File, at: usize) -> Option<u64> {
+    let mut word = [0; 8];
+    std::os::unix::fs::FileExt::read_exact_at(memory, &mut word, at as u64).ok()?;
+    Some(u64::from_ne_bytes(word))
+}
