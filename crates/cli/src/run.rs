@@ -43,6 +43,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     if args.check {
         return check::check(args);
     }
+    shed_libraries();
     let program = program::find(&args.command[0])?;
     let libraries = program::libraries(&program, args.allocator)?;
     let mapping = program::library(program::MAPPING)?;
@@ -63,12 +64,26 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     let address = address(&mut server)?;
     let mut command = Command::new(&program.path);
     command.args(&args.command[1..]).env(VARIABLE, address).env("LD_PRELOAD", libraries);
+    command.env_remove(program::PRELOADED);
     // Its first reservation is a gigabyte, which may be more than there is; in KiB.
     command.env("MIMALLOC_ARENA_RESERVE", "65536");
     let error = launch::exec(&mut command, Some(&server));
     // The server ends without a word.
     launch::stay(&server);
     Err(Failure::file(&program.path, &error, "check that it can be run"))
+}
+
+/// Runs this program again without libraries that the caller has preloaded for the other one. They may have descriptors, which
+/// the serving process closes.
+fn shed_libraries() {
+    let Some(preloaded) = std::env::var_os("LD_PRELOAD").filter(|names| !names.is_empty()) else {
+        return;
+    };
+    let Ok(own) = std::env::current_exe() else { return };
+    let mut command = Command::new(own);
+    command.args(std::env::args_os().skip(1)).env_remove("LD_PRELOAD");
+    // If that fails, they stay.
+    let _ = launch::exec(command.env(program::PRELOADED, preloaded), None);
 }
 
 /// Serves programs, and tells the first one where.

@@ -26,7 +26,6 @@ impl Areas {
         Areas { by_addr: BTreeMap::new(), by_page: BTreeMap::new(), numbers }
     }
 
-
     /// How many pages they have.
     pub(crate) fn count(&self) -> usize {
         self.numbers.count()
@@ -130,8 +129,12 @@ impl Areas {
     fn cut(&mut self, addr: usize, size: usize) -> Vec<(usize, Page, Page)> {
         let parts = self.within(addr, size);
         for &(from, first, count) in &parts {
-            let (start, (area, _)) =
-                self.by_addr.range(..=from).next_back().map(|(a, b)| (*a, *b)).expect("found above");
+            let (start, (area, _)) = self
+                .by_addr
+                .range(..=from)
+                .next_back()
+                .map(|(a, b)| (*a, *b))
+                .expect("found above");
             let (_, known) = self.by_addr.remove(&start).expect("found above");
             self.by_page.remove(&area);
             let head = first - area;
@@ -149,9 +152,10 @@ impl Areas {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::BTreeMap;
 
     use esker_base::rng::Rng;
+    use esker_base::units::to_usize;
 
     use super::*;
 
@@ -161,11 +165,11 @@ mod tests {
         const PAGES: usize = 64;
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
-            let mut areas = Areas::new(1000, 1000 + 4 * PAGES as Page);
-            let mut plain: HashMap<usize, Page> = HashMap::new();
+            let mut areas = Areas::new(1000, 1000 + page_of(4 * PAGES));
+            let mut plain: BTreeMap<usize, Page> = BTreeMap::new();
             for _ in 0..60 {
-                let at = rng.below(PAGES as u64) as usize;
-                let count = 1 + rng.below((PAGES - at) as u64) as usize;
+                let at = to_usize(rng.below(PAGES as u64));
+                let count = 1 + to_usize(rng.below((PAGES - at) as u64));
                 let (addr, size) = (at * PAGE, count * PAGE);
                 match rng.below(3) {
                     0 => {
@@ -178,7 +182,7 @@ mod tests {
                     }
                     1 => {
                         areas.remove(addr, size);
-                        (at..at + count).for_each(|page| drop(plain.remove(&page)));
+                        plain.retain(|page, _| !(at..at + count).contains(page));
                     }
                     _ => {
                         let to = 2 * PAGES + at;
@@ -189,7 +193,7 @@ mod tests {
                             }
                         }
                         areas.remove(to * PAGE, size);
-                        (to..to + count).for_each(|page| drop(plain.remove(&page)));
+                        plain.retain(|page, _| !(to..to + count).contains(page));
                     }
                 }
                 assert_eq!(areas.count(), plain.len());
@@ -198,7 +202,7 @@ mod tests {
                     assert_eq!(areas.page(index * PAGE + 7), page, "seed {seed}, page {index}");
                     if let Some(page) = page {
                         assert_eq!(areas.addr(page), Some(index * PAGE));
-                        let row = areas.row(page, PAGES) as Page;
+                        let row = page_of(areas.row(page, PAGES));
                         for n in 0..row {
                             assert_eq!(areas.addr(page + n), Some((index + n as usize) * PAGE));
                         }

@@ -39,6 +39,7 @@ mod step;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use esker_base::units::to_u64;
 use esker_base::{AlignedBuf, Clock, Lba, Nanos};
@@ -51,15 +52,16 @@ use crate::space::Space;
 use crate::staging::{self, Staging};
 use crate::types::{CHUNK, LEAST_BUDGET, MOST_SLOW, Options, PAGE, Page, PagerError, Stats};
 
-use call::Calls;
 use follow::Follower;
 pub(crate) use pending::{Answer, SpaceId};
-use pending::{Deferred, Mark, Pending, Read, SINGLE};
+use pending::{Calls, Deferred, Mark, Pending, Read, SINGLE};
 
 /// Most marks that are kept.
 const MARKS: usize = 64;
 /// Tags of writes; those of reads are below.
 const WRITE: u64 = 1 << 32;
+/// After so long without a page that could leave, those who wait get more memory than the budget.
+const STUCK: Duration = Duration::from_millis(500);
 /// Pages of zeroes at hand.
 const ZEROES: usize = 32;
 
@@ -99,6 +101,8 @@ pub(crate) struct Engine {
     looked_outside: Nanos,
     /// When a process was last killed since there was no space for it.
     killed_at: Option<Nanos>,
+    /// Since when no page could leave, although some were to.
+    stuck_since: Option<Nanos>,
     /// When it was last said that the device is full.
     said_full: Option<Nanos>,
     /// Chunks whose write has failed, to be written again.
@@ -119,6 +123,8 @@ pub(crate) struct Engine {
     pub(crate) held: u32,
     /// It waits.
     pub(crate) is_held: bool,
+    /// A program is ended of whose memory more than the budget is not paged.
+    pub(crate) strict: bool,
     /// Where it says that its pager has ended.
     pub(crate) output: Option<OwnedFd>,
     /// Buffers of reads that have ended: of a page, and of a run.
@@ -193,6 +199,7 @@ impl Engine {
             followers: Vec::new(),
             looked_outside: Nanos(0),
             killed_at: None,
+            stuck_since: None,
             said_full: None,
             failed: Vec::new(),
             limit,
@@ -204,6 +211,7 @@ impl Engine {
             walker: 0,
             held: 0,
             is_held: false,
+            strict: false,
             output: None,
             spare_pages: Vec::with_capacity(SINGLE),
             spare_runs: Vec::with_capacity(most_ahead),
@@ -271,7 +279,13 @@ impl Engine {
     }
 
     fn has_room(&self, count: usize) -> bool {
-        self.held() + count <= self.limit
+        self.held() + count <= self.limit || self.is_stuck()
+    }
+
+    /// Whether no page has been able to leave for long: a program has locked or pinned more than the budget, and nobody waits for
+    /// that to end.
+    fn is_stuck(&self) -> bool {
+        self.stuck_since.is_some_and(|since| self.clock.now().since(since) > STUCK)
     }
 
     /// Whether the content of a page is lost.
@@ -298,7 +312,7 @@ impl Engine {
     pub(crate) fn is_waiting(&self) -> bool {
         let is_busy = |space: &Space| space.batch.is_some();
         !(self.waiting.is_empty() && self.again.is_empty() && self.requests.is_empty())
-            || self.holds_calls()
+            || !self.calls.is_empty()
             || self.spaces.values().any(is_busy)
     }
 
@@ -318,11 +332,11 @@ impl Engine {
         count: usize,
         protected: bool,
     ) -> (usize, Option<Errno>) {
-        let mut done = 0;
+        let (mut done, mut most) = (0, usize::MAX);
         while done < count {
             let next = page + crate::types::page_of(done);
             let (addr, from) = (space.addr(next), source + done * PAGE);
-            let size = space.row(next, count - done) * PAGE;
+            let size = space.row(next, count - done).min(most) * PAGE;
             // SAFETY: the caller's promise.
             let (bytes, error) = unsafe { space.uffd.copy(addr, from, size, protected) };
             done += bytes / PAGE;
@@ -334,6 +348,8 @@ impl Engine {
                 }
                 // It did a part; the next try tells why no more.
                 Some(Errno(libc::EAGAIN)) if bytes > 0 => {}
+                // The program has given parts of the range other accesses: the kernel takes no range across them.
+                Some(Errno(libc::ENOENT)) if size > PAGE => most = 1,
                 Some(error) => return (done, Some(error)),
             }
         }

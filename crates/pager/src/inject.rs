@@ -1,4 +1,4 @@
-//! Programs that load no libraries are served too: the pager puts its library into them.
+//! Programs that do not load the pager's library are served too: the pager puts it into them.
 //!
 //! A thread of the program is stopped at its first system call that changes memory. It maps the library, runs the function that
 //! introduces the program, and makes its call again. Nothing of that stays but the library's memory.
@@ -7,8 +7,6 @@
 //! | --- | --- |
 //! | `image` | the library, as it lies in a program's memory |
 //! | `tracee` | a thread that is stopped |
-
-#![allow(unsafe_code)]
 
 mod image;
 #[cfg(target_arch = "x86_64")]
@@ -19,63 +17,35 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 
 use crate::shared::Shared;
-use crate::trap::{Call, Reply, Traps};
+use crate::trap::{Reply, Traps};
+use crate::unserved::{Job, ProgramId, Unserved};
 use image::Library;
 
-/// Entries of a process's auxiliary vector, of `linux/auxvec.h`.
-const AT_BASE: u64 = 7;
-const AT_SYSINFO_EHDR: u64 = 33;
 /// Memory from this size on is paged if the program has it already, in bytes.
 const LEAST: usize = 64 << 10;
 
-/// Names a program in a process: another one that the process runs later has another number.
-pub(crate) type ProgramId = u64;
-
-/// The program of a thread, if it loads no libraries.
-pub(crate) fn static_program(thread: u32) -> Option<ProgramId> {
-    let bytes = fs::read(format!("/proc/{thread}/auxv")).ok()?;
-    let words: Vec<u64> =
-        bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-    let entry = |name| {
-        let pairs = words.as_chunks::<2>().0;
-        pairs.iter().find(|[key, _]| *key == name).map(|[_, value]| *value)
-    };
-    // The kernel puts these pages anywhere at each exec.
-    (entry(AT_BASE) == Some(0)).then(|| entry(AT_SYSINFO_EHDR)).flatten().filter(|at| *at > 0)
-}
-
-/// A thread whose program is to be served.
-struct Job {
-    call: Call,
-    program: ProgramId,
-}
-
-/// The thread that puts the library into programs.
-pub(crate) struct Injector {
-    jobs: Sender<Job>,
-}
-
-impl Injector {
-    /// Starts the thread; it ends with the injector. None where this cannot be done.
-    pub(crate) fn start(traps: Arc<Traps>, path: PathBuf, shared: Arc<Shared>) -> Option<Injector> {
-        if cfg!(not(target_arch = "x86_64")) {
-            return None;
-        }
-        let (jobs, inbox) = channel();
-        let work = Work { traps, path, shared, library: None, known: BTreeMap::new() };
-        esker_base::thread::spawn("pager-inject", move || work.run(&inbox)).ok()?;
-        Some(Injector { jobs })
+/// Starts the thread that puts the library into programs; it ends with what this gives. None where that cannot be done.
+pub(crate) fn start(
+    traps: Arc<Traps>,
+    address: Address,
+    library: PathBuf,
+    shared: Arc<Shared>,
+) -> Option<Unserved> {
+    if cfg!(not(target_arch = "x86_64")) {
+        return None;
     }
-
-    /// Has the program of a call's thread served; the call is made again then. Else it goes on as it is.
-    pub(crate) fn inject(&self, call: Call, program: ProgramId) {
-        // The thread ends with this process alone.
-        let _ = self.jobs.send(Job { call, program });
-    }
+    let (jobs, inbox) = channel();
+    let path = library.clone();
+    let work = Work { traps, address, path, shared, library: None, known: BTreeMap::new() };
+    esker_base::thread::spawn("pager-inject", move || work.run(&inbox)).ok()?;
+    Some(Unserved::new(jobs, library))
 }
+
+/// Where programs find the pager: its socket's name, and the size of a region.
+pub(crate) type Address = (String, usize);
 
 /// A library in a program's memory.
 #[derive(Clone, Copy)]
@@ -87,6 +57,7 @@ struct Place {
 
 struct Work {
     traps: Arc<Traps>,
+    address: Address,
     path: PathBuf,
     shared: Arc<Shared>,
     library: Option<Library>,
@@ -117,10 +88,14 @@ impl Work {
         }
         let library = self.library.as_ref().expect("read above");
         let thread = job.call.thread;
+        if self.shared.engine.lock().hold_if_known(&job.call) {
+            // Another thread of the program was first.
+            return Ok(());
+        }
         let path = format!("/proc/{thread}/mem");
         let memory = fs::File::options().read(true).write(true).open(path)?;
         let before = private_memory(thread)?;
-        let mut tracee = Tracee::stop(thread, || {
+        let mut tracee = Tracee::stop(thread, job.call.number, || {
             self.traps.reply(&job.call, Reply::error(libc::EINTR));
         })?;
         let known = self.known.get(&job.program).copied();
@@ -128,22 +103,30 @@ impl Work {
         let outcome = match known {
             Some(place) => {
                 let base = place.base;
-                tracee.run(base + library.child, base + library.end, base + library.size)
+                let stack = (base + library.size, base + library.end);
+                tracee.run(base + library.child, stack, [0; 3])
             }
             None => tracee.map(library.size).and_then(|base| {
-                let place = Place { base, token: library.write(&memory, base)? };
+                let (name, region) = &self.address;
+                let token = library.write(&memory, base, name.as_bytes())?;
+                let place = Place { base, token };
                 for (at, size, access) in library.protections() {
                     tracee.protect(base + at, size, access)?;
                 }
                 self.known.insert(job.program, place);
-                tracee.run(base + library.parent, base + library.end, base + library.size)
+                let stack = (base + library.size, base + library.end);
+                let args = [base + library.name(), name.len(), *region];
+                tracee.run(base + library.parent, stack, args)
             }),
         };
+        let mut engine = self.shared.engine.lock();
         if matches!(outcome, Ok(0)) && known.is_none() {
-            self.shared.engine.lock().adopt_all(thread, &before);
+            engine.adopt_all(thread, &before);
         }
-        // In any case the call is made now.
-        tracee.go(job.call.number)?;
+        // Before the call is made again.
+        engine.injected(thread);
+        drop(engine);
+        drop(tracee);
         match outcome? {
             0 => Ok(()),
             errno => Err(io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(libc::EIO))),

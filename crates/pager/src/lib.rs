@@ -10,6 +10,7 @@
 //! | [`launch`] | a process of its own that serves a program |
 //! | [`raw`] | system calls without the C library |
 //! | [`trap`] | system calls that are held for the pager |
+//! | `unserved` | programs that have not introduced themselves |
 //! | [`uffd`] | the ioctls of userfaultfd |
 //! | `filter` | instructions of filters of system calls |
 //! | [`protocol`] | messages between a program and its pager |
@@ -28,7 +29,7 @@
 //! | `engine` | decisions at a fault, and which pages leave memory |
 //! | `shared` | state that the threads share |
 //! | `chase` | the thread that follows a snapshot's walk |
-//! | `inject` | programs that load no libraries |
+//! | `inject` | the thread that puts the library into programs |
 //! | `greet` | programs that connect |
 //! | [`server`] | [`Pager`]: the thread that serves programs |
 //! | [`probe()`] | whether memory can be paged here |
@@ -42,9 +43,9 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("userfaultfd is Linux's");
 
+mod areas;
 pub mod arena;
 pub mod bytes;
-mod areas;
 mod chase;
 pub mod client;
 mod engine;
@@ -74,6 +75,7 @@ mod tests;
 pub mod trap;
 pub mod types;
 pub mod uffd;
+mod unserved;
 mod walk;
 
 pub use arena::{Arena, Mode};

@@ -79,7 +79,8 @@ impl ProcessMemory {
             }
             let is_there = |word: &[u8; 8]| u64::from_ne_bytes(*word) & THERE != 0;
             let words = bytes.as_chunks::<8>().0.iter().enumerate();
-            present.extend(words.filter(|(_, word)| is_there(word)).map(|(n, _)| page_of(first + n)));
+            present
+                .extend(words.filter(|(_, word)| is_there(word)).map(|(n, _)| page_of(first + n)));
         }
         present
     }
@@ -195,16 +196,29 @@ impl Link {
         thread > 0 && compare(thread, self.helper_number) == Ok(0)
     }
 
-    /// The parts of a range that are anonymous private memory, stacks left out: addresses and sizes.
-    pub(crate) fn private_memory(&self, addr: usize, size: usize) -> Vec<(usize, usize)> {
+    /// The parts of a range that are anonymous private memory, stacks left out: addresses and sizes. One that has no access yet
+    /// goes on to the next multiple of `ahead`, as far as it can.
+    pub(crate) fn private_memory(
+        &self,
+        addr: usize,
+        size: usize,
+        ahead: usize,
+    ) -> Vec<(usize, usize)> {
         let text = std::fs::read_to_string(format!("/proc/{}/maps", self.helper_number));
         let end = addr.saturating_add(size);
         let part = |line: &str| {
             let mut words = line.split_ascii_whitespace();
             let (from, to) = words.next()?.split_once('-')?;
             let number = |text| usize::from_str_radix(text, 16).ok();
-            let (from, to) = (number(from)?.max(addr), number(to)?.min(end));
-            let is_private = words.next()?.ends_with('p');
+            let access = words.next()?;
+            let further = end.checked_next_multiple_of(ahead).filter(|_| access == "---p");
+            let most = further.unwrap_or(end);
+            let (from, to) = (number(from)?.max(addr), number(to)?);
+            if from >= end {
+                return None;
+            }
+            let to = to.min(most);
+            let is_private = access.ends_with('p');
             let is_anonymous = words.nth(2)? == "0";
             let has_no_use = words.next().is_none_or(|name| name.starts_with("[anon:"));
             (from < to && is_private && is_anonymous && has_no_use).then(|| (from, to - from))

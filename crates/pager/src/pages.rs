@@ -157,8 +157,7 @@ impl Pages {
             copy.states[used.clone()].copy_from_slice(&self.states[used.clone()]);
             copy.places[used.clone()].copy_from_slice(&self.places[used]);
         }
-        (copy.used, copy.used_of_areas, copy.counts) =
-            (self.used, self.used_of_areas, self.counts);
+        (copy.used, copy.used_of_areas, copy.counts) = (self.used, self.used_of_areas, self.counts);
         copy
     }
 }

@@ -17,8 +17,8 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::chase;
 use crate::engine::{Engine, SpaceId};
-use crate::inject::Injector;
 use crate::greet::{Comes, Door, FIRST_GREETING, Guest, LISTENER};
+use crate::inject;
 use crate::link::Link;
 use crate::protocol::HelperOrder;
 use crate::shared::Shared;
@@ -98,16 +98,29 @@ impl Pager {
 
     /// Holds the exit of a process, if it is the last one that is served then, until [`Pager::let_exit`].
     pub fn hold_exit(&self, pid: u32) {
-        self.shared.engine.lock().held = pid;
+        let mut engine = self.shared.engine.lock();
+        (engine.held, engine.is_held) = (pid, false);
+    }
+
+    /// Whether a program is ended of whose memory more than the budget is not paged.
+    pub fn set_strict(&self, strict: bool) {
+        self.shared.engine.lock().strict = strict;
     }
 
     /// Has the pager follow the system calls of programs that come from here.
     /// Into programs that load no libraries it puts the one at `library`.
     pub fn follow_calls(&self, traps: Traps, library: PathBuf) {
         let traps = Arc::new(traps);
-        let injector = Injector::start(traps.clone(), library, self.shared.clone());
-        self.shared.engine.lock().set_traps(traps, injector);
+        let address = (self.name.clone(), self.region);
+        let unserved = inject::start(traps.clone(), address, library, self.shared.clone());
+        self.shared.engine.lock().set_traps(traps, unserved);
         self.shared.wake();
+    }
+
+    /// Whether a process is left whose system calls come from there.
+    #[must_use]
+    pub fn has_callers(&self) -> bool {
+        self.shared.engine.lock().has_callers()
     }
 
     /// Whether that process waits to exit.
@@ -359,7 +372,9 @@ impl Server {
         for &event in events {
             match event {
                 LISTENER | FIRST_GREETING.. => {}
-                TRAPS => engine.hold_call(),
+                TRAPS if engine.has_callers() => engine.hold_call(),
+                // Nobody is left to make a call.
+                TRAPS => drop(engine.traps().map(|traps| epoll::delete(&self.epoll, traps))),
                 FIRST_HELPER.. => self.hear(&mut engine, event - FIRST_HELPER),
                 WAKER => {
                     let mut bytes = [0; 8];

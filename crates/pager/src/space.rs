@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +67,8 @@ pub(crate) struct Space {
     pub(crate) ranges: Ranges,
     /// Paged memory outside the region.
     pub(crate) areas: Areas,
+    /// Stacks of threads, which are not paged: where they begin and end.
+    pub(crate) stacks: BTreeMap<usize, usize>,
     pub(crate) streams: Streams,
     /// Pages by arrival; some have left since.
     pub(crate) queue: VecDeque<Page>,
@@ -139,6 +141,7 @@ impl Space {
             pages,
             ranges,
             areas,
+            stacks: BTreeMap::new(),
             streams: Streams::new(most_ahead),
             queue: VecDeque::new(),
             passing: VecDeque::new(),
@@ -212,6 +215,11 @@ impl Space {
         if self.overlaps_region(addr, size) { Vec::new() } else { self.areas.gaps(addr, size) }
     }
 
+    /// Whether an address is a thread's stack's.
+    pub(crate) fn is_stack(&self, addr: usize) -> bool {
+        self.stacks.range(..=addr).next_back().is_some_and(|(_, end)| addr < *end)
+    }
+
     /// Of `count` pages at an address, the indices of those that are in memory.
     pub(crate) fn present(&self, addr: usize, count: usize) -> Vec<Page> {
         self.memory.as_ref().map_or_else(Vec::new, |memory| memory.present(addr, count))
@@ -228,7 +236,10 @@ impl Space {
     }
 
     /// Runs of pages whose numbers and addresses are in a row.
-    pub(crate) fn runs<'a>(&self, pages: &'a [Page]) -> impl Iterator<Item = (Page, usize)> + use<'a, '_> {
+    pub(crate) fn runs<'a>(
+        &self,
+        pages: &'a [Page],
+    ) -> impl Iterator<Item = (Page, usize)> + use<'a, '_> {
         let is_next = |a: &Page, b: &Page| b.wrapping_sub(*a) == 1 && self.row(*a, 2) == 2;
         pages.chunk_by(is_next).map(|run| (run[0], run.len()))
     }

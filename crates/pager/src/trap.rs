@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use esker_base::units::to_usize;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::filter::{ARCH, ARCHITECTURE, NUMBER, argument, equals, give, has, load};
 use crate::raw::{self, Errno, KEY, flag};
@@ -24,7 +25,7 @@ const LISTEN: usize = 1 << 3 | 1 << 5;
 const HOLD: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
 /// Calls that are held, whatever their arguments.
-const ALL_OF: [i64; 8] = [
+const ALL_OF: [i64; 9] = [
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
@@ -33,6 +34,7 @@ const ALL_OF: [i64; 8] = [
     libc::SYS_mlock,
     libc::SYS_mlock2,
     libc::SYS_mlockall,
+    libc::SYS_exit_group,
 ];
 /// A call that is held.
 #[derive(Clone, Copy, Debug)]
@@ -79,14 +81,31 @@ impl AsFd for Traps {
 }
 
 impl Traps {
-    /// The next call. None: it was interrupted meanwhile. To be called when the descriptor is readable.
+    /// Whether there is a call, and whether any process is left that could make one.
+    fn state(&self) -> (bool, bool) {
+        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        let _ = rustix::event::poll(&mut polled, Some(&Timespec::default()));
+        let found = polled[0].revents();
+        (found.contains(PollFlags::IN), !found.contains(PollFlags::HUP))
+    }
+
+    /// Whether all processes whose calls come from here have ended.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.state().1
+    }
+
+    /// The next call, if there is one.
     pub(crate) fn receive(&self) -> Option<Call> {
+        if !self.state().0 {
+            return None;
+        }
         let mut words = [0u64; 10];
-        let args = [flag(self.0.as_raw_fd()), RECEIVE, words.as_mut_ptr().expose_provenance(), 0, 0, 0];
+        let args =
+            [flag(self.0.as_raw_fd()), RECEIVE, words.as_mut_ptr().expose_provenance(), 0, 0, 0];
         // SAFETY: a `struct seccomp_notif` has ten words, which have to be zeroes.
         unsafe { raw::call(libc::SYS_ioctl, args) }.ok()?;
         let [id, thread, number, _, args @ ..] = words;
-        let low = |word: u64| (word & u64::from(u32::MAX)) as u32;
+        let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
         let (thread, number) = (low(thread), i64::from(low(number)));
         Some(Call { id, thread, number, args: args.map(to_usize) })
     }

@@ -129,15 +129,17 @@ fn read_environment(bytes: &mut [u8]) -> Result<usize, Errno> {
     Ok(size)
 }
 
-/// Entered by force, in a program that loads no libraries: connects. Gives 0, or an error number.
+/// Entered by force, in a program that has not loaded this library: connects to the pager of this name, for a region of so many
+/// bytes. Gives 0, or an error number.
 #[unsafe(no_mangle)]
-extern "C" fn esker_enter() -> usize {
-    let (outcome, errno) = match connect() {
-        Ok(Some(client)) => (client, 0),
-        Ok(None) => (std::ptr::null_mut(), libc::ENOENT),
+extern "C" fn esker_enter(name: *const u8, length: usize, region: usize) -> usize {
+    // SAFETY: the pager has written the name.
+    let name = unsafe { std::slice::from_raw_parts(name, length) };
+    let (client, errno) = match introduce(name, region) {
+        Ok(client) => (client, 0),
         Err((_, Errno(errno))) => (std::ptr::null_mut(), errno),
     };
-    CLIENT.store(outcome, Ordering::Release);
+    CLIENT.store(client, Ordering::Release);
     STATE.store(SETTLED, Ordering::Release);
     flag(errno)
 }

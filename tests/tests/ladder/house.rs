@@ -47,8 +47,8 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ("nvmf", "wire socket conn error auth tls stream target initiator"),
     (
         "pager",
-        "raw types heap pages predict protocol ranges slots staging uffd order client link space walk engine \
-         shared chase forks greet server probe launch signal arena bytes",
+        "raw types heap filter pages predict protocol ranges areas slots staging trap unserved uffd order client link \
+         space walk engine shared chase forks inject greet server probe launch signal arena bytes",
     ),
     ("preload", "connect mapping"),
     ("preload-malloc", ""),

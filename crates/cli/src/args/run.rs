@@ -39,12 +39,15 @@ pub(crate) struct RunArgs {
     /// The most memory that the program can reserve; by default what the device holds
     #[arg(long, value_name = "SIZE", value_parser = super::parse::bytes)]
     pub(crate) reserve: Option<u64>,
-    /// Which allocator: `auto` brings one if the program has none of its own
+    /// Which allocator: `auto` is the program's own, or a bundled one where its system calls cannot be followed
     #[arg(long, value_name = "WHICH", default_value = "auto")]
     pub(crate) allocator: AllocatorArg,
     /// Read no page before it is needed
     #[arg(long)]
     pub(crate) no_read_ahead: bool,
+    /// End a program of whose memory more than --memory is not paged
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Show figures every so many seconds, on standard error; on a terminal they are shown anyway
     #[arg(long, value_name = "SECONDS", value_parser = super::parse::seconds)]
     pub(crate) every: Option<Duration>,
@@ -61,7 +64,7 @@ pub(crate) struct RunArgs {
 /// Which allocator a program gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum AllocatorArg {
-    /// Esker's, if the program has none of its own
+    /// The program's; Esker's where system calls cannot be followed and the program has none of its own
     Auto,
     /// Esker's
     Bundled,

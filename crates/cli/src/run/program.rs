@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use esker_base::ErrorKind;
+use object::{Object, ObjectSymbol};
 
 use crate::args::AllocatorArg;
 use crate::failure::{Failure, Result};
 
+/// The caller's `LD_PRELOAD`, which is the program's.
+pub(super) const PRELOADED: &str = "ESKER_LD_PRELOAD";
 /// Interposes mappings.
 pub(super) const MAPPING: &str = "libesker_preload.so";
 /// An allocator.
@@ -50,6 +53,12 @@ pub(super) fn find(name: &OsStr) -> Result<Program> {
     let failed = |error| Failure::file(&binary, &error, "check the path and its permissions");
     if std::fs::metadata(&binary).map_err(failed)?.mode() & SETUID != 0 {
         return refuse("a setuid program ignores preloaded libraries; run a copy without the bit");
+    }
+    if let Some(sanitizer) = sanitizer(&binary) {
+        let why = format!(
+            "it is built with {sanitizer}, which needs the memory that this pages; use a build without"
+        );
+        return refuse(&why);
     }
     match elf_interpreter(&binary) {
         Elf::Not => refuse("it is neither an ELF program nor a script"),
@@ -129,14 +138,29 @@ fn elf_interpreter(path: &Path) -> Elf {
     headers().map_or(Elf::Static, Elf::Dynamic)
 }
 
+/// The sanitizer of a program that has one: it maps all of the address space.
+fn sanitizer(binary: &Path) -> Option<&'static str> {
+    const KNOWN: [(&[u8], &str); 4] = [
+        (b"__asan_init", "AddressSanitizer"),
+        (b"__tsan_init", "ThreadSanitizer"),
+        (b"__msan_init", "MemorySanitizer"),
+        (b"__hwasan_init", "HWAddressSanitizer"),
+    ];
+    let bytes = std::fs::read(binary).ok()?;
+    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&*bytes).ok()?;
+    let names: Vec<&[u8]> =
+        file.dynamic_symbols().filter_map(|symbol| symbol.name_bytes().ok()).collect();
+    KNOWN.iter().find(|(symbol, _)| names.contains(symbol)).map(|(_, name)| *name)
+}
+
 /// The value of `LD_PRELOAD`.
 pub(super) fn libraries(program: &Program, allocator: AllocatorArg) -> Result<OsString> {
     let mut names = vec![library(MAPPING)?];
     let needs_one = match allocator {
         AllocatorArg::Own => false,
         AllocatorArg::Bundled => true,
-        // The loader would be asked, and there is none.
-        AllocatorArg::Auto => program.is_static || !has_allocator(&program.binary),
+        // A program's own calls show what its allocator takes.
+        AllocatorArg::Auto => !can_follow_calls() && !has_allocator(&program.binary),
     };
     if needs_one {
         names.push(library(ALLOCATOR)?);
@@ -146,8 +170,14 @@ pub(super) fn libraries(program: &Program, allocator: AllocatorArg) -> Result<Os
         text.push(name);
         text.push(":");
     }
-    text.push(std::env::var_os("LD_PRELOAD").unwrap_or_default());
+    text.push(std::env::var_os(PRELOADED).unwrap_or_default());
     Ok(text)
+}
+
+/// Whether this process may have another one look at its system calls.
+fn can_follow_calls() -> bool {
+    let own = rustix::thread::capabilities(None);
+    own.is_ok_and(|own| own.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
 /// A library of ours: beside this program, or where an installation has it.

@@ -79,6 +79,7 @@ impl Service<'_> {
         let pager = Arc::new(Pager::start(swap.clone(), options)?);
         // Before it can connect.
         pager.hold_exit(main.number());
+        pager.set_strict(args.strict);
         pager.set_output(io::stderr().as_fd().try_clone_to_owned().ok());
         let exporter = Exporter::if_asked(args.telling.metrics, || {
             let paging = Paging { pager: pager.clone(), budget_bytes: args.memory };
@@ -89,7 +90,17 @@ impl Service<'_> {
         let clock = Clock::real();
         let shown = (clock.now(), pager.stats());
         let (line, is_in_background) = (Some(Line::new()), false);
-        Ok(Service { args, pager, library, exporter, closings, clock, line, shown, is_in_background })
+        Ok(Service {
+            args,
+            pager,
+            library,
+            exporter,
+            closings,
+            clock,
+            line,
+            shown,
+            is_in_background,
+        })
     }
 
     /// Value of the variable by which programs find the pager.
@@ -102,8 +113,8 @@ impl Service<'_> {
         match main.await_program() {
             Some(traps) => self.pager.follow_calls(traps, self.library.clone()),
             None if main.has_run() => say(
-                "esker: note: system calls cannot be followed here: of programs that map memory without the C library, or \
-                 reserve it first, little is paged\n",
+                "esker: note: system calls are not followed, which takes CAP_SYS_ADMIN (run as root): of programs that \
+                 map memory without the C library, or reserve it first, little is paged\n",
             ),
             None => {}
         }
@@ -126,7 +137,7 @@ impl Service<'_> {
                 None if main.has_ended() => ended = Some(now),
                 None => self.show(now, main),
                 Some(ended) => {
-                    if search.is_over(now, || self.pager.stats().spaces > 0 || has_any(&variable)) {
+                    if search.is_over(now, || is_needed(&self.pager) || has_any(&variable)) {
                         break;
                     }
                     if now.since(ended) >= FAREWELL {
@@ -189,6 +200,11 @@ impl Service<'_> {
             launch::give_up_stderr();
         }
     }
+}
+
+/// Whether a process is left that a pager serves, or whose system calls it follows.
+fn is_needed(pager: &Pager) -> bool {
+    pager.stats().spaces > 0 || pager.has_callers()
 }
 
 /// Looks for the last process.

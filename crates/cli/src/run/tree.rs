@@ -25,7 +25,12 @@ pub(super) struct Main {
 
 impl Main {
     pub(super) fn new(pid: Pid, stream: UnixStream) -> Main {
-        Main { pid, handle: pidfd_open(pid, PidfdFlags::empty()).ok(), stream, has_run: Cell::new(false) }
+        Main {
+            pid,
+            handle: pidfd_open(pid, PidfdFlags::empty()).ok(),
+            stream,
+            has_run: Cell::new(false),
+        }
     }
 
     /// Sends it what the server has to say before it can go on.

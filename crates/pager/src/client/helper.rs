@@ -133,7 +133,7 @@ extern "C" fn begin(with: usize) -> ! {
 fn end() -> ! {
     loop {
         // SAFETY: no memory is involved.
-        let _ = unsafe { raw::call(libc::SYS_exit_group, [0; 6]) };
+        let _ = unsafe { raw::call_with_key(libc::SYS_exit_group, [0; 6]) };
     }
 }
 
@@ -382,8 +382,7 @@ fn work(client: &Client, tools: &Tools) {
         let outcome = if order.count == HelperOrder::CALL {
             let [a, b, c, d, e, f, ..] = order.pages.map(to_usize);
             // SAFETY: the program has asked for it, and its thread waits for the result.
-            let made =
-                unsafe { raw::call_with_key(order.moves.cast_signed(), [a, b, c, d, e, f]) };
+            let made = unsafe { raw::call_with_key(order.moves.cast_signed(), [a, b, c, d, e, f]) };
             let result = made.map_or_else(|Errno(errno)| -i64::from(errno), |value| value as i64);
             Outcome { done: result.cast_unsigned(), ..Outcome::default() }
         } else {

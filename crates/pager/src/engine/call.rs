@@ -5,54 +5,31 @@
 
 #![allow(unsafe_code)]
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
 use std::sync::Arc;
 
 use super::Engine;
-use super::pending::SpaceId;
-use crate::inject::{Injector, ProgramId, static_program};
+use super::pending::{Held, SpaceId};
 use crate::pages::{self, DIRTY, State};
 use crate::protocol::HelperOrder;
 use crate::space::Space;
 use crate::trap::{Call, Reply, Traps};
 use crate::types::{PAGE, page_of};
 use crate::uffd::Message;
+use crate::unserved::Unserved;
 
 /// Programs that are remembered after they were made to be served.
 const MOST_INJECTED: usize = 4096;
 /// Mappings from this size on become areas, in bytes.
-const LEAST: usize = 64 << 10;
+const LEAST: usize = 16 << 10;
+/// A reservation of which a part becomes memory becomes an area up to the next multiple of so many bytes.
+const AHEAD: usize = 1 << 20;
 /// Mappings with one of these flags are the kernel's.
-const FOREIGN: c_int = libc::MAP_SHARED
-    | libc::MAP_STACK
-    | libc::MAP_GROWSDOWN
-    | libc::MAP_HUGETLB
-    | libc::MAP_LOCKED;
+const FOREIGN: c_int =
+    libc::MAP_SHARED | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_LOCKED;
 /// `MADV_DONTNEED_LOCKED` and `MADV_COLLAPSE` of `asm-generic/mman-common.h`.
 const DONTNEED_LOCKED: c_int = 24;
 const COLLAPSE: c_int = 25;
-
-/// Calls that are held.
-#[derive(Default)]
-pub(crate) struct Calls {
-    traps: Option<Arc<Traps>>,
-    injector: Option<Injector>,
-    /// Threads that the injector works at.
-    injecting: BTreeSet<u32>,
-    /// Programs that it has worked at, by their thread.
-    injected: BTreeMap<u32, ProgramId>,
-    held: Vec<Held>,
-    /// Whose threads are, as far as they have been seen.
-    threads: BTreeMap<u32, SpaceId>,
-}
-
-/// A call that is not answered yet.
-struct Held {
-    call: Call,
-    /// The space whose helper makes it.
-    ordered: Option<SpaceId>,
-}
 
 /// Result of looking for a caller.
 enum Caller {
@@ -65,8 +42,8 @@ enum Caller {
 
 impl Engine {
     /// Takes the calls of programs from here.
-    pub(crate) fn set_traps(&mut self, traps: Arc<Traps>, injector: Option<Injector>) {
-        (self.calls.traps, self.calls.injector) = (Some(traps), injector);
+    pub(crate) fn set_traps(&mut self, traps: Arc<Traps>, unserved: Option<Unserved>) {
+        (self.calls.traps, self.calls.unserved) = (Some(traps), unserved);
     }
 
     /// Where calls come from.
@@ -74,16 +51,26 @@ impl Engine {
         self.calls.traps.as_deref()
     }
 
-    /// The injector has done with a thread.
+    /// A thread's program is served, or cannot be.
     pub(crate) fn injected(&mut self, thread: u32) {
         self.calls.injecting.remove(&thread);
+    }
+
+    /// Holds a call again whose program is served meanwhile. False: it is not.
+    pub(crate) fn hold_if_known(&mut self, call: &Call) -> bool {
+        let is_known = matches!(self.caller(call.thread), Caller::Known(_));
+        if is_known {
+            self.injected(call.thread);
+            self.calls.held.push(Held { call: *call, ordered: None });
+        }
+        is_known
     }
 
     /// Has a program served that loads no libraries. False: it does, or that was tried.
     fn inject(&mut self, call: Call) -> bool {
         let calls = &mut self.calls;
-        let Some(injector) = &calls.injector else { return false };
-        let Some(program) = static_program(call.thread) else { return false };
+        let Some(unserved) = &calls.unserved else { return false };
+        let Some(program) = unserved.program(call.thread) else { return false };
         if calls.injected.get(&call.thread) == Some(&program) {
             return false;
         }
@@ -92,7 +79,7 @@ impl Engine {
         }
         calls.injected.insert(call.thread, program);
         calls.injecting.insert(call.thread);
-        injector.inject(call, program);
+        unserved.serve(call, program);
         true
     }
 
@@ -102,15 +89,15 @@ impl Engine {
         memory.iter().for_each(|&(addr, size)| self.adopt(id, addr, size));
     }
 
+    /// Whether a process is left whose calls are followed.
+    pub(crate) fn has_callers(&self) -> bool {
+        self.traps().is_some_and(|traps| !traps.is_over())
+    }
+
     /// A program makes a call.
     pub(crate) fn hold_call(&mut self) {
         let call = self.calls.traps.as_ref().and_then(|traps| traps.receive());
         self.calls.held.extend(call.map(|call| Held { call, ordered: None }));
-    }
-
-    /// Whether calls wait.
-    pub(super) fn holds_calls(&self) -> bool {
-        !self.calls.held.is_empty()
     }
 
     /// Answers the calls that can be answered. Says whether there were any.
@@ -130,11 +117,6 @@ impl Engine {
         did
     }
 
-    /// Forgets the threads of a space.
-    pub(super) fn forget_threads(&mut self, id: SpaceId) {
-        self.calls.threads.retain(|_, space| *space != id);
-    }
-
     fn caller(&mut self, thread: u32) -> Caller {
         let is_its = |space: &Space| space.link.as_ref().is_some_and(|link| link.has(thread));
         let known = self.calls.threads.get(&thread);
@@ -149,8 +131,13 @@ impl Engine {
             return Caller::Known(id);
         }
         let now = self.clock.now();
-        let may_come = |space: &Space| space.is_child && space.link.is_none() && space.is_young(now);
-        if thread > 0 && self.spaces.values().any(may_come) { Caller::Unknown } else { Caller::Stranger }
+        let may_come =
+            |space: &Space| space.is_child && space.link.is_none() && space.is_young(now);
+        if thread > 0 && self.spaces.values().any(may_come) {
+            Caller::Unknown
+        } else {
+            Caller::Stranger
+        }
     }
 
     /// Carries on with a call. None: it has to wait.
@@ -174,30 +161,44 @@ impl Engine {
             Caller::Stranger => return Some(Reply::Go),
         };
         let [a, b, c, d, ..] = args;
-        if number != libc::SYS_brk && (!a.is_multiple_of(PAGE) || a.checked_add(b).is_none()) {
+        if matches!(number, libc::SYS_mlock | libc::SYS_mlock2) {
+            let (from, size) = (a / PAGE * PAGE, b.saturating_add(a % PAGE));
+            let is_paged = !self.spaces.get(&id)?.parts(from, size).is_empty();
+            return Some(if is_paged { Reply::error(libc::ENOMEM) } else { Reply::Go });
+        }
+        if number == libc::SYS_mlockall {
+            return Some(Reply::error(libc::ENOMEM));
+        }
+        let is_range = !matches!(number, libc::SYS_brk | libc::SYS_exit_group);
+        if is_range && (!a.is_multiple_of(PAGE) || a.checked_add(b).is_none()) {
             // The kernel says so, and changes nothing.
             return Some(Reply::Go);
         }
         match number {
+            libc::SYS_exit_group => self.on_exit(id, thread),
             libc::SYS_mmap => self.on_map(id, held),
             libc::SYS_munmap => self.forget(id, a, b).map(|()| Reply::Go),
             libc::SYS_mprotect | libc::SYS_pkey_mprotect => Some(self.on_protect(id, a, b, int(c))),
             libc::SYS_madvise => self.on_advice(id, held),
             libc::SYS_mremap if self.has_area(id, a, b.max(1)) => self.on_remap(id, held),
-            libc::SYS_mremap if int(d) & libc::MREMAP_FIXED != 0 => {
+            libc::SYS_mremap
+                if int(d) & libc::MREMAP_FIXED != 0 && args[4].is_multiple_of(PAGE) =>
+            {
                 self.forget(id, args[4], c).map(|()| Reply::Go)
             }
             libc::SYS_brk => self.on_break(id, held),
-            libc::SYS_mlock | libc::SYS_mlock2 if self.has_area(id, a, b) => {
-                Some(Reply::error(libc::ENOMEM))
-            }
-            libc::SYS_mlockall => Some(Reply::error(libc::ENOMEM)),
             _ => Some(Reply::Go),
         }
     }
 
     /// Has the helper make a call, if it has nothing else to do; the call waits either way.
-    fn order_call(&mut self, id: SpaceId, held: &mut Held, number: i64, args: [usize; 6]) -> Option<Reply> {
+    fn order_call(
+        &mut self,
+        id: SpaceId,
+        held: &mut Held,
+        number: i64,
+        args: [usize; 6],
+    ) -> Option<Reply> {
         let space = self.spaces.get_mut(&id)?;
         if space.batch.is_some() || space.is_emptying || space.is_calling || space.is_over {
             return None;
@@ -214,6 +215,9 @@ impl Engine {
         let value = usize::try_from(result).unwrap_or(0);
         match held.call.number {
             _ if result < 0 => {}
+            libc::SYS_mmap if int(held.call.args[3]) & libc::MAP_STACK != 0 => {
+                self.spaces.get_mut(&id)?.stacks.insert(value, value.saturating_add(b));
+            }
             libc::SYS_mmap => self.adopt(id, value, b),
             libc::SYS_mremap => self.adopt(id, value, c),
             libc::SYS_brk => {
@@ -233,6 +237,15 @@ impl Engine {
         Some(Reply::Result(result))
     }
 
+    /// The process whose exit is held waits until it may. A child that shares its memory (`vfork`) does not.
+    fn on_exit(&mut self, id: SpaceId, thread: u32) -> Option<Reply> {
+        let is_its =
+            || std::fs::exists(format!("/proc/{}/task/{thread}", self.held)).unwrap_or(false);
+        let is_main = self.held > 0 && self.spaces.get(&id)?.pid() == self.held && is_its();
+        let own_pid = self.spaces.get(&id)?.own_pid;
+        if is_main && self.holds(id, own_pid) { None } else { Some(Reply::Go) }
+    }
+
     fn on_map(&mut self, id: SpaceId, held: &mut Held) -> Option<Reply> {
         let [addr, size, access, flags, ..] = held.call.args;
         let (access, flags) = (int(access), int(flags));
@@ -241,6 +254,10 @@ impl Engine {
         };
         if flags & libc::MAP_FIXED != 0 && flags & libc::MAP_FIXED_NOREPLACE == 0 {
             self.forget(id, addr, size)?;
+        }
+        if flags & libc::MAP_STACK != 0 {
+            // The C library reserves it, and changes its access then.
+            return self.order_call(id, held, libc::SYS_mmap, held.call.args);
         }
         let is_wanted = flags & libc::MAP_ANONYMOUS != 0 && flags & FOREIGN == 0;
         if !is_wanted || !is_data(access) || size < LEAST {
@@ -259,13 +276,16 @@ impl Engine {
     fn on_protect(&mut self, id: SpaceId, addr: usize, size: usize, access: c_int) -> Reply {
         let Some(space) = self.spaces.get(&id) else { return Reply::Go };
         let Some(size) = size.checked_next_multiple_of(PAGE) else { return Reply::Go };
-        if !is_data(access) || size < LEAST || space.gaps(addr, size).is_empty() {
+        if !is_data(access) || space.gaps(addr, size).is_empty() || space.is_stack(addr) {
             return Reply::Go;
         }
         let Some(link) = &space.link else { return Reply::Go };
         let mut wanted = Vec::new();
-        for (addr, size) in link.private_memory(addr, size) {
-            wanted.extend(space.gaps(addr, size).into_iter().filter(|(_, size)| *size >= LEAST));
+        // Some allocators have their reservations become memory page by page.
+        for (addr, size) in link.private_memory(addr, size, AHEAD) {
+            let has_neighbour = addr > 0 && space.areas.page(addr - 1).is_some();
+            let is_worth = |(_, size): &(usize, usize)| *size >= LEAST || has_neighbour;
+            wanted.extend(space.gaps(addr, size).into_iter().filter(is_worth));
         }
         if !self.may_reserve(id, wanted.iter().map(|(_, size)| size / PAGE).sum()) {
             return Reply::error(libc::ENOMEM);
@@ -307,6 +327,9 @@ impl Engine {
         }
         let space = self.spaces.get(&id)?;
         let is_fixed = int(flags) & libc::MREMAP_FIXED != 0;
+        if is_fixed && !to.is_multiple_of(PAGE) {
+            return Some(Reply::error(libc::EINVAL));
+        }
         if space.overlaps_region(addr, size) || is_fixed && space.overlaps_region(to, new_size) {
             return Some(Reply::error(libc::EINVAL));
         }
@@ -326,7 +349,7 @@ impl Engine {
         let wanted = held.call.args[0];
         let space = self.spaces.get(&id)?;
         let end = space.heap_end;
-        if wanted == 0 {
+        if wanted == 0 || wanted.checked_next_multiple_of(PAGE).is_none() {
             return Some(Reply::Go);
         }
         if end == 0 {
@@ -358,6 +381,8 @@ impl Engine {
 
     /// What the kernel is about to unmap is no area any more. None: pages of it are leaving, try again.
     fn forget(&mut self, id: SpaceId, addr: usize, size: usize) -> Option<()> {
+        let space = self.spaces.get_mut(&id)?;
+        space.stacks.retain(|from, to| *to <= addr || *from >= addr.saturating_add(size));
         if !self.has_area(id, addr, size.max(1)) {
             return Some(());
         }
@@ -373,9 +398,13 @@ impl Engine {
 
     /// Makes areas of those parts of a range that are none yet. Pages that are there already belong to them.
     fn adopt(&mut self, id: SpaceId, addr: usize, size: usize) {
-        let Some(space) = self.spaces.get_mut(&id) else { return };
+        let Some(space) = self.spaces.get(&id) else { return };
         let size = size.checked_next_multiple_of(PAGE).unwrap_or(size);
         for (addr, size) in space.gaps(addr, size) {
+            if !self.may_reserve(id, size / PAGE) {
+                continue;
+            }
+            let Some(space) = self.spaces.get_mut(&id) else { return };
             let count = page_of(size / PAGE);
             // Memory of another kind stays the kernel's.
             if space.uffd.register(addr, size).is_err() {

@@ -211,7 +211,8 @@ impl Engine {
             }
         }
         let mut at = batch.moves;
-        for (page, count) in space.runs(&batch.pages[batch.moves..batch.copied]).collect::<Vec<_>>() {
+        for (page, count) in space.runs(&batch.pages[batch.moves..batch.copied]).collect::<Vec<_>>()
+        {
             let to = std::ptr::with_exposed_provenance_mut::<u8>(memory + at * PAGE);
             // SAFETY: the chunk has room for CHUNK pages, and nobody else uses it.
             let to = unsafe { std::slice::from_raw_parts_mut(to, count * PAGE) };
@@ -341,7 +342,10 @@ impl Engine {
         self.settle(&batch);
         self.stats.evicted_pages += u64::from(outcome.done.count_ones());
         let has_left = outcome.done | outcome.gone != 0;
-        if !has_left {
+        if has_left {
+            self.stuck_since = None;
+        } else {
+            self.stuck_since = self.stuck_since.or(Some(self.clock.now()));
             self.rest(id);
         }
         has_left
@@ -435,9 +439,8 @@ impl Engine {
             known.partition(|(space, _)| space.is_snapshot);
         let newest = snapshots.into_iter().max_by_key(|(space, _)| space.born);
         // A child that has not introduced itself may be about to run another program.
-        let is_young = |space: &Space| {
-            space.is_snapshot && space.link.is_none() && space.is_young(now)
-        };
+        let is_young =
+            |space: &Space| space.is_snapshot && space.link.is_none() && space.is_young(now);
         if newest.is_none() && self.spaces.values().any(is_young) {
             return;
         }

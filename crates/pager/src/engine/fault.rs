@@ -191,7 +191,8 @@ impl Engine {
         let count = (first as usize..end).take_while(is_fresh).count();
         let is_area = first as usize >= space.pages.split();
         // An area is reserved as a whole, and ends where its row does.
-        let count = if is_area && space.areas.addr(first).is_none() { 0 } else { space.row(first, count) };
+        let count =
+            if is_area && space.areas.addr(first).is_none() { 0 } else { space.row(first, count) };
         if count == 0 || !is_area && !space.ranges.contains(first, page_of(count)) {
             return;
         }

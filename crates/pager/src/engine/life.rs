@@ -94,6 +94,7 @@ impl Engine {
         child.streams = parent.streams.clone();
         child.ranges = parent.ranges.clone();
         child.areas = parent.areas.clone();
+        child.stacks = parent.stacks.clone();
         child.requests = parent.requests;
         (child.is_snapshot, child.is_child) = (true, true);
         child.token = unguessable();
@@ -224,6 +225,6 @@ impl Engine {
             }
         }
         self.waiting.retain(|(space, ..)| *space != id);
-        self.forget_threads(id);
+        self.calls.forget(id);
     }
 }

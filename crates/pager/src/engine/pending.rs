@@ -1,9 +1,14 @@
 //! Work that is not done yet: reads under way, marks, requests of programs; and the answer to a fault.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use esker_base::AlignedBuf;
 
 use crate::protocol::{ANSWER_WORDS, Request};
+use crate::trap::{Call, Traps};
 use crate::types::Page;
+use crate::unserved::{ProgramId, Unserved};
 
 /// Names a space.
 pub(crate) type SpaceId = u32;
@@ -90,4 +95,38 @@ pub(super) struct Pending {
     /// The answer, when there is one.
     pub(super) answer: Option<Box<[u64; ANSWER_WORDS]>>,
     pub(super) request: Request,
+}
+
+/// Calls that are held.
+#[derive(Default)]
+pub(super) struct Calls {
+    pub(super) traps: Option<Arc<Traps>>,
+    /// Where programs go that have not introduced themselves.
+    pub(super) unserved: Option<Unserved>,
+    /// Threads of programs that are there.
+    pub(super) injecting: BTreeSet<u32>,
+    /// Programs that have been there, by their thread.
+    pub(super) injected: BTreeMap<u32, ProgramId>,
+    pub(super) held: Vec<Held>,
+    /// Whose threads are, as far as they have been seen.
+    pub(super) threads: BTreeMap<u32, SpaceId>,
+}
+
+/// A call that is not answered yet.
+pub(super) struct Held {
+    pub(super) call: Call,
+    /// The space whose helper makes it.
+    pub(super) ordered: Option<SpaceId>,
+}
+
+impl Calls {
+    /// Whether none waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Forgets the threads of a space.
+    pub(super) fn forget(&mut self, id: SpaceId) {
+        self.threads.retain(|_, space| *space != id);
+    }
 }

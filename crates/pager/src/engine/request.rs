@@ -104,7 +104,7 @@ impl Engine {
     }
 
     /// Whether a process that exits has to wait for the owner. A child that shares its memory (`vfork`) has not.
-    fn holds(&mut self, id: SpaceId, pid: u64) -> bool {
+    pub(super) fn holds(&mut self, id: SpaceId, pid: u64) -> bool {
         let is_last = self.spaces.iter().all(|(other, space)| *other == id || space.is_gone());
         let space = self.spaces.get(&id);
         let is_it = space.is_some_and(|it| it.pid() == self.held && it.own_pid == pid);
@@ -163,7 +163,8 @@ impl Engine {
         }
         let used = |&(first, count): &(Page, usize)| {
             let (first, split) = (first as usize, space.pages.split());
-            let end = if first < split { (first + count).min(space.pages.used()) } else { first + count };
+            let end =
+                if first < split { (first + count).min(space.pages.used()) } else { first + count };
             (first..end).map(page_of)
         };
         let pages: Vec<Page> = parts.iter().flat_map(used).collect();

@@ -68,12 +68,18 @@ impl Engine {
             let most = to_u64(self.options.budget_bytes).max(WORTH_SAYING);
             if its > most && !space.is_said_outside {
                 space.is_said_outside = true;
+                let what = match self.strict {
+                    true => "it is ended, as --strict asks",
+                    false => "it takes it in a way that is not followed",
+                };
                 self.reports.push(format!(
-                    "process {}: {} of its memory are not paged, more than --memory: it takes it in a way that is not \
-                     followed",
+                    "process {}: {} of its memory are not paged, more than --memory: {what}",
                     link.pid(),
                     human_bytes(its)
                 ));
+                if self.strict {
+                    link.kill();
+                }
             }
         }
         self.stats.outside_bytes = outside;

@@ -1,6 +1,8 @@
 //! The library, as it lies in a program's memory: its segments with all addresses in them, and a few functions that it would have
 //! from the C library.
 
+#![allow(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -103,9 +105,7 @@ impl Library {
     /// Reads it.
     pub(super) fn read(path: &Path) -> io::Result<Library> {
         let bytes = fs::read(path)?;
-        let told = |error: object::Error| {
-            io::Error::other(format!("{}: {error}", path.display()))
-        };
+        let told = |error: object::Error| io::Error::other(format!("{}: {error}", path.display()));
         let file = Elf::parse(&*bytes).map_err(told)?;
         let lacks = |what: &str| io::Error::other(format!("{}: no {what}", path.display()));
         let (mut content, mut parts) = (Vec::new(), Vec::new());
@@ -146,9 +146,11 @@ impl Library {
             };
             let to = match (r_type, relocation.target()) {
                 (elf::R_X86_64_RELATIVE, _) => usize::try_from(addend).ok(),
-                (elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_64, RelocationTarget::Symbol(index)) => {
-                    symbol(index).and_then(|at| at.checked_add_signed(isize::try_from(addend).ok()?))
-                }
+                (
+                    elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_64,
+                    RelocationTarget::Symbol(index),
+                ) => symbol(index)
+                    .and_then(|at| at.checked_add_signed(isize::try_from(addend).ok()?)),
                 // Thread-local storage, which what is entered does not use.
                 _ => continue,
             };
@@ -167,8 +169,13 @@ impl Library {
         Ok(Library { content, addresses, parts, size, parent, child, end, token })
     }
 
-    /// Writes it to a place in a process's memory. Gives its word there.
-    pub(super) fn write(&self, memory: &File, base: usize) -> io::Result<u64> {
+    /// Offset of a text that comes with it.
+    pub(super) fn name(&self) -> usize {
+        self.token + 8
+    }
+
+    /// Writes it to a place in a process's memory, and a text. Gives its word there.
+    pub(super) fn write(&self, memory: &File, base: usize, text: &[u8]) -> io::Result<u64> {
         let mut content = self.content.clone();
         for (&at, &to) in &self.addresses {
             let word = content.get_mut(at..at + 8).ok_or(io::ErrorKind::InvalidData)?;
@@ -176,6 +183,9 @@ impl Library {
         }
         let token = crate::raw::unguessable();
         content[self.token..self.token + 8].copy_from_slice(&token.to_ne_bytes());
+        let name = self.name();
+        let room = content.get_mut(name..name + text.len()).ok_or(io::ErrorKind::InvalidInput)?;
+        room.copy_from_slice(text);
         memory.write_all_at(&content, base as u64)?;
         Ok(token)
     }

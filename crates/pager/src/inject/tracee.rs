@@ -12,11 +12,13 @@ const SET_MASK: u32 = 0x420b;
 /// Bytes of the instruction that makes a system call.
 const SYSCALL: u64 = 2;
 /// Bytes below a stack's end that its owner may use.
-const RED_ZONE: u64 = 128;
+const RED_ZONE: usize = 128;
 
-/// A stopped thread. It goes on as it was when this is dropped.
+/// A stopped thread. It makes its call again, and goes on, when this is dropped.
 pub(super) struct Tracee {
     pid: libc::pid_t,
+    /// The call that it was about to make.
+    number: i64,
     before: libc::user_regs_struct,
     mask: u64,
     has_ended: bool,
@@ -27,12 +29,12 @@ impl Tracee {
     ///
     /// # Errors
     /// The kernel's: another one traces it, or it has ended.
-    pub(super) fn stop(thread: u32, answer: impl FnOnce()) -> io::Result<Tracee> {
+    pub(super) fn stop(thread: u32, number: i64, answer: impl FnOnce()) -> io::Result<Tracee> {
         let pid = libc::pid_t::try_from(thread).map_err(io::Error::other)?;
         request(libc::PTRACE_SEIZE, pid, 0, 0)?;
         // SAFETY: plain numbers.
         let before = unsafe { std::mem::zeroed() };
-        let mut tracee = Tracee { pid, before, mask: 0, has_ended: false };
+        let mut tracee = Tracee { pid, number, before, mask: 0, has_ended: false };
         request(libc::PTRACE_INTERRUPT, pid, 0, 0)?;
         answer();
         tracee.wait()?;
@@ -77,13 +79,21 @@ impl Tracee {
         }
     }
 
-    /// Has the thread run a function, on the stack that ends at `stack`. It returns to `end`, and this gives its result.
-    pub(super) fn run(&mut self, function: usize, end: usize, stack: usize) -> io::Result<u64> {
+    /// Has the thread run a function with these arguments, on the stack that ends at one address. It returns to another one, and
+    /// this gives its result.
+    pub(super) fn run(
+        &mut self,
+        function: usize,
+        (stack, end): (usize, usize),
+        args: [usize; 3],
+    ) -> io::Result<u64> {
         let mut registers = self.before;
-        let top = (stack as u64 - RED_ZONE) / 16 * 16 - 8;
-        request(libc::PTRACE_POKEDATA, self.pid, top as usize, end)?;
+        let top = (stack - RED_ZONE) / 16 * 16 - 8;
+        request(libc::PTRACE_POKEDATA, self.pid, top, end)?;
         registers.rip = function as u64;
-        registers.rsp = top;
+        registers.rsp = top as u64;
+        let [a, b, c] = args.map(|arg| arg as u64);
+        (registers.rdi, registers.rsi, registers.rdx) = (a, b, c);
         registers.rbp = 0;
         registers.orig_rax = u64::MAX;
         // The direction flag is clear in functions.
@@ -96,14 +106,6 @@ impl Tracee {
             return Err(io::Error::other(format!("the library stopped at {:#x}", after.rip)));
         }
         Ok(after.rax)
-    }
-
-    /// Lets the thread go on, with the call that it was about to make.
-    pub(super) fn go(mut self, number: i64) -> io::Result<()> {
-        self.before.rip -= SYSCALL;
-        self.before.rax = number.cast_unsigned();
-        self.before.orig_rax = u64::MAX;
-        Ok(())
     }
 
     /// Waits until the thread stops.
@@ -142,6 +144,9 @@ impl Drop for Tracee {
         if self.has_ended {
             return;
         }
+        self.before.rip -= SYSCALL;
+        self.before.rax = self.number.cast_unsigned();
+        self.before.orig_rax = u64::MAX;
         // It may have been killed.
         let _ = self.set_registers(&self.before);
         let mask = self.mask;
