@@ -1,7 +1,10 @@
 //! Threads, named, so that a profile and `top -H` can be read.
 
+#![allow(unsafe_code)]
+
 use std::any::Any;
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 
@@ -15,6 +18,44 @@ pub fn spawn<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+/// Starts a thread called `name` that takes no signals, for a library: signals sent to the process are for the threads
+/// of the program that it is in. It takes those that its own faults raise, and that of a profiler.
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_unsignalled<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    /// Those that a thread raises by a fault; blocked, they would end the process whatever handles them.
+    const TAKEN: [libc::c_int; 7] = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+        libc::SIGPROF,
+    ];
+    let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call makes the set, and the others change it; `before` is written before it is read.
+    unsafe {
+        libc::sigfillset(blocked.as_mut_ptr());
+        for signal in TAKEN {
+            libc::sigdelset(blocked.as_mut_ptr(), signal);
+        }
+        // A thread begins with the mask of the one that starts it.
+        let set =
+            libc::pthread_sigmask(libc::SIG_BLOCK, blocked.as_ptr(), before.as_mut_ptr()) == 0;
+        let started = spawn(name, run);
+        if set {
+            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        }
+        started
+    }
 }
 
 /// Starts a thread called `name` inside a [`std::thread::scope`]: it may borrow data that outlives the
