@@ -133,6 +133,19 @@ static void children_answer_closed_after_a_close_and_are_freed_in_any_order(void
     FAILS(ESKER_CLOSED, esker_kvs_open(db, "a", &kvs));
     FAILS(ESKER_CLOSED, esker_backup(db, "copy", NULL, NULL));
     FAILS(ESKER_CLOSED, esker_compact(db, ESKER_COMPACT_FULL, 0, NULL));
+    FAILS(ESKER_CLOSED, esker_ingest(db));
+    FAILS(ESKER_CLOSED, esker_upgrade(db));
+    FAILS(ESKER_CLOSED, esker_add_staging(db, NULL));
+    FAILS(ESKER_CLOSED, esker_remove_staging(db));
+    FAILS(ESKER_CLOSED, esker_kvs_drop(db, "a"));
+    FAILS(ESKER_CLOSED, esker_kvs_create(db, "b", NULL, &kvs));
+    FAILS(ESKER_CLOSED, esker_kvs_set_ttl_ms(kvs, 9));
+    FAILS(ESKER_CLOSED, esker_kvs_metadata(kvs, &value));
+    FAILS(ESKER_CLOSED, esker_compare_and_set(kvs, "k", 1, NULL, NULL, &found, NULL));
+    FAILS(ESKER_CLOSED, esker_delete_range(kvs, NULL));
+    esker_list *names;
+    OK(esker_kvs_names(db, &names));
+    esker_list_free(names);
     OK(esker_stats(db, &value));
     esker_value_free(&value);
     /* The KVDB first, what is of it later. */
@@ -370,7 +383,7 @@ static void second_opening_is_told_that_it_is_in_use(void) {
     esker_kvs *kvs;
     esker_db *db = open_db(&kvs), *again = nothing();
     FAILS(ESKER_IN_USE, esker_open("db", NULL, &again));
-    FAILS(ESKER_EXISTS, esker_create("db", NULL, &again));
+    FAILS(ESKER_IN_USE, esker_create("db", NULL, &again));
     CHECK(!again);
     FAILS(ESKER_NOT_FOUND, esker_open("nowhere", NULL, &again));
     esker_error *error = esker_create("/proc/nothing", NULL, &again);

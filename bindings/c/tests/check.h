@@ -49,7 +49,7 @@ static inline void *nothing(void) {
 static inline esker_db *open_db(esker_kvs **kvs) {
     esker_options *options = esker_options_new();
     esker_options_set_memory(options, 32 << 20);
-    esker_db *db = nothing();
+    esker_db *db = NULL;
     OK(esker_open_or_create("db", options, &db));
     esker_options_free(options);
     OK(esker_kvs_open_or_create(db, "a", NULL, kvs));

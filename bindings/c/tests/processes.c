@@ -1,5 +1,4 @@
 /* Forks, exits and signals under an open KVDB, and the manners of a guest. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
@@ -54,11 +53,10 @@ static void use_of_the_parents_handles(void) {
     /* The child opens one of its own. */
     esker_options *options = esker_options_new();
     esker_options_set_memory(options, 32 << 20);
-    esker_db *own;
-    esker_kvs *kvs;
-    OK(esker_create("of-the-child", options, &own));
-    OK(esker_kvs_create(own, "a", NULL, &kvs));
-    put(kvs, "key", "value");
+    OK(esker_create("of-the-child", options, &parents_db));
+    esker_options_free(options);
+    OK(esker_kvs_create(parents_db, "a", NULL, &parents_kvs));
+    put(parents_kvs, "key", "value");
     exit(0); /* With all that a program does at its end. */
 }
 
@@ -92,14 +90,13 @@ static void write_and_forget(void) {
     esker_options *options = esker_options_new();
     esker_options_set_memory(options, 32 << 20);
     esker_options_set_durability(options, 600000, 0); /* Only the end of the process makes it durable. */
-    esker_db *db;
-    esker_kvs *kvs;
-    OK(esker_open_or_create("db", options, &db));
-    OK(esker_kvs_open_or_create(db, "a", NULL, &kvs));
+    OK(esker_open_or_create("db", options, &parents_db));
+    esker_options_free(options);
+    OK(esker_kvs_open_or_create(parents_db, "a", NULL, &parents_kvs));
     for (int n = 0; n < WRITES; n++) {
         char key[16];
         snprintf(key, sizeof key, "%d", n);
-        put(kvs, key, key);
+        put(parents_kvs, key, key);
     }
 }
 
