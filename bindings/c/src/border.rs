@@ -145,3 +145,82 @@ impl Drop for Ends<'_> {
         self.0.store(false, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{ESKER_INVALID, esker_error_code, esker_error_free};
+
+    struct One;
+    struct Other;
+
+    impl Handle for One {
+        type Of = Exclusive<u8>;
+        const TAG: u64 = 1;
+        const NAME: &'static str = "one";
+    }
+
+    impl Handle for Other {
+        type Of = Vec<u64>;
+        const TAG: u64 = 2;
+        const NAME: &'static str = "other";
+    }
+
+    fn code(work: impl FnOnce() -> Result<()>) -> i32 {
+        let error = border(work);
+        // SAFETY: null, or an error of this test's.
+        unsafe {
+            let code = esker_error_code(error);
+            esker_error_free(error);
+            code
+        }
+    }
+
+    #[test]
+    fn panic_of_a_call_is_its_error() {
+        assert_eq!(code(|| Ok(())), 0);
+        assert_eq!(code(|| panic!("as it is meant to")), ESKER_PANICKED);
+    }
+
+    #[test]
+    fn panic_of_a_destructor_does_not_leave_free() {
+        struct Panics;
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("as it is meant to");
+            }
+        }
+        struct Third;
+        impl Handle for Third {
+            type Of = Panics;
+            const TAG: u64 = 3;
+            const NAME: &'static str = "third";
+        }
+        let handle = give::<Third>(Panics);
+        // SAFETY: it is given up.
+        unsafe { free(handle) };
+    }
+
+    #[test]
+    fn handle_of_another_type_is_refused_and_not_freed() {
+        let one = give::<One>(Exclusive::new(7));
+        // SAFETY: the handle lives until it is freed at the end.
+        unsafe {
+            let other = one.cast::<Other>();
+            assert_eq!(code(|| the(other.cast_const()).map(drop)), ESKER_INVALID);
+            free(other);
+            assert_eq!(code(|| the(one.cast_const())?.with(|seven| put(seven, "", 8))), 0);
+            assert_eq!(the(one.cast_const()).ok().unwrap().with(|eight| Ok(*eight)).ok(), Some(8));
+            free(one);
+        }
+    }
+
+    #[test]
+    fn second_use_at_a_time_is_refused_and_a_panic_ends_a_use() {
+        let one = Exclusive::new(1);
+        let within = |_: &mut i32| one.with(|_| Ok(()));
+        assert_eq!(code(|| one.with(within)), ESKER_BUSY);
+        assert_eq!(code(|| one.with(|_| panic!("as it is meant to"))), ESKER_PANICKED);
+        assert_eq!(code(|| one.with(|_| Ok(()))), 0);
+    }
+}
