@@ -277,11 +277,13 @@ static void close_beside_writers_loses_no_acknowledged_write(void) {
 typedef struct {
     esker_batch *batch;
     esker_kvs *kvs;
+    pthread_barrier_t *begin;
     int added, refused;
 } adder;
 
 static void *adds(void *context) {
     adder *it = context;
+    pthread_barrier_wait(it->begin);
     for (int n = 0; n < 20000; n++) {
         esker_error *error = esker_batch_put(it->batch, it->kvs, "k", 1, "v", 1);
         CHECK(!error || esker_error_code(error) == ESKER_BUSY);
@@ -295,15 +297,22 @@ static void second_thread_in_a_batch_is_told_busy(void) {
     esker_kvs *kvs;
     esker_db *db = open_db(&kvs);
     esker_batch *batch = esker_batch_new();
-    adder of[2] = {{batch, kvs, 0, 0}, {batch, kvs, 0, 0}};
-    pthread_t threads[2];
-    for (int at = 0; at < 2; at++) {
-        CHECK(!pthread_create(&threads[at], NULL, adds, &of[at]));
+    pthread_barrier_t begin;
+    CHECK(!pthread_barrier_init(&begin, NULL, 2));
+    adder of[2] = {{batch, kvs, &begin, 0, 0}, {batch, kvs, &begin, 0, 0}};
+    /* On one processor they may take turns for long. */
+    for (int round = 0; round < 500 && !(of[0].refused + of[1].refused); round++) {
+        pthread_t threads[2];
+        for (int at = 0; at < 2; at++) {
+            CHECK(!pthread_create(&threads[at], NULL, adds, &of[at]));
+        }
+        for (int at = 0; at < 2; at++) {
+            CHECK(!pthread_join(threads[at], NULL));
+        }
     }
-    for (int at = 0; at < 2; at++) {
-        CHECK(!pthread_join(threads[at], NULL));
-    }
+    CHECK(of[0].refused + of[1].refused > 0);
     CHECK(esker_batch_size(batch) == (size_t)(of[0].added + of[1].added));
+    pthread_barrier_destroy(&begin);
     esker_batch_free(batch);
     esker_kvs_free(kvs);
     OK(esker_close(db));
