@@ -509,6 +509,13 @@ class Db {
         return found;
     }
 
+    /// Salvages what is sound of a damaged KVDB to a new one; a report in JSON.
+    static Value repair(const std::string &damaged, const std::string &to, const Options &options = Options()) {
+        Value json;
+        check(esker_repair(damaged.c_str(), nullptr, to.c_str(), options.raw(), json.out()));
+        return json;
+    }
+
     void close() const { check(esker_close(raw())); }
     Kvs kvs(const std::string &name) const {
         esker_kvs *kvs = nullptr;
@@ -568,6 +575,23 @@ class Db {
         check(esker_compact(raw(), ESKER_COMPACT_SPACE, space_amplification, json.out()));
         return json;
     }
+    /// How a compaction, or the removal of a class, is getting on, in JSON.
+    Value compact_status() const {
+        Value json;
+        check(esker_compact_status(raw(), json.out()));
+        return json;
+    }
+    void cancel_compact() const { check(esker_cancel_compact(raw())); }
+    /// Turns the memtable into kvsets now.
+    void ingest() const { check(esker_ingest(raw())); }
+    /// Waits for maintenance until nothing is due.
+    void settle() const { check(esker_settle(raw())); }
+    std::uint32_t format_version() const noexcept { return esker_format_version(raw()); }
+    void upgrade() const { check(esker_upgrade(raw())); }
+    /// Gives it a staging class in its own directory, or at a path.
+    void add_staging() const { check(esker_add_staging(raw(), nullptr)); }
+    void add_staging(const std::string &path) const { check(esker_add_staging(raw(), path.c_str())); }
+    void remove_staging() const { check(esker_remove_staging(raw())); }
     const esker_db *raw() const noexcept { return db_.get(); }
 
   private:

@@ -111,6 +111,15 @@ static void batches_snapshots_and_transactions_work() {
     CHECK(db.stats().view().find("\"version\":1") != std::string_view::npos);
     CHECK(db.compact().view().find("cancelled") != std::string_view::npos);
     db.compact_to(2);
+    CHECK(db.compact_status().view().find("\"active\":false") != std::string_view::npos);
+    db.cancel_compact();
+    db.ingest();
+    db.settle();
+    db.remove_staging();
+    db.add_staging();
+    throws(ESKER_EXISTS, [&] { db.add_staging(); });
+    db.upgrade();
+    CHECK(db.format_version() >= 2);
     db.backup("copy", small());
     db.sync();
     db.drop_kvs("b");
@@ -119,6 +128,7 @@ static void batches_snapshots_and_transactions_work() {
     { auto gone = std::move(db); }
     throws(ESKER_CLOSED, [&] { snapshot.get(a, "k"); });
     CHECK(esker::Db::verify("copy").first);
+    CHECK(esker::Db::repair("copy", "salvaged", small()).view().find("\"recovered\":1") != std::string_view::npos);
     esker::Db::destroy("copy");
     throws(ESKER_NOT_FOUND, [] { esker::Db::open("copy"); });
 }
