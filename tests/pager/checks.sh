@@ -96,9 +96,9 @@ check_calls() {
 
 check_arena() {
     command -v gcc > /dev/null || need gcc gcc
-    gcc -Wall -Wextra -Werror -I "$root/crates/c/include" -o "$check/arena" "$here/arena.c" -L "$BIN" -lesker
+    gcc -Wall -Wextra -Werror -I "$root/bindings/c/include" -o "$check/arena" "$here/arena.c" "$BIN/libesker.a" -lm
     truncate -s 64M "$check/device"
-    LD_LIBRARY_PATH=$BIN "$check/arena" "$check/device"
+    "$check/arena" "$check/device"
 }
 
 check_redis() {

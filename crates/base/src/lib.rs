@@ -1,4 +1,5 @@
-//! The ground of every crate of Esker; nothing here does I/O, but for making files.
+//! The ground of every crate of Esker; nothing here does I/O, but for making files and reading
+//! what the system says of itself.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -9,7 +10,7 @@
 //! | [`checksum`] | CRC-32C |
 //! | [`clock`] | [`Clock`]: real, dilated or virtual time |
 //! | [`files`] | makes files and directories, never under `/dev` |
-//! | [`memory`] | gives freed memory back to the operating system |
+//! | [`memory`] | gives freed memory back to the operating system; how much there is |
 //! | [`pool`] | [`BufPool`]: buffers that are used again |
 //! | [`prefetch()`] | asks for memory ahead of need |
 //! | [`policy`] | replacement policies over the slots of a cache |

@@ -73,6 +73,11 @@ impl Owner {
     }
 }
 
+/// How many forks there are between the calling process and the first one that asked for its [`Owner`].
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
 /// A descriptor that forked children do not get: see [`withhold`].
 #[derive(Debug)]
 pub struct Withheld {

@@ -1,20 +1,78 @@
 //! Threads, named, so that a profile and `top -H` can be read.
 
+#![allow(unsafe_code)]
+
 use std::any::Any;
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
+
+use crate::process::generation;
 
 /// Starts a thread called `name` (Linux shows the first 15 bytes).
 ///
 /// # Errors
 /// The operating system's, when it has no thread to give.
-#[allow(clippy::disallowed_methods)] // the one place where threads start
+#[allow(clippy::disallowed_methods)] // one of the places where threads start
 pub fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+/// Starts a thread called `name` that takes no signals, for a library: signals sent to the process are for the threads
+/// of the program that it is in. It takes those that its own faults raise, and that of a profiler.
+///
+/// # Errors
+/// As [`spawn`].
+#[allow(clippy::disallowed_methods)]
+pub fn spawn_unsignalled<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    /// Those that a thread raises by a fault; blocked, they would end the process whatever handles them.
+    const TAKEN: [libc::c_int; 7] = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+        libc::SIGPROF,
+    ];
+    let builder = std::thread::Builder::new().name(name.to_owned()).stack_size(stack_bytes());
+    let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call makes the set, and the others change it; `before` is written before it is read.
+    unsafe {
+        libc::sigfillset(blocked.as_mut_ptr());
+        for signal in TAKEN {
+            libc::sigdelset(blocked.as_mut_ptr(), signal);
+        }
+        // A thread begins with the mask of the one that starts it.
+        let set =
+            libc::pthread_sigmask(libc::SIG_BLOCK, blocked.as_ptr(), before.as_mut_ptr()) == 0;
+        let started = builder.spawn(run);
+        if set {
+            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        }
+        started
+    }
+}
+
+/// The size of such a thread's stack: a little less than that of others, and in a forked child a little more than in
+/// its parent.
+///
+/// `parking_lot` keeps a list of all waiting threads, in their thread-local memory. In a forked child it goes on to list
+/// those of its parent, whose stacks, with that memory, the C library gives to new threads that ask for as much or less.
+/// Then the list ends nowhere, and a lock is never had. So no thread of the child may get such a stack.
+fn stack_bytes() -> usize {
+    const FIRST: usize = (2 << 20) - (64 << 10);
+    const STEP: usize = 4 << 10;
+    const MOST: u32 = 15;
+    FIRST + STEP * generation().min(MOST) as usize
 }
 
 /// Starts a thread called `name` inside a [`std::thread::scope`]: it may borrow data that outlives the

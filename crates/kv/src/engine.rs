@@ -3,7 +3,8 @@
 //!
 //! [`shared`] is the state, with its locks in order. Of jobs, manual compactions, the write controller and open
 //! transactions only the state lies here; the rooms above decide and act. [`reserve`] says how much a class that is a file
-//! keeps for the time when its file system is full; [`readers`] counts cursors and snapshots, and what only they keep.
+//! keeps for the time when its file system is full; [`readers`] counts cursors and snapshots, and what only they keep;
+//! [`remarks`] tells them to the program.
 //!
 //! Sees `compaction`, `tree`, `log`, `manifest` and the rooms below them.
 
@@ -21,6 +22,7 @@ pub(crate) mod pinned;
 pub(crate) mod publish;
 pub(crate) mod rate;
 pub(crate) mod readers;
+pub(crate) mod remarks;
 pub(crate) mod reserve;
 pub(crate) mod shared;
 pub(crate) mod transactions;

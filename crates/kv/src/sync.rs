@@ -6,13 +6,17 @@
 #[cfg(not(shuttle))]
 pub(crate) use arc_swap::{ArcSwap, ArcSwapOption};
 #[cfg(not(shuttle))]
-pub(crate) use esker_base::thread;
-#[cfg(not(shuttle))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::{atomic, mpsc};
 #[cfg(not(shuttle))]
 pub(crate) use std::thread::JoinHandle;
+
+/// Threads of a library: signals are for the program that it is in.
+#[cfg(not(shuttle))]
+pub(crate) mod thread {
+    pub(crate) use esker_base::thread::spawn_unsignalled as spawn;
+}
 
 #[cfg(shuttle)]
 mod scheduled;

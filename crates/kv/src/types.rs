@@ -1,5 +1,5 @@
 //! Values that every room speaks of and that do no I/O: limits, ids, extents, media classes, errors, options,
-//! policies, streams, expiry, versions of the format, and keys with spans of them.
+//! policies, remarks, streams, expiry, versions of the format, and keys with spans of them.
 //!
 //! Sees `sync` alone.
 
@@ -16,5 +16,6 @@ pub(crate) mod key_list;
 pub(crate) mod limits;
 pub(crate) mod options;
 pub(crate) mod policy;
+pub(crate) mod remark;
 pub(crate) mod spans;
 pub(crate) mod stream;

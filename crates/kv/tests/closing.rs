@@ -41,6 +41,17 @@ fn walking(kvs: &Kvs) -> Cursor {
 }
 
 #[test]
+fn closed_kvdb_refuses_to_be_backed_up() {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = Kvdb::builder(scratch.path().join("db")).options(options()).create().unwrap();
+    db.create_kvs("a", Policy::default()).unwrap().put("k", "v").unwrap();
+    db.close().unwrap();
+    let copy = scratch.path().join("copy");
+    assert!(is_closed(db.backup(&Location::dir(&copy))));
+    assert!(!copy.exists());
+}
+
+#[test]
 fn handles_answer_closed_and_the_kvdb_opens_again_beside_them() {
     let close: [fn(Kvdb); 2] = [|db| db.close().unwrap(), drop];
     for close in close {

@@ -17,7 +17,10 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
         "counter key operation options store value error zipf distribution pace workload result \
          measure table html worker watch driver",
     ),
-    ("c", ""),
+    (
+        "c",
+        "error border bytes list options kvs iter batch snapshot transaction kvdb maintenance arena",
+    ),
     (
         "cache",
         "options omf pairing error mapping sets admit layout medium owner copies journal store origin stats state \

@@ -70,6 +70,12 @@ impl Builder {
         self
     }
 
+    /// A receiver of remarks, such as the program's log: [`Options::on_remark`].
+    pub fn on_remark(mut self, receiver: impl Fn(&str) + Send + Sync + 'static) -> Builder {
+        self.options = self.options.on_remark(receiver);
+        self
+    }
+
     /// All options at once: those set before are forgotten.
     pub fn options(mut self, options: Options) -> Builder {
         self.options = options;

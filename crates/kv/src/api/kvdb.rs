@@ -94,6 +94,7 @@ impl Kvdb {
             db.engine.take_up(dir, left.as_ref())?;
             creation::end_left(dir);
         }
+        db.engine.tell_remarks(devices.manifest.remarks());
         Ok(db)
     }
 
@@ -333,6 +334,7 @@ impl Kvdb {
     /// A device's, since which the KVDB takes no writes; `NoSpace`, which more space mends.
     pub fn step(&self) -> Result<bool> {
         self.engine.check_owner()?;
+        self.engine.tell_in_time();
         self.engine.step()
     }
 
@@ -455,20 +457,18 @@ impl Kvdb {
     }
 
     /// Remarks for the user about how the devices were opened, about damage that maintenance has found since, and about
-    /// readers that keep much space for long.
+    /// readers that keep much space for long. [`Options::on_remark`] has each of them told.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         if let Err(forked) = self.engine.check_owner() {
             return vec![forked.to_string()];
         }
-        let classes = self.engine.classes.all();
-        let manifest = self.manifest();
-        let devices = classes.iter().map(|media| media.device()).chain(&manifest);
-        let mut remarks: Vec<String> = devices.flat_map(|device| device.remarks()).collect();
+        let manifest = self.manifest().map(|device| device.remarks()).unwrap_or_default();
+        let mut remarks = self.engine.device_remarks();
+        remarks.extend(manifest);
         remarks.dedup();
         remarks.extend(self.engine.damages());
-        let pinned = self.engine.pinned_bytes().iter().sum();
-        remarks.extend(self.engine.reader_stats(pinned).remark());
+        remarks.extend(self.engine.readers_remark());
         remarks
     }
 

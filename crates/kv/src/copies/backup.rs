@@ -86,9 +86,9 @@ impl Kvdb {
     /// # Errors
     /// `Exists` when there is a KVDB or data already, `NoSpace` when the copy does not fit, `Corrupt`
     /// when something of this KVDB is damaged, `Invalid` when a device of the copy has other LBAs than
-    /// the class that is to go there, or a device's error. The KVDB itself goes on.
+    /// the class that is to go there, or a device's error. `Closed` when the KVDB is closed, also meanwhile. The KVDB itself goes on.
     pub fn backup(&self, to: &Location) -> Result<BackupReport> {
-        self.engine.check_owner()?;
+        self.engine.check_open()?;
         let made = to.make()?;
         let report = self.engine.back_up(&made)?;
         made.keep();
@@ -106,7 +106,7 @@ struct Captured {
 
 impl Engine {
     fn back_up(&self, to: &Made) -> Result<BackupReport> {
-        self.copy(self.pin(), to)
+        self.copy(self.pin()?, to)
     }
 
     fn copy(&self, pinned: Captured, to: &Made) -> Result<BackupReport> {
@@ -140,8 +140,10 @@ impl Engine {
 
     /// Captures the state that is visible now. A change of the structure is in the manifest first and in the view a
     /// moment later: that moment is waited out.
-    fn pin(&self) -> Captured {
+    fn pin(&self) -> Result<Captured> {
         loop {
+            // Closing frees the view, which then says nothing any more.
+            self.check_open()?;
             // Frames are copied whole: one ends here, because later records may be of a KVS
             // that the copy does not know.
             let (view, seqno) = {
@@ -151,7 +153,7 @@ impl Engine {
             };
             let state = self.manifest.state();
             if describes(&state, &view) {
-                return Captured::new(state, &view, seqno);
+                return Ok(Captured::new(state, &view, seqno));
             }
             self.options.clock.sleep(Duration::from_millis(1));
         }
@@ -407,7 +409,7 @@ mod tests {
     fn a_batch_of_a_kvs_that_is_newer_than_the_copy_is_not_in_it_by_half() {
         let (db, old, _) = kvdb();
         old.put(b"before", b"v").unwrap();
-        let pinned = db.engine.pin();
+        let pinned = db.engine.pin().unwrap();
         let new = db.create_kvs("new", Policy::default()).unwrap();
         let mut batch = Batch::new();
         batch.put(&old, b"half", b"v");

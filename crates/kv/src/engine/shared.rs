@@ -38,6 +38,7 @@ use crate::types::expiry::WallClock;
 use crate::types::format::FormatVersion;
 use crate::types::ids::{AtomicSeqno, Ids};
 use crate::types::options::{Options, Tuning};
+use crate::types::remark::Told;
 use crate::values::block::{ValueBlock, Values};
 
 /// Everything that the handles and threads of a KVDB share.
@@ -101,6 +102,7 @@ pub(crate) struct Engine {
     pub(crate) miss_rate: MissRate,
     pub(crate) transactions: Transactions,
     pub(crate) readers: Readers,
+    pub(crate) told: Mutex<Told>,
     pub(crate) manual: ManualCompaction,
     pub(crate) write_controller: WriteController,
     stopped: OnceLock<Arc<KvError>>,
@@ -178,6 +180,7 @@ impl Engine {
             miss_rate: MissRate::default(),
             transactions: Transactions::default(),
             readers: Readers::default(),
+            told: Mutex::default(),
             manual: ManualCompaction::default(),
             write_controller: WriteController::default(),
             stopped: OnceLock::new(),

@@ -84,7 +84,11 @@ impl Engine {
             ("esker-open", Engine::open_loop),
             ("esker-ingest", |engine| engine.lane_loop(Engine::ingest_oldest)),
             ("esker-age", |engine| engine.lane_loop(Engine::age_step)),
-            ("esker-help", |engine| engine.lane_loop(Engine::help_step)),
+            ("esker-help", |engine| {
+                engine.lane_loop(Engine::help_step);
+                // Why it stopped, if it has.
+                engine.tell_remarks(Vec::new());
+            }),
         ];
         let start = |(name, run): (&'static str, Run)| {
             let engine = self.clone();
@@ -119,8 +123,9 @@ impl Engine {
         maintained
     }
 
-    /// A step of the helper, if that pays.
+    /// A step of the helper, if that pays. It has the most time of all threads, and tells remarks.
     pub(crate) fn help_step(&self) -> Result<bool> {
+        self.tell_in_time();
         let helped = if self.help_pays() { self.help() } else { Ok(false) };
         if !matches!(helped, Ok(true)) {
             self.rest(Worker::Helper);

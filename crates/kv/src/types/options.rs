@@ -2,12 +2,14 @@
 //! which follow from the budget.
 
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use esker_base::progress::OnProgress;
-use esker_base::{Clock, Progress};
+use esker_base::{Clock, Progress, memory};
 
 use crate::types::error::{KvError, Result};
+use crate::types::remark::OnRemark;
 
 /// Runner of maintenance (ingest, spill, compaction) and the timed flush of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,8 @@ impl WriteOptions {
 #[non_exhaustive]
 pub struct Options {
     /// The DRAM the engine may use for everything, in bytes: memtables, log buffers, filters,
-    /// indexes, caches and maintenance. At least 16 MiB. Default 1 GiB.
+    /// indexes, caches and maintenance. At least 16 MiB. Default: a quarter of the memory that this machine has and
+    /// control groups allow this process, 1 GiB at most and 16 MiB at least.
     pub memory_bytes: u64,
     /// When acknowledged writes are durable. Default: within 100 ms and 8 MiB.
     pub durability: Durability,
@@ -105,12 +108,14 @@ pub struct Options {
     pub tuning: Option<Tuning>,
     /// The observer of long work: opening, backup, repair, compaction. Set by [`Options::on_progress`]. Default: nobody.
     pub observer: OnProgress,
+    /// The receiver of remarks. Set by [`Options::on_remark`]. Default: nobody.
+    pub(crate) remarks: OnRemark,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
-            memory_bytes: 1 << 30,
+            memory_bytes: default_memory_bytes(),
             durability: Durability::default(),
             transaction_ms: 300_000,
             space_amplification: 1.25,
@@ -119,8 +124,20 @@ impl Default for Options {
             clock: Clock::real(),
             tuning: None,
             observer: OnProgress::default(),
+            remarks: OnRemark::default(),
         }
     }
+}
+
+/// It is asked for once: a program has one limit, and makes many options.
+fn default_memory_bytes() -> u64 {
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| part_of(memory::limit()))
+}
+
+/// The default budget on a machine or in a group of so many bytes.
+fn part_of(limit_bytes: u64) -> u64 {
+    (limit_bytes / 4 / MIB * MIB).clamp(MEMORY_MIN, MEMORY_DEFAULT)
 }
 
 /// The sizes of the engine's parts. They follow from the memory budget; tests set them small so
@@ -153,8 +170,11 @@ pub struct Tuning {
 
 /// The default of [`Durability::bytes`].
 const DURABILITY_BYTES: u64 = 8 << 20;
+const MIB: u64 = 1 << 20;
 /// Below this budget the parts would be too small to work.
 pub(crate) const MEMORY_MIN: u64 = 16 << 20;
+/// The default budget where there is four times as much.
+const MEMORY_DEFAULT: u64 = 1 << 30;
 
 /// Bytes that each KVS has of the budget at least.
 const KVS_BYTES: u64 = 32 << 10;
@@ -278,6 +298,15 @@ impl Options {
         Options { observer: OnProgress::new(observer), ..self }
     }
 
+    /// The same options with a receiver of remarks, such as the program's log: those that [`Kvdb::remarks`](crate::Kvdb::remarks)
+    /// returns, each when it is new, and the failure since which the KVDB takes no writes. It is called by the thread
+    /// that opens the KVDB and then by one of the KVDB's own, within about a second; where the KVDB has none, by calls
+    /// of [`Kvdb::step`](crate::Kvdb::step). It must not close the KVDB. A panic of it is passed over.
+    #[must_use]
+    pub fn on_remark(self, receiver: impl Fn(&str) + Send + Sync + 'static) -> Options {
+        Options { remarks: OnRemark::new(receiver), ..self }
+    }
+
     /// The parts' sizes.
     pub(crate) fn tuning(&self) -> Tuning {
         self.tuning.unwrap_or_else(|| Tuning::for_budget(self.memory_bytes))
@@ -344,6 +373,14 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn default_budget_is_a_quarter_of_little_memory() {
+        let of = |limit: u64| part_of(limit) >> 20;
+        assert_eq!([of(u64::MAX), of(4 << 30), of(512 << 20), of(1 << 20)], [1024, 1024, 128, 16]);
+        assert!(Options::default().memory_bytes <= memory::limit() / 4);
+        Options::default().with(|set| set.memory_bytes = part_of(0)).check().unwrap();
+    }
 
     #[test]
     fn sizes_that_cannot_work_together_are_refused() {

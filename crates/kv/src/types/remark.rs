@@ -1,0 +1,46 @@
+//! The receiver of remarks, such as the log of the program that has a KVDB open.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use esker_base::Nanos;
+
+type Receiver = dyn Fn(&str) + Send + Sync;
+
+/// The receiver of remarks; nobody by default.
+#[derive(Clone, Default)]
+pub(crate) struct OnRemark(Option<Arc<Receiver>>);
+
+impl OnRemark {
+    pub(crate) fn new(receiver: impl Fn(&str) + Send + Sync + 'static) -> OnRemark {
+        OnRemark(Some(Arc::new(receiver)))
+    }
+
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Tells it. A panic of the receiver is its own, and stops nothing here.
+    pub(crate) fn tell(&self, remark: &str) {
+        if let Some(receiver) = &self.0 {
+            let _ = catch_unwind(AssertUnwindSafe(|| receiver(remark)));
+        }
+    }
+}
+
+/// What was told so far.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) texts: BTreeSet<String>,
+    /// Whether readers keep much space, which was told: its words change all the time.
+    pub(crate) readers: bool,
+    pub(crate) last: Option<Nanos>,
+}
+
+impl fmt::Debug for OnRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_wanted() { "OnRemark(somebody)" } else { "OnRemark(nobody)" })
+    }
+}
