@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""What a call from Python costs beside the same call in Rust: on one KVS in the same process, by one thread.
+
+    border.py [--rows N] [--rounds N] [--dir DIRECTORY]
+
+Rows have keys of 12 bytes and values of 1,000 bytes, and lie in DRAM. Rounds take turns, Rust first; medians are shown, in
+nanoseconds for each operation. A round in Python counts its own loop. The module has to be built with the feature
+`measure`: `maturin develop --release --features measure`.
+"""
+
+import argparse
+import collections
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import esker
+from esker import _esker
+
+MANY = 100
+LIMITS = {"get": 300, "put": 200, "get_many": 400, "items": 400}
+
+
+def timed(work):
+    began = time.perf_counter_ns()
+    work()
+    return time.perf_counter_ns() - began
+
+
+def consume(iterator):
+    collections.deque(iterator, maxlen=0)
+
+
+def gets(kvs, keys):
+    get = kvs.get
+    for key in keys:
+        get(key)
+
+
+def puts(kvs, keys, value):
+    put = kvs.put
+    for key in keys:
+        put(key, value)
+
+
+def many(kvs, keys):
+    get_many = kvs.get_many
+    for at in range(0, len(keys), MANY):
+        get_many(keys[at:at + MANY])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--dir", help="where the KVDB lies; default: the system's directory for temporary files")
+    arguments = parser.parse_args()
+    if not hasattr(_esker, "measure_get"):
+        sys.exit("the module lacks the loops in Rust: build it with `maturin develop --release --features measure`")
+    scratch = Path(tempfile.mkdtemp(prefix="esker-border.", dir=arguments.dir))
+    try:
+        with esker.open(scratch / "db") as db:
+            kvs = db.kvs_or_create("rows")
+            value = random.Random(1).randbytes(1000)
+            keys = [b"key%09d" % n for n in range(arguments.rows)]
+            kvs.update((key, value) for key in keys)
+            random.Random(2).shuffle(keys)
+            rounds = {
+                "get": (lambda: _esker.measure_get(kvs, keys), lambda: timed(lambda: gets(kvs, keys))),
+                "get_many": (lambda: _esker.measure_get_many(kvs, keys, MANY), lambda: timed(lambda: many(kvs, keys))),
+                "items": (lambda: _esker.measure_scan(kvs)[0], lambda: timed(lambda: consume(kvs.items()))),
+                "put": (lambda: _esker.measure_put(kvs, keys, value), lambda: timed(lambda: puts(kvs, keys, value))),
+            }
+            loop = min(timed(lambda: [None for _ in keys]) for _ in range(5)) / len(keys)
+            print("| operation | Rust, ns | Python, ns | over Rust, ns | limit, ns |")
+            print("| --- | ---: | ---: | ---: | ---: |")
+            missed = []
+            for name, (rust, python) in rounds.items():
+                took = [[], []]
+                for _ in range(arguments.rounds):
+                    took[0].append(rust() / len(keys))
+                    took[1].append(python() / len(keys))
+                    if name == "put":
+                        db.settle()
+                rust_ns, python_ns = map(statistics.median, took)
+                over = python_ns - rust_ns
+                print(f"| `{name}` | {rust_ns:.0f} | {python_ns:.0f} | {over:.0f} | {LIMITS[name]} |")
+                if over > LIMITS[name]:
+                    missed.append(name)
+            print(f"\nan empty loop of Python: {loop:.0f} ns; {arguments.rows} rows, {arguments.rounds} rounds")
+            if missed:
+                sys.exit(f"over its limit: {', '.join(missed)}")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
