@@ -55,8 +55,8 @@ def many(kvs, keys):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rows", type=int, default=50_000)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--dir", help="where the KVDB lies; default: the system's directory for temporary files")
     arguments = parser.parse_args()
     if not hasattr(_esker, "measure_get"):
@@ -64,38 +64,44 @@ def main():
     scratch = Path(tempfile.mkdtemp(prefix="esker-border.", dir=arguments.dir))
     try:
         with esker.open(scratch / "db") as db:
-            kvs = db.kvs_or_create("rows")
-            value = random.Random(1).randbytes(1000)
-            keys = [b"key%09d" % n for n in range(arguments.rows)]
-            kvs.update((key, value) for key in keys)
-            random.Random(2).shuffle(keys)
-            rounds = {
-                "get": (lambda: _esker.measure_get(kvs, keys), lambda: timed(lambda: gets(kvs, keys))),
-                "get_many": (lambda: _esker.measure_get_many(kvs, keys, MANY), lambda: timed(lambda: many(kvs, keys))),
-                "items": (lambda: _esker.measure_scan(kvs)[0], lambda: timed(lambda: consume(kvs.items()))),
-                "put": (lambda: _esker.measure_put(kvs, keys, value), lambda: timed(lambda: puts(kvs, keys, value))),
-            }
-            loop = min(timed(lambda: [None for _ in keys]) for _ in range(5)) / len(keys)
-            print("| operation | Rust, ns | Python, ns | over Rust, ns | limit, ns |")
-            print("| --- | ---: | ---: | ---: | ---: |")
-            missed = []
-            for name, (rust, python) in rounds.items():
-                took = [[], []]
-                for _ in range(arguments.rounds):
-                    took[0].append(rust() / len(keys))
-                    took[1].append(python() / len(keys))
-                    if name == "put":
-                        db.settle()
-                rust_ns, python_ns = map(statistics.median, took)
-                over = python_ns - rust_ns
-                print(f"| `{name}` | {rust_ns:.0f} | {python_ns:.0f} | {over:.0f} | {LIMITS[name]} |")
-                if over > LIMITS[name]:
-                    missed.append(name)
-            print(f"\nan empty loop of Python: {loop:.0f} ns; {arguments.rows} rows, {arguments.rounds} rounds")
-            if missed:
-                sys.exit(f"over its limit: {', '.join(missed)}")
+            missed = measure(db, arguments)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    if missed:
+        sys.exit(f"over its limit: {', '.join(missed)}")
+
+
+def measure(db, arguments):
+    """Prints the table, and returns the operations that are over their limits."""
+    kvs, written = db.kvs_or_create("rows"), db.kvs_or_create("written")
+    value = random.Random(1).randbytes(1000)
+    keys = [b"key%09d" % n for n in range(arguments.rows)]
+    kvs.update((key, value) for key in keys)
+    # A round is short, so that both languages meet the same load of the machine; all puts fit into one memtable.
+    part = random.Random(2).sample(keys, min(len(keys), 2000))
+    few = part[:400]
+    rounds = {
+        "get": (part, lambda: _esker.measure_get(kvs, part), lambda: timed(lambda: gets(kvs, part))),
+        "put": (few, lambda: _esker.measure_put(written, few, value), lambda: timed(lambda: puts(written, few, value))),
+        "get_many": (part, lambda: _esker.measure_get_many(kvs, part, MANY), lambda: timed(lambda: many(kvs, part))),
+        "items": (keys, lambda: _esker.measure_scan(kvs)[0], lambda: timed(lambda: consume(kvs.items()))),
+    }
+    loop = min(timed(lambda: [None for _ in keys]) for _ in range(5)) / len(keys)
+    print("| operation | Rust, ns | Python, ns | over Rust, ns | limit, ns |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    missed = []
+    for name, (rows, rust, python) in rounds.items():
+        took = [[], []]
+        for _ in range(arguments.rounds):
+            took[0].append(rust() / len(rows))
+            took[1].append(python() / len(rows))
+        rust_ns, python_ns = map(statistics.median, took)
+        over = python_ns - rust_ns
+        print(f"| `{name}` | {rust_ns:.0f} | {python_ns:.0f} | {over:.0f} | {LIMITS[name]} |")
+        if over > LIMITS[name]:
+            missed.append(name)
+    print(f"\nan empty loop of Python: {loop:.0f} ns; {arguments.rows} rows, {arguments.rounds} rounds")
+    return missed
 
 
 if __name__ == "__main__":

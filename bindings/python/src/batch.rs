@@ -99,11 +99,11 @@ impl Batch {
     fn __exit__(
         &self,
         py: Python<'_>,
-        class: Option<Bound<'_, PyAny>>,
+        kind: Option<Bound<'_, PyAny>>,
         _value: Option<Bound<'_, PyAny>>,
         _traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
-        if class.is_none() {
+        if kind.is_none() {
             self.write(py)?;
         } else if self.opened.is_here() {
             lock(py, &self.batch).clear();

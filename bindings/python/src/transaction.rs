@@ -248,13 +248,13 @@ impl Transaction {
     fn __exit__(
         &self,
         py: Python<'_>,
-        class: Option<Bound<'_, PyAny>>,
+        kind: Option<Bound<'_, PyAny>>,
         _value: Option<Bound<'_, PyAny>>,
         _traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         // A block may have ended it itself.
         let is_open = self.opened.is_here() && lock(py, &self.inner).is_some();
-        if class.is_some() || (self.opened.is_here() && !is_open) {
+        if kind.is_some() || (self.opened.is_here() && !is_open) {
             self.rollback(py);
         } else {
             self.commit(py)?;

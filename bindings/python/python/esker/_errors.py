@@ -4,16 +4,16 @@
 class EskerError(Exception):
     """Any error of the engine: the message says what happened, to which object, and what to do."""
 
-    code = 0
+    code: int = 0
     #: Whether the same work may succeed if it is begun again at once.
-    retryable = False
+    retryable: bool = False
     #: The system's error number, where a device or file system gave one.
-    errno = None
+    errno: int | None = None
     #: The class without room, cut short or missing: "staging" or "capacity".
-    media_class = None
+    media_class: str | None = None
     #: The device or file with damage, and where the damage begins there, in logical blocks.
-    device = None
-    lba = None
+    device: str | None = None
+    lba: int | None = None
 
 
 class IoError(EskerError):
@@ -124,7 +124,7 @@ class ClassMissingError(EskerError):
     code = 17
 
 
-_OF_CODE = {
+_OF_CODE: dict[int, type[EskerError]] = {
     error.code: error
     for error in (
         IoError, NotFoundError, ExistsError, InvalidError, UnsupportedError, NoSpaceError, DamagedError,
@@ -137,6 +137,6 @@ for _error in (EskerError, TransactionError, *_OF_CODE.values()):
     _error.__module__ = "esker"
 
 
-def of_code(code):
+def of_code(code: int) -> type[EskerError]:
     """The class of a code; `EskerError` for one of a later release."""
     return _OF_CODE.get(code, EskerError)
