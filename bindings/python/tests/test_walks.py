@@ -96,6 +96,7 @@ def test_walk_ends_once_and_for_all(letters):
 
 
 def test_closed_walk_has_no_rows_and_keeps_no_data(db, letters):
+    letters.update((b"more%d" % n, b"") for n in range(100))
     with letters.items() as walk:
         next(walk)
         assert db.stats()["readers"]["cursors"]["open"] == 1
