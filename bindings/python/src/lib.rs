@@ -42,7 +42,9 @@ mod _esker {
     use crate::kvs::Kvs;
     #[cfg(feature = "measure")]
     #[pymodule_export]
-    use crate::measure::{measure_get, measure_get_many, measure_put, measure_scan};
+    use crate::measure::{
+        measure_get, measure_get_many, measure_put, measure_release, measure_scan,
+    };
     #[pymodule_export]
     use crate::rows::{Items, Keys, Values};
     #[pymodule_export]

@@ -79,3 +79,14 @@ pub(crate) fn measure_scan(py: Python<'_>, kvs: &Kvs) -> PyResult<(u64, u64)> {
         Ok((clock.now().0 - began.0, rows))
     })
 }
+
+/// Nanoseconds of `times` releases of the GIL around nothing.
+#[pyfunction]
+pub(crate) fn measure_release(py: Python<'_>, times: usize) -> u64 {
+    let clock = Clock::real();
+    let began = clock.now();
+    for turn in 0..times {
+        black_box(py.detach(|| black_box(turn)));
+    }
+    clock.now().0 - began.0
+}
