@@ -320,3 +320,52 @@ def test_no_signal_handler_is_installed(run, tmp_path):
     print("same")
     """, tmp_path / "db")
     assert out == "same\n"
+
+
+@pytest.mark.parametrize("work, call", [
+    ("db.compact()", "db.close()"), ("db.compact()", "db.sync()"), ("db.compact()", "db.drop_kvs('rows')"),
+    ("db.compact()", "db.backup(copy)"), ("db.compact()", "db.settle()"), ("db.backup(copy)", "db.sync()"),
+    ("db.backup(copy)", "db.drop_kvs('rows')"), ("db.backup(copy)", "db.backup(copy + '2')"),
+    ("db.backup(copy)", "db.settle()"),
+])
+def test_signal_handler_during_long_work_may_call_the_same_kvdb(path, run, work, call):
+    out = run(FILLED + f"""
+    import shutil, signal
+    copy, called = sys.argv[1] + "-copy", []
+    def handle(number, frame):
+        called.append(1)
+        {call}
+        raise InterruptedError
+    for _ in range(30):
+        kvs.update((b"%06d" % n, b"v" * 500) for n in range(20000))
+        db.ingest()
+        signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        try:
+            {work}
+        except (InterruptedError, esker.ClosedError, esker.NotFoundError):
+            pass
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        shutil.rmtree(copy, ignore_errors=True)
+        if called:
+            break
+    print(len(called))
+    """, path)
+    assert out == "1\n"
+
+
+def test_observer_may_call_the_same_kvdb(path, run):
+    out = run(FILLED + """
+    seen = []
+    def observe(phase, done, total):
+        if not seen:
+            seen.append(1)
+            db.settle(), db.sync(), db.stats(), db.close()
+    for work in (lambda: db.backup(sys.argv[1] + "-copy", on_progress=observe), lambda: db.compact(on_progress=observe)):
+        try:
+            work()
+        except esker.ClosedError:
+            pass
+    print(db.closed)
+    """, path)
+    assert out == "True\n"
