@@ -1,6 +1,8 @@
 """Close, drop and garbage collection while other threads work: an error or a clean end, never a crash."""
 
+import collections
 import gc
+import sys
 import threading
 import time
 import weakref
@@ -155,18 +157,43 @@ def test_collection_in_the_middle_of_walks_and_writes(db, kvs):
         gc.set_threshold(*threshold)
 
 
-def test_gil_is_released_while_a_write_waits(db, kvs):
-    """Another thread runs while durable writes wait for the device."""
-    done, counted = threading.Event(), 0
+@pytest.mark.parametrize("call", [
+    "kvs.put(b'k', value, durable=True)", "db.sync()", "batch.write()", "commit()", "kvs.update(rows)",
+    "kvs.get_many(keys)", "collections.deque(kvs.items(), 0)", "snapshot.get_many(kvs, keys)", "db.ingest()",
+    "db.compact()", "db.stats(); kvs.put(b'k', value, durable=True)",
+])
+def test_other_threads_run_during_calls_that_may_wait(db, kvs, call):
+    rows = {b"%06d" % n: bytes(200) for n in range(3000)}
+    kvs.update(rows)
+    batch = db.batch(durable=True)
 
-    def write():
-        for n in range(50):
-            kvs.put(b"%d" % n, bytes(200_000), durable=True)
+    def commit():
+        with db.transaction(durable=True) as txn:
+            txn.put(kvs, b"k", b"v")
+
+    names = {
+        "db": db, "kvs": kvs, "rows": rows, "keys": list(rows), "value": bytes(200_000), "batch": batch, "commit": commit,
+        "snapshot": db.snapshot(), "collections": collections,
+    }
+    code, turns, seen, done = compile(call, "call", "exec"), 0, set(), threading.Event()
+
+    def work():
+        for _ in range(300):
+            batch.put(kvs, b"k", b"v")
+            kvs[b"k"] = b"v"
+            exec(code, names)
+            seen.add(turns)
         done.set()
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    while not done.is_set():
-        counted += 1
+    thread, before = threading.Thread(target=work), sys.getswitchinterval()
+    # A thread that does not release the GIL by itself keeps it.
+    sys.setswitchinterval(100)
+    try:
+        thread.start()
+        while not done.is_set():
+            turns += 1
+            time.sleep(0.00005)
+    finally:
+        sys.setswitchinterval(before)
     thread.join()
-    assert counted > 1000
+    assert len(seen) > 20, f"the other thread had {len(seen)} turns"
