@@ -1,22 +1,35 @@
 //! The engine's errors as exceptions: the classes are Python's own, in `esker/_errors.py`, and found by their code.
 
+use std::error::Error;
+
 use esker_kv::KvError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
-use std::error::Error;
+use pyo3::types::{PyDict, PyType};
 
 /// The exception of an error.
 pub(crate) fn exception(py: Python<'_>, error: &KvError) -> PyErr {
     made(py, error).unwrap_or_else(|other| other)
 }
 
-fn made(py: Python<'_>, error: &KvError) -> PyResult<PyErr> {
-    static OF_CODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let of_code = OF_CODE.get_or_try_init(py, || {
-        py.import("esker._errors")?.getattr("of_code").map(Bound::unbind)
+/// The classes by their codes.
+pub(crate) fn of_codes(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
+    static OF_CODE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let found = OF_CODE.get_or_try_init(py, || {
+        let classes = py.import("esker._errors")?.getattr("OF_CODE")?;
+        PyResult::Ok(classes.cast_into::<PyDict>()?.unbind())
     })?;
-    let class = of_code.bind(py).call1((error.code() as i32,))?.cast_into::<PyType>()?;
+    Ok(found.bind(py))
+}
+
+fn made(py: Python<'_>, error: &KvError) -> PyResult<PyErr> {
+    let classes = of_codes(py)?;
+    // A code of a later release has the class of all of them.
+    let class = match classes.get_item(error.code() as i32)? {
+        Some(class) => class,
+        None => classes.as_any().get_item(0)?,
+    };
+    let class = class.cast_into::<PyType>()?;
     let raised = PyErr::from_type(class, (error.to_string(),));
     let value = raised.value(py);
     if let Some(number) = system_number(error) {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use esker_kv::{Batch, KvError};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::bytes::{BytesLike, HeldBytes};
+use crate::callers;
 use crate::error::OrRaise;
 use crate::opened::Opened;
 use crate::options::{parsed, report, write_options};
@@ -52,8 +53,11 @@ pub(crate) fn read_values<'py>(
     keys: &Bound<'py, PyAny>,
     read: impl FnOnce(&[&[u8]]) -> Result<Vec<Option<esker_kv::Value>>, KvError> + Send,
 ) -> PyResult<Bound<'py, PyList>> {
-    let held: Vec<HeldBytes<'py>> =
-        keys.try_iter()?.map(|key| HeldBytes::of(key?)).collect::<PyResult<_>>()?;
+    let mut held = Vec::new();
+    callers::each(keys, |key| {
+        held.push(HeldBytes::of(key)?);
+        Ok(())
+    })?;
     let slices: Vec<&[u8]> = held.iter().map(HeldBytes::as_slice).collect();
     let values = released(py, || read(&slices))?;
     PyList::new(py, values.iter().map(|value| value.as_ref().map(|value| PyBytes::new(py, value))))
@@ -265,10 +269,13 @@ impl Kvs {
     /// Puts all rows of a mapping or of an iterable of pairs, in batches that are atomic each.
     fn update(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<()> {
         self.opened.check(py)?;
-        let rows = if rows.hasattr("items")? { rows.call_method0("items")? } else { rows.clone() };
+        let rows = match rows.getattr_opt("items")? {
+            Some(items) => callers::call(&items, &PyTuple::empty(py))?,
+            None => rows.clone(),
+        };
         let (mut batch, mut bytes) = (Batch::new(), 0);
-        for row in rows.try_iter()? {
-            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = row?.extract()?;
+        callers::each(&rows, |row| {
+            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = row.extract()?;
             let (key, value) = (HeldBytes::of(key)?, HeldBytes::of(value)?);
             batch.put(&self.kvs, key.as_slice(), value.as_slice());
             bytes += key.as_slice().len() + value.as_slice().len();
@@ -278,7 +285,8 @@ impl Kvs {
                 bytes = 0;
                 py.check_signals()?;
             }
-        }
+            Ok(())
+        })?;
         released(py, || self.opened.db().write(&batch))
     }
 

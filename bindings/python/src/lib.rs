@@ -2,7 +2,7 @@
 //!
 //! # Rooms
 //!
-//! Each sees only those before it: `error` (exceptions), `bytes` (bytes-like arguments), `work` (calls without the
+//! Each sees only those before it: `callers` (code of callers), `error` (exceptions), `bytes` (bytes-like arguments), `work` (calls without the
 //! GIL), `opened` (an open KVDB and its children), `options` (arguments as the engine's options), `range` (bounds of
 //! walks), `rows` (iterators), `kvs`, `batch`, `snapshot`, `transaction`, `kvdb`, `copies` (checks, repairs), `measure`.
 //!
@@ -13,6 +13,7 @@
 
 mod batch;
 mod bytes;
+mod callers;
 mod copies;
 mod error;
 mod kvdb;
@@ -32,6 +33,8 @@ use pyo3::prelude::*;
 /// The classes and functions that the package `esker` shows.
 #[pymodule]
 mod _esker {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::batch::Batch;
     #[pymodule_export]
@@ -55,4 +58,10 @@ mod _esker {
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// Finds the exceptions, so that no error has to import them.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::error::of_codes(module.py()).map(drop)
+    }
 }

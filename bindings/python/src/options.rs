@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use esker_kv::{KvError, KvsOptions, Location, Medium, WriteOptions};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::error::OrRaise;
 
@@ -86,16 +86,40 @@ pub(crate) fn report<'py>(
     py: Python<'py>,
     report: &impl Serialize,
 ) -> PyResult<Bound<'py, PyDict>> {
-    static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let text = serde_json::to_string(report)
-        .map_err(|error| KvError::Options(format!("the report has no form as JSON: {error}")))
-        .or_raise(py)?;
-    let loads = LOADS
-        .get_or_try_init(py, || py.import("json")?.getattr("loads").map(Bound::unbind))?
-        .bind(py);
-    let fields = loads.call1((text,))?.cast_into::<PyDict>()?;
+    let Ok(Value::Object(fields)) = serde_json::to_value(report) else {
+        let why = "the report has no form as JSON: report this as a bug of Esker";
+        return Err(KvError::Options(why.into())).or_raise(py);
+    };
     let versioned = PyDict::new(py);
     versioned.set_item("version", REPORT_VERSION)?;
-    versioned.update(fields.as_mapping())?;
+    for (name, value) in &fields {
+        versioned.set_item(name, object(py, value)?)?;
+    }
     Ok(versioned)
+}
+
+/// A JSON value as an object, without code of Python's.
+fn object<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        Value::Null => py.None().into_bound(py),
+        Value::Bool(truth) => PyBool::new(py, *truth).to_owned().into_any(),
+        Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+            (Some(number), _) => number.into_pyobject(py)?.into_any(),
+            (None, Some(number)) => number.into_pyobject(py)?.into_any(),
+            (None, None) => PyFloat::new(py, number.as_f64().unwrap_or(f64::NAN)).into_any(),
+        },
+        Value::String(text) => PyString::new(py, text).into_any(),
+        Value::Array(values) => {
+            let objects: Vec<_> =
+                values.iter().map(|value| object(py, value)).collect::<PyResult<_>>()?;
+            PyList::new(py, objects)?.into_any()
+        }
+        Value::Object(fields) => {
+            let objects = PyDict::new(py);
+            for (name, value) in fields {
+                objects.set_item(name, object(py, value)?)?;
+            }
+            objects.into_any()
+        }
+    })
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use esker_kv::{KvError, Progress};
 use pyo3::prelude::*;
 
+use crate::callers;
 use crate::error::OrRaise;
 
 /// Signals are looked for this often.
@@ -133,7 +134,8 @@ fn watch(call: &LongCall, observer: Option<&Py<PyAny>>) -> Option<PyErr> {
                 py.check_signals()?;
                 if let (Some(observer), Some(progress)) = (observer, progress) {
                     let Progress { phase, done, total, .. } = progress;
-                    observer.call1(py, (phase, done, total))?;
+                    let told = (phase, done, total).into_pyobject(py)?;
+                    callers::call(observer.bind(py), &told)?;
                 }
                 Ok(())
             });

@@ -33,7 +33,9 @@ def run():
 
     def run(program, *arguments, expect=0, timeout=120):
         done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(program), *map(str, arguments)],
+            # From 3.12 on, a fork beside threads warns.
+            [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program),
+             *map(str, arguments)],
             capture_output=True, text=True, timeout=timeout,
         )
         assert done.returncode == expect, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -205,7 +205,7 @@ def test_exit_without_close_keeps_acknowledged_writes(path, run, end):
 
 
 def test_exit_with_daemon_threads_in_calls_is_clean(path, run):
-    for _ in range(5):
+    for _ in range(10):
         run("""
         import sys, threading, time
         import esker
@@ -218,8 +218,16 @@ def test_exit_with_daemon_threads_in_calls_is_clean(path, run):
                 n += 1
                 for _ in kvs.items(limit=100): pass
                 kvs.get_many([b"a", b"b"])
-        for seed in range(4):
-            threading.Thread(target=work, args=(seed,), daemon=True).start()
+                kvs.update((b"%d" % n, b"") for n in range(100))
+                kvs.get_many(b"%d" % n for n in range(100))
+                try: kvs.put(bytes(2000), b"")
+                except esker.InvalidError: pass
+        def maintain():
+            while True:
+                db.compact(on_progress=lambda *progress: None)
+                db.sync(), db.stats()
+        for target in (*[lambda seed=seed: work(seed) for seed in range(4)], maintain):
+            threading.Thread(target=target, daemon=True).start()
         time.sleep(0.2)
         kvs[b"last"] = b"v"
         """, path)
@@ -277,10 +285,13 @@ def test_keyboard_interrupt_ends_long_work(path, work):
     child = subprocess.Popen(
         [sys.executable, "-c", program, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )
-    assert child.stdout.readline() == "ready\n", child.stderr.read()
-    time.sleep(0.3)
-    child.send_signal(signal.SIGINT)
-    out, errors = child.communicate(timeout=30)
+    try:
+        assert child.stdout.readline() == "ready\n", child.stderr.read()
+        time.sleep(0.3)
+        child.send_signal(signal.SIGINT)
+        out, errors = child.communicate(timeout=30)
+    finally:
+        child.kill()
     assert (out, errors, child.returncode) == ("interrupted b'v'\n", "", 0)
     assert len(rows(path)) >= 5000
 

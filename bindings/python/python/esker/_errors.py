@@ -124,19 +124,15 @@ class ClassMissingError(EskerError):
     code = 17
 
 
-_OF_CODE: dict[int, type[EskerError]] = {
+#: The class of each code; 0 stands for those of a later release.
+OF_CODE: dict[int, type[EskerError]] = {
     error.code: error
     for error in (
-        IoError, NotFoundError, ExistsError, InvalidError, UnsupportedError, NoSpaceError, DamagedError,
+        EskerError, IoError, NotFoundError, ExistsError, InvalidError, UnsupportedError, NoSpaceError, DamagedError,
         ReadOnlyError, TransactionConflictError, TransactionExpiredError, BusyError, InUseError, CancelledError,
         ClosedError, StoppedError, PanickedError, ClassMissingError,
     )
 }
 
-for _error in (EskerError, TransactionError, *_OF_CODE.values()):
+for _error in (TransactionError, *OF_CODE.values()):
     _error.__module__ = "esker"
-
-
-def of_code(code: int) -> type[EskerError]:
-    """The class of a code; `EskerError` for one of a later release."""
-    return _OF_CODE.get(code, EskerError)
