@@ -121,6 +121,12 @@ impl Walk {
         self.opened.check(py)?;
         let mut guard = lock(py, &self.ahead);
         if guard.next == guard.ends.len() {
+            // Loops in C look for no signals. A handler may come here.
+            drop(guard);
+            py.check_signals()?;
+            guard = lock(py, &self.ahead);
+        }
+        if guard.next == guard.ends.len() {
             let ahead = &mut *guard;
             released(py, || ahead.refill(self.reverse))?;
             // Closed meanwhile, perhaps.

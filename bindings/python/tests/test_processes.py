@@ -315,6 +315,51 @@ def test_signal_handler_uses_the_kvdb_that_it_interrupts(path, run):
     assert out == "10\n"
 
 
+@pytest.mark.parametrize("work, was_called_off", [
+    ("db.compact()", "db.compact_status()['cancelled']"),
+    ("db.backup(copy)", "not os.path.exists(os.path.join(copy, 'manifest.esker'))"),
+])
+def test_signal_calls_long_work_off(path, run, work, was_called_off):
+    out = run(FILLED + f"""
+    import shutil, signal
+    copy = sys.argv[1] + "-copy"
+    def handle(number, frame):
+        raise InterruptedError
+    signal.signal(signal.SIGALRM, handle)
+    for turn in range(60):
+        kvs.update((b"%d-%06d" % (turn, n), b"v" * 500) for n in range(20000))
+        db.ingest()
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.003)
+            {work}
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except InterruptedError:
+            if {was_called_off}:
+                print("called off")
+                break
+        shutil.rmtree(copy, ignore_errors=True)
+    """, path)
+    assert out == "called off\n"
+
+
+def test_signal_interrupts_a_loop_in_c_over_a_walk(path, run):
+    out = run(FILLED + """
+    import collections, signal
+    kvs.update((b"%09d" % n, b"v" * 100) for n in range(200_000))
+    walk = kvs.items()
+    def handle(number, frame):
+        next(walk)
+        raise InterruptedError
+    signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.005)
+    try:
+        collections.deque(walk, 0)
+    except InterruptedError:
+        print(len(list(walk)) > 0)
+    """, path)
+    assert out == "True\n"
+
+
 def test_no_signal_handler_is_installed(run, tmp_path):
     out = run("""
     import signal, sys

@@ -196,4 +196,5 @@ def test_other_threads_run_during_calls_that_may_wait(db, kvs, call):
     finally:
         sys.setswitchinterval(before)
     thread.join()
-    assert len(seen) > 20, f"the other thread had {len(seen)} turns"
+    # The plain put lets it in now and then.
+    assert len(seen) > 100, f"the other thread had {len(seen)} turns"
