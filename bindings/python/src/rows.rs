@@ -63,6 +63,12 @@ impl Ahead {
                     let key_end = self.bytes.len();
                     self.bytes.extend_from_slice(value);
                     self.ends.push((key_end, self.bytes.len()));
+                    if self.ends.len() == 1 {
+                        // Rows are mostly of about a size.
+                        self.ends.reserve(wanted);
+                        let others = self.bytes.len().saturating_mul(wanted - 1);
+                        self.bytes.reserve(others.min(BYTES_MAX));
+                    }
                 }
                 Ok(None) => {
                     self.left = 0;
