@@ -3,7 +3,7 @@
 use super::circles;
 
 /// The rooms of a crate, from the ground up. A crate without rooms is one file.
-pub(crate) const ROOMS: [(&str, &str); 19] = [
+pub(crate) const ROOMS: [(&str, &str); 20] = [
     (
         "attach",
         "error wire mount_table sys loop_device mount engine server holders attachment detach",
@@ -55,6 +55,10 @@ pub(crate) const ROOMS: [(&str, &str); 19] = [
     ),
     ("preload", "connect mapping"),
     ("preload-malloc", ""),
+    (
+        "python",
+        "callers error bytes work opened options range rows kvs batch snapshot transaction kvdb copies measure",
+    ),
     ("report", "escape table unit chart block verdict figures svg markup page live"),
     ("sim", "fuzz contents flight fault lba_set history image enumerate record"),
     ("stack", "error time spec drive missing closings pool served traced stack"),
