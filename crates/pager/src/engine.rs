@@ -311,9 +311,9 @@ impl Engine {
     /// Whether something waits that time alone, or an event, lets go on.
     pub(crate) fn is_waiting(&self) -> bool {
         let is_busy = |space: &Space| space.batch.is_some();
-        !(self.waiting.is_empty() && self.again.is_empty() && self.requests.is_empty())
-            || !self.calls.is_empty()
-            || self.spaces.values().any(is_busy)
+        let has_faults = !(self.waiting.is_empty() && self.again.is_empty());
+        let has_requests = !(self.requests.is_empty() && self.calls.is_empty());
+        has_faults || has_requests || self.spaces.values().any(is_busy)
     }
 
     fn lba(&self, slot: u32) -> Lba {

@@ -178,7 +178,7 @@ impl Service<'_> {
         let text = figures::line(&self.shown.1, &stats, span);
         if self.args.every.is_some() {
             say(&format!("esker: {text}\n"));
-        } else if !io::stderr().is_terminal() || main.is_in_foreground() {
+        } else if io::stderr().is_terminal() && main.is_in_foreground() {
             line.show(&text);
         }
         self.shown = (now, stats);
