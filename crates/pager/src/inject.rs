@@ -68,14 +68,21 @@ struct Work {
 impl Work {
     fn run(mut self, inbox: &Receiver<Job>) {
         for job in inbox {
-            if let Err(error) = self.serve(&job) {
-                // It has ended, if that is so; then nobody waits.
-                self.traps.reply(&job.call, Reply::Go);
-                let thread = job.call.thread;
-                let report = format!("process {thread}: its memory is not paged: {error}");
-                self.shared.engine.lock().reports.push(report);
+            let outcome = self.serve(&job);
+            // If the thread has been answered already, nothing happens.
+            let is_there = self.traps.is_waiting(&job.call) || outcome.is_ok();
+            self.traps.reply(&job.call, if outcome.is_ok() { Reply::Elsewhere } else { Reply::Go });
+            let mut engine = self.shared.engine.lock();
+            if let Err(error) = outcome {
+                engine.injected(&job, false);
+                if is_there {
+                    let thread = job.call.thread;
+                    engine
+                        .reports
+                        .push(format!("process {thread}: its memory is not paged: {error}"));
+                }
             }
-            self.shared.engine.lock().injected(job.call.thread);
+            drop(engine);
             self.shared.wake();
         }
     }
@@ -94,12 +101,17 @@ impl Work {
         }
         let path = format!("/proc/{thread}/mem");
         let memory = fs::File::options().read(true).write(true).open(path)?;
+        let mut tracee = Tracee::seize(thread, job.call.number)?;
+        // Its number may have been another one's until now; from here on it is its own.
+        if !self.traps.is_waiting(&job.call) {
+            return Err(io::Error::other("it has ended"));
+        }
+        tracee.stop(|| self.traps.reply(&job.call, Reply::error(libc::EINTR)))?;
         let before = private_memory(thread)?;
-        let mut tracee = Tracee::stop(thread, job.call.number, || {
-            self.traps.reply(&job.call, Reply::error(libc::EINTR));
-        })?;
-        let known = self.known.get(&job.program).copied();
-        let known = known.filter(|place| library.is_at(&memory, place));
+        let known = self.known.get(&job.program).copied().filter(|_| job.is_child);
+        if job.is_child && !known.is_some_and(|place| library.is_at(&memory, &place)) {
+            return Err(io::Error::other("it has not the library of its parent"));
+        }
         let outcome = match known {
             Some(place) => {
                 let base = place.base;
@@ -120,11 +132,12 @@ impl Work {
             }),
         };
         let mut engine = self.shared.engine.lock();
-        if matches!(outcome, Ok(0)) && known.is_none() {
+        let is_served = matches!(outcome, Ok(0));
+        if is_served && known.is_none() {
             engine.adopt_all(thread, &before);
         }
         // Before the call is made again.
-        engine.injected(thread);
+        engine.injected(job, is_served);
         drop(engine);
         drop(tracee);
         match outcome? {
@@ -149,7 +162,7 @@ fn private_memory(thread: u32) -> io::Result<Vec<(usize, usize)>> {
         let (from, to) = (number(from)?, number(to)?);
         let is_data = words.get(1)?.starts_with("rw-p") && *words.get(4)? == "0";
         let is_known = words.get(5).is_none_or(|name| *name == "[heap]");
-        (is_data && is_known && to - from >= LEAST).then_some((from, to - from))
+        (is_data && is_known && to - from >= LEAST).then(|| (from, to - from))
     };
     Ok(text.lines().filter_map(part).collect())
 }

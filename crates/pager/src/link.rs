@@ -18,6 +18,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use crate::protocol::{HelperOrder, Outcome};
 use crate::raw::{self, Errno, flag};
 use crate::types::{PAGE, Page, page_of};
+use crate::unserved::{ProgramId, program_of};
 
 /// `SO_PEERPIDFD` of `asm-generic/socket.h`.
 const PEER_PIDFD: usize = 77;
@@ -34,6 +35,8 @@ pub(crate) struct Link {
     helper_number: u32,
     program: OwnedFd,
     program_number: u32,
+    /// What it runs.
+    pub(crate) runs: Option<ProgramId>,
 }
 
 /// A process's memory, whose content stays reachable whatever becomes of its privileges.
@@ -109,7 +112,8 @@ impl Link {
             let what = "it has ended, or is not what its helper says";
             return Err(io::Error::new(io::ErrorKind::NotConnected, what));
         }
-        Ok((Link { stream, helper, helper_number, program, program_number }, memory))
+        let runs = program_of(program_number);
+        Ok((Link { stream, helper, helper_number, program, program_number, runs }, memory))
     }
 
     /// The number of the program's process.

@@ -95,6 +95,11 @@ impl Pages {
         self.used
     }
 
+    /// Pages of areas from here on.
+    pub(crate) fn used_of_areas(&self) -> usize {
+        self.used_of_areas
+    }
+
     /// The pages that may be something else than zero.
     pub(crate) fn all_used(&self) -> impl Iterator<Item = Page> + use<> {
         (0..self.used).chain(self.split..self.used_of_areas).map(page_of)

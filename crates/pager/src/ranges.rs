@@ -44,9 +44,17 @@ impl Ranges {
             at = align(end)?.max(at);
         }
         let end = at.checked_add(count).filter(|&end| end <= self.end)?;
-        self.reserved.insert(at, end);
-        self.count += count as usize;
+        self.insert(at, end);
         Some(at)
+    }
+
+    /// Adds a range of which nothing is reserved, joined with those at its ends.
+    fn insert(&mut self, at: Page, end: Page) {
+        self.count += (end - at) as usize;
+        let before = self.reserved.range(..at).next_back().filter(|(_, other)| **other == at);
+        let start = before.map_or(at, |(&start, _)| start);
+        let end = self.reserved.remove(&end).unwrap_or(end);
+        self.reserved.insert(start, end);
     }
 
     /// Whether `count` pages from `at` on are reserved, all of them.
@@ -71,8 +79,7 @@ impl Ranges {
         if before.is_some_and(|(_, &end)| end > at) {
             return false;
         }
-        self.reserved.insert(at, goal);
-        self.count += count as usize;
+        self.insert(at, goal);
         true
     }
 

@@ -306,6 +306,9 @@ impl Server {
         // Programs that go on have no memory any more. Commands in flight end with the queue pair.
         let part = HelperOrder { count: HelperOrder::PART, ..HelperOrder::empty() };
         for space in self.shared.engine.lock().spaces.values_mut() {
+            if space.areas.count() > 0 {
+                space.link.as_ref().map(Link::kill);
+            }
             let parted = space.link.take_if(|link| link.send(&part).is_ok());
             parted.inspect(Link::await_end);
         }
@@ -479,14 +482,17 @@ impl Server {
                     return Err(told(error));
                 }
                 let space = engine.spaces.get_mut(&id).expect("just added");
-                (space.own_pid, space.link, space.memory) = (own_pid, Some(link), Some(memory));
+                space.own_pid = own_pid;
+                space.runs = link.runs;
+                (space.link, space.memory) = (Some(link), Some(memory));
             }
             Comes::Forked(token) => {
                 let id = engine.child_of(token)?;
                 self.watch_helper(id, &link).map_err(told)?;
                 let space = engine.spaces.get_mut(&id).expect("looked up above");
                 link.accept(&[space.uffd.as_fd()]).map_err(told)?;
-                (space.own_pid, space.link, space.memory) = (own_pid, Some(link), Some(memory));
+                space.own_pid = own_pid;
+                (space.link, space.memory) = (Some(link), Some(memory));
                 self.shared.rouse();
             }
         }

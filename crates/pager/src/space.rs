@@ -17,6 +17,7 @@ use crate::protocol::{FIRST_PAGE, GUARD, HelperOrder, Outcome, WINDOW};
 use crate::ranges::Ranges;
 use crate::types::{PAGE, Page, page_of};
 use crate::uffd::Uffd;
+use crate::unserved::ProgramId;
 
 /// So long a child may take to introduce itself.
 const YOUNG: Duration = Duration::from_secs(1);
@@ -59,6 +60,12 @@ pub(crate) struct Space {
     pub(crate) memory: Option<ProcessMemory>,
     /// Its process, as it calls it itself.
     pub(crate) own_pid: u64,
+    /// What it runs.
+    pub(crate) runs: Option<ProgramId>,
+    /// It is a child whose calls have gone on unseen: where its areas are is not known.
+    pub(crate) is_lost: bool,
+    /// Memory that forked children do not get: where it begins and ends.
+    pub(crate) unforked: BTreeMap<usize, usize>,
     pub(crate) reach: Reach,
     pub(crate) base: usize,
     /// Where its requests lie.
@@ -135,6 +142,9 @@ impl Space {
             link: None,
             memory: None,
             own_pid: 0,
+            runs: None,
+            is_lost: false,
+            unforked: BTreeMap::new(),
             reach,
             base,
             requests: 0,
@@ -213,6 +223,12 @@ impl Space {
     /// The parts of a range of addresses that are not paged.
     pub(crate) fn gaps(&self, addr: usize, size: usize) -> Vec<(usize, usize)> {
         if self.overlaps_region(addr, size) { Vec::new() } else { self.areas.gaps(addr, size) }
+    }
+
+    /// Whether a stack of a thread has any byte of a range.
+    pub(crate) fn has_stack(&self, addr: usize, size: usize) -> bool {
+        let before = self.stacks.range(..addr.saturating_add(size)).next_back();
+        before.is_some_and(|(_, end)| *end > addr)
     }
 
     /// Whether an address is a thread's stack's.

@@ -18,6 +18,8 @@ use crate::raw::{self, Errno, KEY, flag};
 /// `SECCOMP_IOCTL_NOTIF_RECV` and `_SEND` of `linux/seccomp.h`.
 const RECEIVE: usize = 0xc050_2100;
 const SEND: usize = 0xc018_2101;
+/// `SECCOMP_IOCTL_NOTIF_ID_VALID`.
+const IS_VALID: usize = 0x4008_2102;
 /// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`.
 const CONTINUE: u64 = 1;
 /// `SECCOMP_FILTER_FLAG_NEW_LISTENER` and `_WAIT_KILLABLE_RECV`: only its end interrupts a thread whose call is looked at.
@@ -25,7 +27,7 @@ const LISTEN: usize = 1 << 3 | 1 << 5;
 const HOLD: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
 /// Calls that are held, whatever their arguments.
-const ALL_OF: [i64; 9] = [
+const ALL_OF: [i64; 10] = [
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
@@ -35,6 +37,7 @@ const ALL_OF: [i64; 9] = [
     libc::SYS_mlock2,
     libc::SYS_mlockall,
     libc::SYS_exit_group,
+    libc::SYS_process_madvise,
 ];
 /// A call that is held.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +111,14 @@ impl Traps {
         let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
         let (thread, number) = (low(thread), i64::from(low(number)));
         Some(Call { id, thread, number, args: args.map(to_usize) })
+    }
+
+    /// Whether the thread still waits: else its number may be another one's.
+    pub(crate) fn is_waiting(&self, call: &Call) -> bool {
+        let id = &raw const call.id;
+        let args = [flag(self.0.as_raw_fd()), IS_VALID, id.expose_provenance(), 0, 0, 0];
+        // SAFETY: the number is readable.
+        unsafe { raw::call(libc::SYS_ioctl, args) }.is_ok()
     }
 
     /// Answers a call. If its thread was killed, nothing happens.

@@ -16,7 +16,7 @@ use crate::space::Space;
 use crate::trap::{Call, Reply, Traps};
 use crate::types::{PAGE, page_of};
 use crate::uffd::Message;
-use crate::unserved::Unserved;
+use crate::unserved::{Job, ProgramId, Unserved, program_of};
 
 /// Programs that are remembered after they were made to be served.
 const MOST_INJECTED: usize = 4096;
@@ -26,19 +26,14 @@ const LEAST: usize = 16 << 10;
 const AHEAD: usize = 1 << 20;
 /// Mappings with one of these flags are the kernel's.
 const FOREIGN: c_int =
-    libc::MAP_SHARED | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_LOCKED;
-/// `MADV_DONTNEED_LOCKED` and `MADV_COLLAPSE` of `asm-generic/mman-common.h`.
+    libc::MAP_SHARED | libc::MAP_STACK | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_LOCKED;
+/// `MADV_DONTNEED_LOCKED`, `MADV_COLLAPSE` and `MADV_GUARD_INSTALL` of `asm-generic/mman-common.h`.
 const DONTNEED_LOCKED: c_int = 24;
 const COLLAPSE: c_int = 25;
-
-/// Result of looking for a caller.
-enum Caller {
-    Known(SpaceId),
-    /// A child that has not introduced itself yet, perhaps.
-    Unknown,
-    /// It is not served.
-    Stranger,
-}
+const GUARD_INSTALL: c_int = 102;
+/// Advice by which content is lost.
+const DROPPING: [c_int; 5] =
+    [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE, DONTNEED_LOCKED, GUARD_INSTALL];
 
 impl Engine {
     /// Takes the calls of programs from here.
@@ -52,41 +47,51 @@ impl Engine {
     }
 
     /// A thread's program is served, or cannot be.
-    pub(crate) fn injected(&mut self, thread: u32) {
-        self.calls.injecting.remove(&thread);
+    pub(crate) fn injected(&mut self, job: &Job, is_served: bool) {
+        let calls = &mut self.calls;
+        calls.injecting.remove(&job.call.thread);
+        let known = if is_served { &mut calls.injected } else { &mut calls.failed };
+        if known.len() >= MOST_INJECTED {
+            known.clear();
+        }
+        if is_served || !job.is_child {
+            known.insert(job.program);
+        } else {
+            self.lose(job.program);
+        }
+    }
+
+    /// Calls of a child that has not introduced itself go on.
+    fn lose(&mut self, program: ProgramId) {
+        let its = |space: &&mut Space| space.link.is_none() && space.runs == Some(program);
+        self.spaces.values_mut().filter(its).for_each(|space| space.is_lost = true);
     }
 
     /// Holds a call again whose program is served meanwhile. False: it is not.
     pub(crate) fn hold_if_known(&mut self, call: &Call) -> bool {
-        let is_known = matches!(self.caller(call.thread), Caller::Known(_));
+        let is_known = self.caller(call.thread).is_some();
         if is_known {
-            self.injected(call.thread);
-            self.calls.held.push(Held { call: *call, ordered: None });
+            self.calls.injecting.remove(&call.thread);
+            self.calls.held.push(Held::new(*call));
         }
         is_known
     }
 
-    /// Has a program served that loads no libraries. False: it does, or that was tried.
-    fn inject(&mut self, call: Call) -> bool {
+    /// Has a program served that has not introduced itself. False: that cannot be done.
+    fn inject(&mut self, call: Call, program: ProgramId, is_child: bool) -> bool {
         let calls = &mut self.calls;
         let Some(unserved) = &calls.unserved else { return false };
-        let Some(program) = unserved.program(call.thread) else { return false };
-        if calls.injected.get(&call.thread) == Some(&program) {
-            return false;
+        let did = unserved.serve(call, program, is_child);
+        if did {
+            calls.injecting.insert(call.thread);
         }
-        if calls.injected.len() >= MOST_INJECTED {
-            calls.injected.clear();
-        }
-        calls.injected.insert(call.thread, program);
-        calls.injecting.insert(call.thread);
-        unserved.serve(call, program);
-        true
+        did
     }
 
     /// Makes areas of the memory that the program of a thread has.
     pub(crate) fn adopt_all(&mut self, thread: u32, memory: &[(usize, usize)]) {
-        let Caller::Known(id) = self.caller(thread) else { return };
-        memory.iter().for_each(|&(addr, size)| self.adopt(id, addr, size));
+        let Some(id) = self.caller(thread) else { return };
+        memory.iter().for_each(|&(addr, size)| self.adopt(id, addr, size, false));
     }
 
     /// Whether a process is left whose calls are followed.
@@ -97,47 +102,76 @@ impl Engine {
     /// A program makes a call.
     pub(crate) fn hold_call(&mut self) {
         let call = self.calls.traps.as_ref().and_then(|traps| traps.receive());
-        self.calls.held.extend(call.map(|call| Held { call, ordered: None }));
+        self.calls.held.extend(call.map(Held::new));
     }
 
     /// Answers the calls that can be answered. Says whether there were any.
     pub(super) fn answer_calls(&mut self) -> bool {
         let mut did = false;
         for mut held in std::mem::take(&mut self.calls.held) {
+            let Some(traps) = self.calls.traps.clone() else { break };
+            if held.has_waited && held.ordered.is_none() && !traps.is_waiting(&held.call) {
+                // Its thread has ended, and another one may have its number.
+                continue;
+            }
             match self.try_call(&mut held) {
                 Some(reply) => {
                     did = true;
-                    if let Some(traps) = &self.calls.traps {
-                        traps.reply(&held.call, reply);
-                    }
+                    traps.reply(&held.call, reply);
                 }
-                None => self.calls.held.push(held),
+                None => {
+                    held.has_waited = true;
+                    self.calls.held.push(held);
+                }
             }
         }
         did
     }
 
-    fn caller(&mut self, thread: u32) -> Caller {
+    /// The space of a thread.
+    fn caller(&mut self, thread: u32) -> Option<SpaceId> {
         let is_its = |space: &Space| space.link.as_ref().is_some_and(|link| link.has(thread));
         let known = self.calls.threads.get(&thread);
         if let Some(&id) = known
             && self.spaces.get(&id).is_some_and(is_its)
         {
-            return Caller::Known(id);
+            return Some(id);
         }
         self.calls.threads.remove(&thread);
-        if let Some((&id, _)) = self.spaces.iter().find(|(_, space)| is_its(space)) {
-            self.calls.threads.insert(thread, id);
-            return Caller::Known(id);
+        let (&id, _) = self.spaces.iter().find(|(_, space)| is_its(space))?;
+        self.calls.threads.insert(thread, id);
+        Some(id)
+    }
+
+    /// A call of a process that has not introduced itself. None: it is about to, perhaps.
+    fn on_unknown(&mut self, held: &mut Held) -> Option<Reply> {
+        let thread = held.call.thread;
+        if self.calls.injecting.contains(&thread) {
+            return Some(Reply::Go);
         }
+        held.runs = held.runs.or_else(|| program_of(thread));
+        let Some(program) = held.runs else { return Some(Reply::Go) };
         let now = self.clock.now();
-        let may_come =
-            |space: &Space| space.is_child && space.link.is_none() && space.is_young(now);
-        if thread > 0 && self.spaces.values().any(may_come) {
-            Caller::Unknown
-        } else {
-            Caller::Stranger
+        let its = |space: &&Space| space.runs == Some(program);
+        if self.spaces.values().any(|space| its(&space)) {
+            // A forked child.
+            if self.calls.injected.contains(&program) && self.inject(held.call, program, true) {
+                return Some(Reply::Elsewhere);
+            }
+            let may_come =
+                |space: &Space| space.link.is_none() && !space.is_lost && space.is_young(now);
+            if self.spaces.values().filter(its).any(may_come) {
+                return None;
+            }
+            self.lose(program);
+            return Some(Reply::Go);
         }
+        let is_unserved = self.calls.unserved.as_ref().is_some_and(|unserved| unserved.has(thread));
+        let is_new = is_unserved && !self.calls.failed.contains(&program);
+        if is_new && self.inject(held.call, program, false) {
+            return Some(Reply::Elsewhere);
+        }
+        Some(Reply::Go)
     }
 
     /// Carries on with a call. None: it has to wait.
@@ -147,46 +181,66 @@ impl Engine {
             // A space that is gone has no thread that waits.
             let Some(space) = self.spaces.get_mut(&id) else { return Some(Reply::Go) };
             let result = space.result.take()?;
-            space.is_calling = false;
-            held.ordered = None;
-            return self.finish(id, held, result);
+            let reply = self.finish(id, held, result);
+            if held.ordered.is_some()
+                && reply.is_some()
+                && let Some(space) = self.spaces.get_mut(&id)
+            {
+                space.is_calling = false;
+            }
+            return reply;
         }
-        if self.calls.injecting.contains(&thread) {
-            return Some(Reply::Go);
+        if number == libc::SYS_exit_group {
+            return self.on_exit(thread);
         }
-        let id = match self.caller(thread) {
-            Caller::Known(id) => id,
-            _ if self.inject(held.call) => return Some(Reply::Elsewhere),
-            Caller::Unknown => return None,
-            Caller::Stranger => return Some(Reply::Go),
-        };
-        let [a, b, c, d, ..] = args;
-        if matches!(number, libc::SYS_mlock | libc::SYS_mlock2) {
-            let (from, size) = (a / PAGE * PAGE, b.saturating_add(a % PAGE));
-            let is_paged = !self.spaces.get(&id)?.parts(from, size).is_empty();
-            return Some(if is_paged { Reply::error(libc::ENOMEM) } else { Reply::Go });
+        let Some(id) = self.caller(thread) else { return self.on_unknown(held) };
+        let space = self.spaces.get(&id)?;
+        if space.is_calling {
+            // What that changes has to be known first.
+            return None;
         }
-        if number == libc::SYS_mlockall {
-            return Some(Reply::error(libc::ENOMEM));
+        let [a, b, c, d, e, _] = args;
+        let is_paged = |addr: usize, size: usize| !space.parts(addr, size.max(1)).is_empty();
+        match number {
+            libc::SYS_mlock | libc::SYS_mlock2 => {
+                let (from, size) = (a / PAGE * PAGE, b.saturating_add(a % PAGE));
+                return Some(if is_paged(from, size) {
+                    Reply::error(libc::ENOMEM)
+                } else {
+                    Reply::Go
+                });
+            }
+            libc::SYS_mlockall => return Some(Reply::error(libc::ENOMEM)),
+            // It names a process, which may be the caller.
+            libc::SYS_process_madvise if DROPPING.contains(&int(d)) => {
+                return Some(Reply::error(libc::EPERM));
+            }
+            libc::SYS_process_madvise => return Some(Reply::Go),
+            libc::SYS_brk => return self.on_break(id, held),
+            libc::SYS_mmap => return self.on_map(id, held),
+            _ => {}
         }
-        let is_range = !matches!(number, libc::SYS_brk | libc::SYS_exit_group);
-        if is_range && (!a.is_multiple_of(PAGE) || a.checked_add(b).is_none()) {
+        if !a.is_multiple_of(PAGE) || a.checked_add(b).is_none() {
             // The kernel says so, and changes nothing.
             return Some(Reply::Go);
         }
         match number {
-            libc::SYS_exit_group => self.on_exit(id, thread),
-            libc::SYS_mmap => self.on_map(id, held),
-            libc::SYS_munmap => self.forget(id, a, b).map(|()| Reply::Go),
-            libc::SYS_mprotect | libc::SYS_pkey_mprotect => Some(self.on_protect(id, a, b, int(c))),
-            libc::SYS_madvise => self.on_advice(id, held),
-            libc::SYS_mremap if self.has_area(id, a, b.max(1)) => self.on_remap(id, held),
-            libc::SYS_mremap
-                if int(d) & libc::MREMAP_FIXED != 0 && args[4].is_multiple_of(PAGE) =>
-            {
-                self.forget(id, args[4], c).map(|()| Reply::Go)
+            libc::SYS_munmap if space.overlaps_region(a, b) => Some(Reply::error(libc::EINVAL)),
+            libc::SYS_munmap if is_paged(a, b) || space.has_stack(a, b) => {
+                self.order_call(id, held, number, args)
             }
-            libc::SYS_brk => self.on_break(id, held),
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect => Some(self.on_protect(id, a, b, int(c))),
+            libc::SYS_madvise if is_paged(a, b) => self.on_advice(id, held),
+            libc::SYS_mremap => {
+                let is_fixed = int(d) & libc::MREMAP_FIXED != 0;
+                // Small memory may have become large.
+                let may_grow = c >= LEAST && c > b;
+                if is_paged(a, b) || is_fixed && is_paged(e, c) || may_grow {
+                    self.on_remap(id, held)
+                } else {
+                    Some(Reply::Go)
+                }
+            }
             _ => Some(Reply::Go),
         }
     }
@@ -209,27 +263,37 @@ impl Engine {
         None
     }
 
-    /// The helper has made a call.
+    /// The helper has made a call. While it did nothing has left, so nothing has to wait.
     fn finish(&mut self, id: SpaceId, held: &mut Held, result: i64) -> Option<Reply> {
-        let [a, b, c, ..] = held.call.args;
+        let [a, b, _, flags, ..] = held.call.args;
         let value = usize::try_from(result).unwrap_or(0);
         match held.call.number {
             _ if result < 0 => {}
-            libc::SYS_mmap if int(held.call.args[3]) & libc::MAP_STACK != 0 => {
-                self.spaces.get_mut(&id)?.stacks.insert(value, value.saturating_add(b));
+            libc::SYS_munmap => self.forget(id, a, b),
+            libc::SYS_mmap => {
+                self.forget(id, value, b);
+                if int(flags) & libc::MAP_STACK != 0 {
+                    self.spaces.get_mut(&id)?.stacks.insert(value, value.saturating_add(b));
+                } else if is_wanted(held.call.args) {
+                    // Where nothing was, no other thread can have been.
+                    self.adopt(id, value, b, int(flags) & libc::MAP_FIXED == 0);
+                }
             }
-            libc::SYS_mmap => self.adopt(id, value, b),
-            libc::SYS_mremap => self.adopt(id, value, c),
+            libc::SYS_mremap => self.has_moved(id, held, value),
             libc::SYS_brk => {
                 let space = self.spaces.get_mut(&id)?;
                 let before = std::mem::replace(&mut space.heap_end, value);
                 if before == 0 {
                     // That was the question where it is.
+                    space.is_calling = false;
+                    held.ordered = None;
                     return self.on_break(id, held);
                 }
                 let (from, to) = (whole(before), whole(value));
-                if a >= value && from < to {
-                    self.adopt(id, from, to - from);
+                if value == a && from < to {
+                    self.adopt(id, from, to - from, true);
+                } else if value == a && to < from {
+                    self.forget(id, to, from - to);
                 }
             }
             _ => {}
@@ -237,38 +301,78 @@ impl Engine {
         Some(Reply::Result(result))
     }
 
+    /// Memory has been resized, and is at `value`. What of it was paged has moved with it.
+    fn has_moved(&mut self, id: SpaceId, held: &Held, value: usize) {
+        let args = held.call.args;
+        let (from, size, new_size) = (args[0], whole(args[1]), whole(args[2]));
+        if new_size < size {
+            self.forget(id, from + new_size, size - new_size);
+        }
+        if value != from {
+            // What lay there is replaced by these, too.
+            for &(addr, size) in &held.unpaged {
+                let skipped = addr - from;
+                self.forget(id, value + skipped, size.min(new_size.saturating_sub(skipped)));
+            }
+        }
+        if new_size <= size {
+            return;
+        }
+        self.forget(id, value + size, new_size - size);
+        let Some(link) = self.spaces.get(&id).and_then(|space| space.link.as_ref()) else { return };
+        for (addr, size) in link.private_memory(value, new_size, PAGE) {
+            self.adopt(id, addr, size, false);
+        }
+    }
+
     /// The process whose exit is held waits until it may. A child that shares its memory (`vfork`) does not.
-    fn on_exit(&mut self, id: SpaceId, thread: u32) -> Option<Reply> {
+    fn on_exit(&mut self, thread: u32) -> Option<Reply> {
         let is_its =
             || std::fs::exists(format!("/proc/{}/task/{thread}", self.held)).unwrap_or(false);
-        let is_main = self.held > 0 && self.spaces.get(&id)?.pid() == self.held && is_its();
+        if self.held == 0 || !is_its() {
+            return Some(Reply::Go);
+        }
+        let Some(id) = self.caller(thread) else { return Some(Reply::Go) };
         let own_pid = self.spaces.get(&id)?.own_pid;
-        if is_main && self.holds(id, own_pid) { None } else { Some(Reply::Go) }
+        if self.holds(id, own_pid) { None } else { Some(Reply::Go) }
     }
 
     fn on_map(&mut self, id: SpaceId, held: &mut Held) -> Option<Reply> {
-        let [addr, size, access, flags, ..] = held.call.args;
-        let (access, flags) = (int(access), int(flags));
+        let mut args = held.call.args;
+        let [addr, size, _, flags, ..] = args;
         let Some(size) = size.checked_next_multiple_of(PAGE).filter(|size| *size > 0) else {
             return Some(Reply::Go);
         };
-        if flags & libc::MAP_FIXED != 0 && flags & libc::MAP_FIXED_NOREPLACE == 0 {
-            self.forget(id, addr, size)?;
+        let space = self.spaces.get(&id)?;
+        let flags = int(flags);
+        let is_anonymous = flags & libc::MAP_ANONYMOUS != 0;
+        let is_fixed = flags & libc::MAP_FIXED != 0 && flags & libc::MAP_FIXED_NOREPLACE == 0;
+        let is_place = addr.is_multiple_of(PAGE) && addr.checked_add(size).is_some();
+        let mut replaces = false;
+        if is_fixed && is_place {
+            if space.overlaps_region(addr, size) {
+                return Some(Reply::error(libc::EINVAL));
+            }
+            replaces = !space.areas.within(addr, size).is_empty() || space.has_stack(addr, size);
+            if replaces && !is_anonymous {
+                // The helper has not the file.
+                self.drop_content(id, addr, size)?;
+                self.forget(id, addr, size);
+                return Some(Reply::Go);
+            }
         }
-        if flags & libc::MAP_STACK != 0 {
-            // The C library reserves it, and changes its access then.
-            return self.order_call(id, held, libc::SYS_mmap, held.call.args);
-        }
-        let is_wanted = flags & libc::MAP_ANONYMOUS != 0 && flags & FOREIGN == 0;
-        if !is_wanted || !is_data(access) || size < LEAST {
-            return Some(Reply::Go);
-        }
-        if !self.may_reserve(id, size / PAGE) {
+        let is_wanted = is_wanted(args);
+        let is_stack = is_anonymous && flags & libc::MAP_STACK != 0;
+        if is_wanted && !self.may_reserve(id, size / PAGE) {
             return Some(Reply::error(libc::ENOMEM));
         }
-        let mut args = held.call.args;
-        // Pages come by faults.
-        args[3] &= !crate::raw::flag(libc::MAP_POPULATE);
+        if !(is_wanted || is_stack || replaces) {
+            return Some(Reply::Go);
+        }
+        if is_wanted {
+            // Pages come by faults.
+            args[3] &= !crate::raw::flag(libc::MAP_POPULATE);
+        }
         self.order_call(id, held, libc::SYS_mmap, args)
     }
 
@@ -290,26 +394,33 @@ impl Engine {
         if !self.may_reserve(id, wanted.iter().map(|(_, size)| size / PAGE).sum()) {
             return Reply::error(libc::ENOMEM);
         }
-        wanted.into_iter().for_each(|(addr, size)| self.adopt(id, addr, size));
+        wanted.into_iter().for_each(|(addr, size)| self.adopt(id, addr, size, false));
         Reply::Go
     }
 
     fn on_advice(&mut self, id: SpaceId, held: &mut Held) -> Option<Reply> {
         let [addr, size, advice, ..] = held.call.args;
-        if !self.has_area(id, addr, size) {
-            return Some(Reply::Go);
-        }
+        let space = self.spaces.get_mut(&id)?;
+        let end = addr.saturating_add(size);
         match int(advice) {
-            libc::MADV_DONTNEED | libc::MADV_REMOVE | DONTNEED_LOCKED => {
-                self.drop_content(id, addr, size).map(|()| Reply::Go)
-            }
             libc::MADV_FREE => {
                 self.drop_content(id, addr, size)?;
                 let args = [addr, size, crate::raw::flag(libc::MADV_DONTNEED), 0, 0, 0];
                 self.order_call(id, held, libc::SYS_madvise, args)
             }
+            advice if DROPPING.contains(&advice) => {
+                self.drop_content(id, addr, size).map(|()| Reply::Go)
+            }
             libc::MADV_HUGEPAGE => Some(Reply::Result(0)),
             COLLAPSE | libc::MADV_WIPEONFORK => Some(Reply::error(libc::EINVAL)),
+            libc::MADV_DONTFORK => {
+                space.unforked.insert(addr, end);
+                Some(Reply::Go)
+            }
+            libc::MADV_DOFORK => {
+                space.unforked.retain(|from, to| *to <= addr || *from >= end);
+                Some(Reply::Go)
+            }
             _ => Some(Reply::Go),
         }
     }
@@ -327,21 +438,15 @@ impl Engine {
         }
         let space = self.spaces.get(&id)?;
         let is_fixed = int(flags) & libc::MREMAP_FIXED != 0;
-        if is_fixed && !to.is_multiple_of(PAGE) {
-            return Some(Reply::error(libc::EINVAL));
-        }
-        if space.overlaps_region(addr, size) || is_fixed && space.overlaps_region(to, new_size) {
+        let is_place = to.is_multiple_of(PAGE) && to.checked_add(new_size).is_some();
+        let is_wrong = is_fixed && (!is_place || space.overlaps_region(to, new_size));
+        if is_wrong || space.overlaps_region(addr, size) {
             return Some(Reply::error(libc::EINVAL));
         }
         if !self.may_reserve(id, new_size.saturating_sub(size) / PAGE) {
             return Some(Reply::error(libc::ENOMEM));
         }
-        if new_size < size {
-            self.forget(id, addr + new_size, size - new_size)?;
-        }
-        if is_fixed {
-            self.forget(id, to, new_size)?;
-        }
+        held.unpaged = space.areas.gaps(addr, size);
         self.order_call(id, held, libc::SYS_mremap, held.call.args)
     }
 
@@ -355,49 +460,49 @@ impl Engine {
         if end == 0 {
             return self.order_call(id, held, libc::SYS_brk, [0; 6]);
         }
-        let (from, to) = (whole(wanted), whole(end));
-        if from < to {
-            self.forget(id, from, to - from)?;
-        } else if !self.may_reserve(id, (from - to) / PAGE) {
+        let more = whole(wanted).saturating_sub(whole(end)) / PAGE;
+        if !self.may_reserve(id, more) {
             // The break stays where it is: so the kernel says that there is no memory.
             return Some(Reply::Result(i64::try_from(end).unwrap_or(0)));
         }
         self.order_call(id, held, libc::SYS_brk, held.call.args)
     }
 
-    fn has_area(&self, id: SpaceId, addr: usize, size: usize) -> bool {
-        self.spaces.get(&id).is_some_and(|it| !it.areas.within(addr, size).is_empty())
-    }
-
-    /// Drops the content of areas. None: pages of them are leaving, try again.
+    /// Drops the content of what is paged of a range. None: pages of it are leaving, try again.
     fn drop_content(&mut self, id: SpaceId, addr: usize, size: usize) -> Option<()> {
         let size = size.checked_next_multiple_of(PAGE).unwrap_or(size);
-        let parts = self.spaces.get(&id).map(|space| space.areas.within(addr, size));
-        for (addr, _, count) in parts.unwrap_or_default() {
-            let _ = self.discard(id, addr, count as usize * PAGE)?;
-        }
-        Some(())
+        // Nothing of it may be paged.
+        self.discard(id, addr, size).map(drop)
     }
 
-    /// What the kernel is about to unmap is no area any more. None: pages of it are leaving, try again.
-    fn forget(&mut self, id: SpaceId, addr: usize, size: usize) -> Option<()> {
-        let space = self.spaces.get_mut(&id)?;
-        space.stacks.retain(|from, to| *to <= addr || *from >= addr.saturating_add(size));
-        if !self.has_area(id, addr, size.max(1)) {
-            return Some(());
-        }
-        self.drop_content(id, addr, size)?;
+    /// What the kernel has unmapped is no area any more. No page of it may be leaving.
+    fn forget(&mut self, id: SpaceId, addr: usize, size: usize) {
         let size = size.checked_next_multiple_of(PAGE).unwrap_or(size);
-        let space = self.spaces.get_mut(&id)?;
-        for (_, first, count) in space.areas.within(addr, size) {
-            (first..first + count).for_each(|page| space.pages.clear(page, pages::DROPPED));
+        let end = addr.saturating_add(size);
+        let parts = match self.spaces.get_mut(&id) {
+            Some(space) => {
+                let stays = |from: &usize, to: &mut usize| *to <= addr || *from >= end;
+                space.stacks.retain(stays);
+                space.unforked.retain(stays);
+                space.areas.within(addr, size)
+            }
+            None => return,
+        };
+        for (addr, first, count) in parts {
+            let is_dropped = self.discard(id, addr, count as usize * PAGE).is_some();
+            debug_assert!(is_dropped, "no page leaves while a call is under way");
+            let Some(space) = self.spaces.get_mut(&id) else { return };
+            let used = page_of(space.pages.used_of_areas());
+            (first..(first + count).min(used))
+                .for_each(|page| space.pages.clear(page, pages::DROPPED));
         }
-        space.areas.remove(addr, size);
-        Some(())
+        if let Some(space) = self.spaces.get_mut(&id) {
+            space.areas.remove(addr, size);
+        }
     }
 
-    /// Makes areas of those parts of a range that are none yet. Pages that are there already belong to them.
-    fn adopt(&mut self, id: SpaceId, addr: usize, size: usize) {
+    /// Makes areas of those parts of a range that are none yet. Unless it is fresh, it may have pages already.
+    fn adopt(&mut self, id: SpaceId, addr: usize, size: usize, is_fresh: bool) {
         let Some(space) = self.spaces.get(&id) else { return };
         let size = size.checked_next_multiple_of(PAGE).unwrap_or(size);
         for (addr, size) in space.gaps(addr, size) {
@@ -411,7 +516,8 @@ impl Engine {
                 continue;
             }
             let Some(first) = space.areas.add(addr, count) else { continue };
-            for page in space.present(addr, count as usize) {
+            let present = if is_fresh { Vec::new() } else { space.present(addr, count as usize) };
+            for page in present {
                 debug_assert_eq!(space.pages.state(first + page), State::Zero);
                 Engine::arrive(space, first + page, pages::NONE, DIRTY);
             }
@@ -421,6 +527,8 @@ impl Engine {
     /// A mapping has moved.
     pub(super) fn moved(&mut self, id: SpaceId, message: &Message) {
         let &Message::Remap { from, to, size } = message else { return };
+        // What lay there is replaced.
+        self.forget(id, to, size);
         if let Some(space) = self.spaces.get_mut(&id) {
             space.areas.relocate(from, to, size);
         }
@@ -453,6 +561,13 @@ impl Engine {
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // as said
 fn int(arg: usize) -> c_int {
     arg as u32 as c_int
+}
+
+/// Whether a mapping, by its arguments, becomes an area.
+fn is_wanted([_, size, access, flags, ..]: [usize; 6]) -> bool {
+    let flags = int(flags);
+    let is_memory = flags & libc::MAP_ANONYMOUS != 0 && flags & FOREIGN == 0;
+    is_memory && is_data(int(access)) && size >= LEAST
 }
 
 /// Whether memory with this access is data: code that is written as it runs stays where it is.

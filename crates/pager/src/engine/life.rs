@@ -95,6 +95,15 @@ impl Engine {
         child.ranges = parent.ranges.clone();
         child.areas = parent.areas.clone();
         child.stacks = parent.stacks.clone();
+        child.runs = parent.runs;
+        for (&from, &to) in &parent.unforked {
+            for (_, first, count) in child.areas.within(from, to - from) {
+                for page in first..first + count {
+                    child.pages.set(page, State::Zero, pages::NONE);
+                }
+            }
+            child.areas.remove(from, to - from);
+        }
         child.requests = parent.requests;
         (child.is_snapshot, child.is_child) = (true, true);
         child.token = unguessable();
@@ -158,8 +167,9 @@ impl Engine {
     /// # Errors
     /// None does.
     pub(crate) fn child_of(&self, token: u64) -> Result<SpaceId, &'static str> {
-        let waits =
-            |space: &Space| space.is_child && space.token == token && space.memory.is_none();
+        let waits = |space: &Space| {
+            space.is_child && space.token == token && space.memory.is_none() && !space.is_lost
+        };
         let found = self.spaces.iter().find(|(_, space)| waits(space));
         found.map(|(id, _)| *id).ok_or("it is no child of a program that is served")
     }

@@ -105,8 +105,9 @@ pub(super) struct Calls {
     pub(super) unserved: Option<Unserved>,
     /// Threads of programs that are there.
     pub(super) injecting: BTreeSet<u32>,
-    /// Programs that have been there, by their thread.
-    pub(super) injected: BTreeMap<u32, ProgramId>,
+    /// Programs that have been there and are served, and those that cannot be.
+    pub(super) injected: BTreeSet<ProgramId>,
+    pub(super) failed: BTreeSet<ProgramId>,
     pub(super) held: Vec<Held>,
     /// Whose threads are, as far as they have been seen.
     pub(super) threads: BTreeMap<u32, SpaceId>,
@@ -117,6 +118,18 @@ pub(super) struct Held {
     pub(super) call: Call,
     /// The space whose helper makes it.
     pub(super) ordered: Option<SpaceId>,
+    /// Of memory that it moves, the parts that are not paged: where they begin, and their bytes.
+    pub(super) unpaged: Vec<(usize, usize)>,
+    /// It has waited.
+    pub(super) has_waited: bool,
+    /// What its thread runs, if that was looked for.
+    pub(super) runs: Option<ProgramId>,
+}
+
+impl Held {
+    pub(super) fn new(call: Call) -> Held {
+        Held { call, ordered: None, unpaged: Vec::new(), has_waited: false, runs: None }
+    }
 }
 
 impl Calls {

@@ -50,7 +50,10 @@ impl Engine {
             match other.pages.state(page) {
                 // A child may have put other content there without a word, which its parent must not get.
                 State::Resident
-                    if place == slot && !other.pages.has(page, DIRTY) && !other.is_child =>
+                    if place == slot
+                        && !other.pages.has(page, DIRTY)
+                        // Other memory may be there already.
+                        && !(other.is_child || other.is_calling) =>
                 {
                     let addr = other.addr(page);
                     if other.read(addr, &mut self.one_page) < PAGE {
@@ -379,16 +382,14 @@ impl Engine {
             }
             match error {
                 Some(Errno(libc::EAGAIN)) => return Err(()),
-                // The process has ended, or has unmapped the memory without a word.
+                // The process has ended, or the page's memory is being unmapped. Those behind it may be there.
                 Some(_) => {
-                    for n in at + done..at + run {
-                        space.pages.set(read.page + page_of(n), State::Zero, pages::NONE);
-                        self.slots.release(read.slot + page_of(n));
-                    }
+                    space.pages.set(page + page_of(done), State::Zero, pages::NONE);
+                    self.slots.release(read.slot + page_of(at + done));
+                    at += done + 1;
                 }
-                None => {}
+                None => at += run,
             }
-            at += run;
         }
         if self.marks.len() > MARKS {
             self.drop_mark();

@@ -162,9 +162,9 @@ impl Engine {
             return Some(Err(libc::EINVAL));
         }
         let used = |&(first, count): &(Page, usize)| {
-            let (first, split) = (first as usize, space.pages.split());
-            let end =
-                if first < split { (first + count).min(space.pages.used()) } else { first + count };
+            let (first, pages) = (first as usize, &space.pages);
+            let used = if first < pages.split() { pages.used() } else { pages.used_of_areas() };
+            let end = (first + count).min(used);
             (first..end).map(page_of)
         };
         let pages: Vec<Page> = parts.iter().flat_map(used).collect();
