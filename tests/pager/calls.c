@@ -120,8 +120,11 @@ static void step(int may_fork) {
     case 4: // Unmapped, and mapped or reserved again.
         expect(syscall(SYS_munmap, at, size), "munmap", at);
         if (rnd(2)) {
-            if (map(at, size, PROT_READ | PROT_WRITE, MAP_FIXED_NOREPLACE) != at)
+            int access = rnd(2) ? PROT_NONE : PROT_READ | PROT_WRITE;
+            if (map(at, size, access, MAP_FIXED_NOREPLACE) != at)
                 die("mmap where nothing is", at, 0, 0);
+            if (access == PROT_NONE)
+                expect(syscall(SYS_mprotect, at, size, PROT_READ | PROT_WRITE), "mprotect", at);
             set(it, first, count, 0);
         } else {
             if (map(at, size, PROT_NONE, MAP_FIXED | MAP_NORESERVE) != at)
