@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Weak};
 
 use crate::shared::Shared;
 use crate::trap::{Reply, Traps};
@@ -32,13 +32,15 @@ pub(crate) fn start(
     traps: Arc<Traps>,
     address: Address,
     library: PathBuf,
-    shared: Arc<Shared>,
+    shared: &Arc<Shared>,
 ) -> Option<Unserved> {
     if cfg!(not(target_arch = "x86_64")) {
         return None;
     }
     let (jobs, inbox) = channel();
     let path = library.clone();
+    // The thread ends with the pager, so it does not hold it.
+    let shared = Arc::downgrade(shared);
     let work = Work { traps, address, path, shared, library: None, known: BTreeMap::new() };
     esker_base::thread::spawn("pager-inject", move || work.run(&inbox)).ok()?;
     Some(Unserved::new(jobs, library))
@@ -59,7 +61,7 @@ struct Work {
     traps: Arc<Traps>,
     address: Address,
     path: PathBuf,
-    shared: Arc<Shared>,
+    shared: Weak<Shared>,
     library: Option<Library>,
     /// Where the library lies in a program, and in children that it has forked.
     known: BTreeMap<ProgramId, Place>,
@@ -68,11 +70,12 @@ struct Work {
 impl Work {
     fn run(mut self, inbox: &Receiver<Job>) {
         for job in inbox {
-            let outcome = self.serve(&job);
+            let Some(shared) = self.shared.upgrade() else { return };
+            let outcome = self.serve(&job, &shared);
             // If the thread has been answered already, nothing happens.
             let is_there = self.traps.is_waiting(&job.call) || outcome.is_ok();
             self.traps.reply(&job.call, if outcome.is_ok() { Reply::Elsewhere } else { Reply::Go });
-            let mut engine = self.shared.engine.lock();
+            let mut engine = shared.engine.lock();
             if let Err(error) = outcome {
                 engine.injected(&job, false);
                 if is_there {
@@ -83,19 +86,19 @@ impl Work {
                 }
             }
             drop(engine);
-            self.shared.wake();
+            shared.wake();
         }
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn serve(&mut self, job: &Job) -> io::Result<()> {
+    fn serve(&mut self, job: &Job, shared: &Shared) -> io::Result<()> {
         use tracee::Tracee;
         if self.library.is_none() {
             self.library = Some(Library::read(&self.path)?);
         }
         let library = self.library.as_ref().expect("read above");
         let thread = job.call.thread;
-        if self.shared.engine.lock().hold_if_known(&job.call) {
+        if shared.engine.lock().hold_if_known(&job.call) {
             // Another thread of the program was first.
             return Ok(());
         }
@@ -131,7 +134,7 @@ impl Work {
                 tracee.run(base + library.parent, stack, args)
             }),
         };
-        let mut engine = self.shared.engine.lock();
+        let mut engine = shared.engine.lock();
         let is_served = matches!(outcome, Ok(0));
         if is_served && known.is_none() {
             engine.adopt_all(thread, &before);
@@ -147,7 +150,7 @@ impl Work {
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn serve(&mut self, _: &Job) -> io::Result<()> {
+    fn serve(&mut self, _: &Job, _: &Shared) -> io::Result<()> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
 }

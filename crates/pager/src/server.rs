@@ -112,7 +112,7 @@ impl Pager {
     pub fn follow_calls(&self, traps: Traps, library: PathBuf) {
         let traps = Arc::new(traps);
         let address = (self.name.clone(), self.region);
-        let unserved = inject::start(traps.clone(), address, library, self.shared.clone());
+        let unserved = inject::start(traps.clone(), address, library, &self.shared);
         self.shared.engine.lock().set_traps(traps, unserved);
         self.shared.wake();
     }
