@@ -39,7 +39,7 @@ pub(crate) struct RunArgs {
     /// The most memory that the program can reserve; by default what the device holds
     #[arg(long, value_name = "SIZE", value_parser = super::parse::bytes)]
     pub(crate) reserve: Option<u64>,
-    /// Which allocator: `auto` is the program's own, or a bundled one where its system calls cannot be followed
+    /// Which allocator: `auto` brings one if the program has none of its own
     #[arg(long, value_name = "WHICH", default_value = "auto")]
     pub(crate) allocator: AllocatorArg,
     /// Read no page before it is needed
@@ -64,7 +64,7 @@ pub(crate) struct RunArgs {
 /// Which allocator a program gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum AllocatorArg {
-    /// The program's; Esker's where system calls cannot be followed and the program has none of its own
+    /// Esker's, if the program has none of its own
     Auto,
     /// Esker's
     Bundled,

@@ -159,8 +159,8 @@ pub(super) fn libraries(program: &Program, allocator: AllocatorArg) -> Result<Os
     let needs_one = match allocator {
         AllocatorArg::Own => false,
         AllocatorArg::Bundled => true,
-        // A program's own calls show what its allocator takes.
-        AllocatorArg::Auto => !can_follow_calls() && !has_allocator(&program.binary),
+        // The loader would be asked, and there is none.
+        AllocatorArg::Auto => !program.is_static && !has_allocator(&program.binary),
     };
     if needs_one {
         names.push(library(ALLOCATOR)?);
@@ -172,12 +172,6 @@ pub(super) fn libraries(program: &Program, allocator: AllocatorArg) -> Result<Os
     }
     text.push(std::env::var_os(PRELOADED).unwrap_or_default());
     Ok(text)
-}
-
-/// Whether this process may have another one look at its system calls.
-fn can_follow_calls() -> bool {
-    let own = rustix::thread::capabilities(None);
-    own.is_ok_and(|own| own.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
 /// A library of ours: beside this program, or where an installation has it.
