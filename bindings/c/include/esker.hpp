@@ -472,7 +472,7 @@ class Options {
         return *this;
     }
     const esker_options *raw() const noexcept { return options_.get(); }
-    /// What has to live as long as a KVDB that was opened with them.
+    /// State that has to live as long as a KVDB that was opened with them.
     const std::vector<std::shared_ptr<void>> &kept() const noexcept { return kept_; }
 
   private:
@@ -480,7 +480,7 @@ class Options {
     detail::Owned<esker_options, esker_options_free> options_;
 };
 
-/// What a compaction is to reach.
+/// Goal of a compaction.
 enum class Compaction : int { full = ESKER_COMPACT_FULL, scrub = ESKER_COMPACT_SCRUB };
 
 /// An open KVDB. Used from any thread. Destroying it closes it, and loses errors of that: prefer close.

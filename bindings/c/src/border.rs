@@ -111,7 +111,7 @@ pub(crate) fn wanted<T>(place: *mut T, name: &str) -> Result<*mut T> {
     Ok(place)
 }
 
-/// What one thread may use at a time: another one that comes meanwhile is refused.
+/// Something that one thread may use at a time: another one that comes meanwhile is refused.
 pub(crate) struct Exclusive<T> {
     is_used: AtomicBool,
     value: UnsafeCell<T>,

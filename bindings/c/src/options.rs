@@ -26,7 +26,7 @@ impl Handle for Options {
     const NAME: &'static str = "esker_options";
 }
 
-/// What setters have set.
+/// Values that setters have set.
 #[derive(Default)]
 pub(crate) struct Settings {
     options: EngineOptions,

@@ -1,4 +1,4 @@
-/* What the tests in C share: each case runs in a process of its own, in an empty directory. */
+/* Parts that the tests in C share: each case runs in a process of its own, in an empty directory. */
 #ifndef CHECK_H
 #define CHECK_H
 

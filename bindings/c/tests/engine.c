@@ -1,4 +1,4 @@
-/* What the engine does, through the interface in C. */
+/* The engine's behaviour, through the interface in C. */
 #include <stdint.h>
 #include <unistd.h>
 

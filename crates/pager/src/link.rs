@@ -35,7 +35,7 @@ pub(crate) struct Link {
     helper_number: u32,
     program: OwnedFd,
     program_number: u32,
-    /// What it runs.
+    /// The program that it runs.
     pub(crate) runs: Option<ProgramId>,
 }
 

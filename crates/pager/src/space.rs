@@ -60,7 +60,7 @@ pub(crate) struct Space {
     pub(crate) memory: Option<ProcessMemory>,
     /// Its process, as it calls it itself.
     pub(crate) own_pid: u64,
-    /// What it runs.
+    /// The program that it runs.
     pub(crate) runs: Option<ProgramId>,
     /// It is a child whose calls have gone on unseen: where its areas are is not known.
     pub(crate) is_lost: bool,

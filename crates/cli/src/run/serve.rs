@@ -41,7 +41,7 @@ const LOG_PREFIX: &str = "<28>esker: ";
 pub(super) struct Service<'a> {
     args: &'a RunArgs,
     pager: Arc<Pager>,
-    /// What programs are served by.
+    /// The library by which programs are served.
     library: PathBuf,
     exporter: Option<Exporter>,
     /// Failures to close the device for pages.

@@ -30,7 +30,7 @@ impl OnRemark {
     }
 }
 
-/// What was told so far.
+/// Remarks that were told so far.
 #[derive(Default)]
 pub(crate) struct Told {
     pub(crate) texts: BTreeSet<String>,

@@ -1,7 +1,8 @@
 //! System calls that change a program's memory: what the pager does before, instead of, or after the kernel.
 //!
 //! Memory that becomes writable outside the region becomes an area, before a thread can touch it: the helper maps it, in the
-//! program's memory, and the program's thread gets the result. An area's pages are dropped before the kernel unmaps them.
+//! program's memory, and the program's thread gets the result. The helper unmaps areas too, and the pager forgets
+//! their pages when it has.
 
 #![allow(unsafe_code)]
 
@@ -196,7 +197,7 @@ impl Engine {
         let Some(id) = self.caller(thread) else { return self.on_unknown(held) };
         let space = self.spaces.get(&id)?;
         if space.is_calling {
-            // What that changes has to be known first.
+            // The change under way has to be known first.
             return None;
         }
         let [a, b, c, d, e, _] = args;
@@ -301,7 +302,7 @@ impl Engine {
         Some(Reply::Result(result))
     }
 
-    /// Memory has been resized, and is at `value`. What of it was paged has moved with it.
+    /// Memory has been resized, and is at `value`. Its areas have moved with it.
     fn has_moved(&mut self, id: SpaceId, held: &Held, value: usize) {
         let args = held.call.args;
         let (from, size, new_size) = (args[0], whole(args[1]), whole(args[2]));
@@ -309,7 +310,7 @@ impl Engine {
             self.forget(id, from + new_size, size - new_size);
         }
         if value != from {
-            // What lay there is replaced by these, too.
+            // These replace other memory, too.
             for &(addr, size) in &held.unpaged {
                 let skipped = addr - from;
                 self.forget(id, value + skipped, size.min(new_size.saturating_sub(skipped)));
@@ -475,7 +476,7 @@ impl Engine {
         self.discard(id, addr, size).map(drop)
     }
 
-    /// What the kernel has unmapped is no area any more. No page of it may be leaving.
+    /// Memory that the kernel has unmapped is no area any more. No page of it may be leaving.
     fn forget(&mut self, id: SpaceId, addr: usize, size: usize) {
         let size = size.checked_next_multiple_of(PAGE).unwrap_or(size);
         let end = addr.saturating_add(size);
@@ -527,7 +528,7 @@ impl Engine {
     /// A mapping has moved.
     pub(super) fn moved(&mut self, id: SpaceId, message: &Message) {
         let &Message::Remap { from, to, size } = message else { return };
-        // What lay there is replaced.
+        // Memory that lay there is replaced.
         self.forget(id, to, size);
         if let Some(space) = self.spaces.get_mut(&id) {
             space.areas.relocate(from, to, size);

@@ -122,7 +122,7 @@ pub(super) struct Held {
     pub(super) unpaged: Vec<(usize, usize)>,
     /// It has waited.
     pub(super) has_waited: bool,
-    /// What its thread runs, if that was looked for.
+    /// The program that its thread runs, if that was looked for.
     pub(super) runs: Option<ProgramId>,
 }
 

@@ -65,7 +65,7 @@ std::arch::global_asm!(
     // Where functions return to.
     "esker_stub_end:",
     "int3",
-    // What is not there.
+    // A function that is not there.
     "esker_stub_none:",
     "ud2",
     "esker_stubs_finish:",
