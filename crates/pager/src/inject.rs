@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Weak};
 
+use crate::link::{Mapping, private_mappings};
 use crate::shared::Shared;
 use crate::trap::{Reply, Traps};
 use crate::unserved::{Job, ProgramId, Unserved};
@@ -110,7 +111,7 @@ impl Work {
             return Err(io::Error::other("it has ended"));
         }
         tracee.stop(|| self.traps.reply(&job.call, Reply::error(libc::EINTR)))?;
-        let before = private_memory(thread)?;
+        let before = data_of(thread)?;
         let known = self.known.get(&job.program).copied().filter(|_| job.is_child);
         if job.is_child && !known.is_some_and(|place| library.is_at(&memory, &place)) {
             return Err(io::Error::other("it has not the library of its parent"));
@@ -156,18 +157,14 @@ impl Work {
 }
 
 /// A thread's private anonymous memory that can be written, its stack left out: addresses and sizes.
-fn private_memory(thread: u32) -> io::Result<Vec<(usize, usize)>> {
-    let text = fs::read_to_string(format!("/proc/{thread}/maps"))?;
-    let part = |line: &str| {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let (from, to) = words.first()?.split_once('-')?;
-        let number = |text| usize::from_str_radix(text, 16).ok();
-        let (from, to) = (number(from)?, number(to)?);
-        let is_data = words.get(1)?.starts_with("rw-p") && *words.get(4)? == "0";
-        let is_known = words.get(5).is_none_or(|name| *name == "[heap]");
-        (is_data && is_known && to - from >= LEAST).then(|| (from, to - from))
+fn data_of(thread: u32) -> io::Result<Vec<(usize, usize)>> {
+    let data = |mapping: Mapping| {
+        let (size, name) = (mapping.to - mapping.from, mapping.name);
+        let is_known = name.is_empty() || name == "[heap]";
+        let is_data = mapping.access == "rw-p" && is_known && size >= LEAST;
+        is_data.then_some((mapping.from, size))
     };
-    Ok(text.lines().filter_map(part).collect())
+    Ok(private_mappings(thread)?.into_iter().filter_map(data).collect())
 }
 
 /// A word of a process's memory.

@@ -208,26 +208,16 @@ impl Link {
         size: usize,
         ahead: usize,
     ) -> Vec<(usize, usize)> {
-        let text = std::fs::read_to_string(format!("/proc/{}/maps", self.helper_number));
         let end = addr.saturating_add(size);
-        let part = |line: &str| {
-            let mut words = line.split_ascii_whitespace();
-            let (from, to) = words.next()?.split_once('-')?;
-            let number = |text| usize::from_str_radix(text, 16).ok();
-            let access = words.next()?;
-            let further = end.checked_next_multiple_of(ahead).filter(|_| access == "---p");
-            let most = further.unwrap_or(end);
-            let (from, to) = (number(from)?.max(addr), number(to)?);
-            if from >= end {
-                return None;
-            }
-            let to = to.min(most);
-            let is_private = access.ends_with('p');
-            let is_anonymous = words.nth(2)? == "0";
-            let has_no_use = words.next().is_none_or(|name| name.starts_with("[anon:"));
-            (from < to && is_private && is_anonymous && has_no_use).then(|| (from, to - from))
+        let part = |mapping: Mapping| {
+            let is_reservation = mapping.access == "---p";
+            let further = end.checked_next_multiple_of(ahead).filter(|_| is_reservation);
+            let (from, to) = (mapping.from.max(addr), mapping.to.min(further.unwrap_or(end)));
+            let has_no_use = mapping.name.is_empty() || mapping.name.starts_with("[anon:");
+            (from < to && from < end && has_no_use).then(|| (from, to - from))
         };
-        text.unwrap_or_default().lines().filter_map(part).collect()
+        let all = private_mappings(self.helper_number).unwrap_or_default();
+        all.into_iter().filter_map(part).collect()
     }
 
     /// Whether nobody can use the memory any more: the program has ended, or runs another one.
@@ -266,6 +256,35 @@ impl Drop for Link {
     fn drop(&mut self) {
         kill(&self.helper);
     }
+}
+
+/// Anonymous private memory of a process, as the kernel tells of it.
+pub(crate) struct Mapping {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// As in `rw-p`.
+    pub(crate) access: String,
+    /// As in `[heap]`; mostly empty.
+    pub(crate) name: String,
+}
+
+/// The anonymous private memory of a process, by its number or a thread's.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn private_mappings(process: u32) -> io::Result<Vec<Mapping>> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/maps"))?;
+    let mapping = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let (from, to, access) = (number(from)?, number(to)?, words.next()?.to_owned());
+        let is_anonymous = words.nth(2)? == "0";
+        let name = words.next().unwrap_or_default().to_owned();
+        let is_known = is_anonymous && access.ends_with('p');
+        is_known.then_some(Mapping { from, to, access, name })
+    };
+    Ok(text.lines().filter_map(mapping).collect())
 }
 
 fn kill(process: &OwnedFd) {

@@ -375,8 +375,7 @@ impl Server {
         for &event in events {
             match event {
                 LISTENER | FIRST_GREETING.. => {}
-                TRAPS if engine.has_callers() => engine.hold_call(),
-                // Nobody is left to make a call.
+                TRAPS if engine.hold_call() => {}
                 TRAPS => drop(engine.traps().map(|traps| epoll::delete(&self.epoll, traps))),
                 FIRST_HELPER.. => self.hear(&mut engine, event - FIRST_HELPER),
                 WAKER => {

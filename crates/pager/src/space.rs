@@ -231,11 +231,6 @@ impl Space {
         before.is_some_and(|(_, end)| *end > addr)
     }
 
-    /// Whether an address is a thread's stack's.
-    pub(crate) fn is_stack(&self, addr: usize) -> bool {
-        self.stacks.range(..=addr).next_back().is_some_and(|(_, end)| addr < *end)
-    }
-
     /// Of `count` pages at an address, the indices of those that are in memory.
     pub(crate) fn present(&self, addr: usize, count: usize) -> Vec<Page> {
         self.memory.as_ref().map_or_else(Vec::new, |memory| memory.present(addr, count))

@@ -97,11 +97,14 @@ impl Traps {
         !self.state().1
     }
 
-    /// The next call, if there is one.
-    pub(crate) fn receive(&self) -> Option<Call> {
-        if !self.state().0 {
-            return None;
-        }
+    /// The next call, if there is one; and whether any process is left that could make one.
+    pub(crate) fn next(&self) -> (Option<Call>, bool) {
+        let (has_call, has_callers) = self.state();
+        (has_call.then(|| self.receive()).flatten(), has_callers)
+    }
+
+    /// The next call. None: it was interrupted meanwhile. There has to be one, else it waits.
+    fn receive(&self) -> Option<Call> {
         let mut words = [0u64; 10];
         let args =
             [flag(self.0.as_raw_fd()), RECEIVE, words.as_mut_ptr().expose_provenance(), 0, 0, 0];

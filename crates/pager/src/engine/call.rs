@@ -100,10 +100,12 @@ impl Engine {
         self.traps().is_some_and(|traps| !traps.is_over())
     }
 
-    /// A program makes a call.
-    pub(crate) fn hold_call(&mut self) {
-        let call = self.calls.traps.as_ref().and_then(|traps| traps.receive());
+    /// A program makes a call. False: no process is left that could.
+    pub(crate) fn hold_call(&mut self) -> bool {
+        let Some(traps) = &self.calls.traps else { return false };
+        let (call, has_callers) = traps.next();
         self.calls.held.extend(call.map(Held::new));
+        has_callers
     }
 
     /// Answers the calls that can be answered. Says whether there were any.
@@ -182,14 +184,9 @@ impl Engine {
             // A space that is gone has no thread that waits.
             let Some(space) = self.spaces.get_mut(&id) else { return Some(Reply::Go) };
             let result = space.result.take()?;
-            let reply = self.finish(id, held, result);
-            if held.ordered.is_some()
-                && reply.is_some()
-                && let Some(space) = self.spaces.get_mut(&id)
-            {
-                space.is_calling = false;
-            }
-            return reply;
+            space.is_calling = false;
+            held.ordered = None;
+            return self.finish(id, held, result);
         }
         if number == libc::SYS_exit_group {
             return self.on_exit(thread);
@@ -286,8 +283,6 @@ impl Engine {
                 let before = std::mem::replace(&mut space.heap_end, value);
                 if before == 0 {
                     // That was the question where it is.
-                    space.is_calling = false;
-                    held.ordered = None;
                     return self.on_break(id, held);
                 }
                 let (from, to) = (whole(before), whole(value));
@@ -381,7 +376,7 @@ impl Engine {
     fn on_protect(&mut self, id: SpaceId, addr: usize, size: usize, access: c_int) -> Reply {
         let Some(space) = self.spaces.get(&id) else { return Reply::Go };
         let Some(size) = size.checked_next_multiple_of(PAGE) else { return Reply::Go };
-        if !is_data(access) || space.gaps(addr, size).is_empty() || space.is_stack(addr) {
+        if !is_data(access) || space.gaps(addr, size).is_empty() || space.has_stack(addr, 1) {
             return Reply::Go;
         }
         let Some(link) = &space.link else { return Reply::Go };
