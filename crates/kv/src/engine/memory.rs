@@ -189,5 +189,6 @@ impl Engine {
         self.publish(|view| *view = nothing());
         self.pages.set_limit(0);
         self.values.cache.set_capacity(0);
+        release_unused();
     }
 }
