@@ -34,6 +34,8 @@ mod life;
 mod pending;
 mod read;
 mod request;
+mod retire;
+mod shares;
 mod step;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -55,6 +57,7 @@ use crate::types::{CHUNK, LEAST_BUDGET, MOST_SLOW, Options, PAGE, Page, PagerErr
 use follow::Follower;
 pub(crate) use pending::{Answer, SpaceId};
 use pending::{Calls, Deferred, Mark, Pending, Read, SINGLE};
+use shares::Shares;
 
 /// Most marks that are kept.
 const MARKS: usize = 64;
@@ -77,6 +80,7 @@ pub(crate) struct Engine {
     next_space: SpaceId,
     slots: Slots,
     staging: Staging,
+    shares: Shares,
     reads: Vec<Option<Read>>,
     /// Reads for streams that wait for room, and their pages.
     deferred: VecDeque<Deferred>,
@@ -175,6 +179,7 @@ impl Engine {
         let window = CHUNK;
         let buffers = most_ahead * CHUNK + MARKS + ZEROES + window;
         let limit = frames - chunks * CHUNK - buffers - SINGLE;
+        let shares = Shares::new(frames - buffers - SINGLE, chunks, options.compress);
         Ok(Engine {
             lbas_per_page: to_u64(PAGE) / u64::from(geometry.lba_size),
             most_run: (geometry.max_transfer_size as usize / PAGE).clamp(1, CHUNK),
@@ -183,8 +188,9 @@ impl Engine {
             clock: Clock::real(),
             spaces: BTreeMap::new(),
             next_space: 0,
-            slots: Slots::new(slots),
+            slots: Slots::new(slots, shares.segments()),
             staging: Staging::new(chunks),
+            shares,
             reads: Vec::new(),
             deferred: VecDeque::new(),
             deferred_pages: 0,
@@ -226,7 +232,10 @@ impl Engine {
     /// Lets so few pages be in memory that each step matters, and time stand still.
     #[cfg(test)]
     pub(crate) fn make_small(&mut self, limit: usize, clock: Clock) {
-        (self.limit, self.reserve, self.clock) = (limit, 1, clock);
+        (self.reserve, self.clock) = (1, clock);
+        self.shares.set_most(limit);
+        self.staging.allow(2);
+        self.fit();
         self.pass_time();
     }
 
@@ -263,6 +272,7 @@ impl Engine {
         let resident: usize = self.spaces.values().map(|space| space.resident).sum();
         let reserved: usize = self.spaces.values().map(Space::reserved).sum();
         let mut stats = self.stats;
+        stats.compressed_bytes = to_u64(self.slots.compressed.pages() * PAGE);
         stats.resident_pages = to_u64(resident);
         stats.paged_pages = to_u64(self.spaces.values().map(|space| space.pages.paged()).sum());
         stats.reserved_bytes = to_u64(reserved * PAGE);
@@ -379,31 +389,5 @@ impl Engine {
 
     fn tag_of_write(chunk: usize) -> Tag {
         Tag(WRITE + to_u64(chunk))
-    }
-
-    /// Retires the oldest chunk that is done with. Its pages are on the device from then on.
-    fn retire(&mut self) -> bool {
-        let Some(index) = self.staging.retire() else { return false };
-        let chunk = &mut self.staging.chunks[index];
-        for entry in chunk.entries.drain(..) {
-            let Some(space) = self.spaces.get_mut(&entry.space) else { continue };
-            let place = staging::place(index, entry.index);
-            let is_here = space.pages.state(entry.page) == State::Staged
-                && space.pages.place(entry.page) == place;
-            if !is_here {
-                continue;
-            }
-            let slot = chunk.slots[entry.index];
-            if slot == pages::NONE {
-                space.pages.set(entry.page, State::Zero, pages::NONE);
-            } else {
-                self.slots.refer(slot);
-                space.pages.set(entry.page, State::Out, slot);
-            }
-        }
-        for slot in &mut chunk.slots {
-            self.slots.release(std::mem::replace(slot, pages::NONE));
-        }
-        true
     }
 }

@@ -48,6 +48,7 @@ pub mod arena;
 pub mod bytes;
 mod chase;
 pub mod client;
+mod compressed;
 mod engine;
 mod filter;
 mod forks;

@@ -30,7 +30,12 @@ pub struct Probe {
 /// What was refused, and why.
 pub fn probe() -> Result<Probe, PagerError> {
     let device = Arc::new(MemoryDevice::new("probe", to_u64(SLOW), 4096));
-    let options = Options { budget_bytes: LEAST_BUDGET, slow_bytes: SLOW, read_ahead: false };
+    let options = Options {
+        budget_bytes: LEAST_BUDGET,
+        slow_bytes: SLOW,
+        read_ahead: false,
+        compress: false,
+    };
     let pager = Pager::start(device, options)?;
     let failed = |(what, error): (&'static str, Errno)| PagerError::system(what, error.to_io());
     let (name, region) = pager.place();

@@ -1,8 +1,9 @@
-//! Places on the device: the references to each, and which are free.
+//! Places on the device: the references to each, which are free, and compressed copies of some.
 //!
 //! A slot holds one page. A fork makes several pages refer to one slot. Slot 0 stands for none, so
 //! slot `n` lies at page `n - 1` of the device.
 
+use crate::compressed::Compressed;
 use crate::pages::NONE;
 
 /// The slots of a device.
@@ -12,12 +13,15 @@ pub(crate) struct Slots {
     free: usize,
     /// Where to look for free slots first.
     next: usize,
+    /// Copies of slots that pages refer to.
+    pub(crate) compressed: Compressed,
 }
 
 impl Slots {
-    /// `count` free slots.
-    pub(crate) fn new(count: usize) -> Slots {
-        Slots { references: vec![0; count + 1], free: count, next: 1 }
+    /// `count` free slots, and memory for copies: so many segments.
+    pub(crate) fn new(count: usize, segments: usize) -> Slots {
+        let compressed = Compressed::new(segments);
+        Slots { references: vec![0; count + 1], free: count, next: 1, compressed }
     }
 
     pub(crate) fn free(&self) -> usize {
@@ -74,6 +78,11 @@ impl Slots {
         *references += 1;
     }
 
+    /// Whether more than one page refers to a slot.
+    pub(crate) fn is_shared(&self, slot: u32) -> bool {
+        self.references[slot as usize] > 1
+    }
+
     /// A page refers to a slot no more.
     pub(crate) fn release(&mut self, slot: u32) {
         if slot == NONE {
@@ -82,7 +91,10 @@ impl Slots {
         let references = &mut self.references[slot as usize];
         debug_assert!(*references > 0, "slot {slot} is free");
         *references -= 1;
-        self.free += usize::from(*references == 0);
+        if *references == 0 {
+            self.free += 1;
+            self.compressed.forget(slot);
+        }
     }
 }
 
@@ -92,7 +104,7 @@ mod tests {
 
     #[test]
     fn runs_are_contiguous_and_go_round() {
-        let mut slots = Slots::new(10);
+        let mut slots = Slots::new(10, 0);
         assert_eq!(slots.take_run(4), Some((1, 4)));
         assert_eq!(slots.take_run(4), Some((5, 4)));
         slots.release(2);
@@ -105,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_shared_slot_is_free_when_nobody_refers_to_it() {
-        let mut slots = Slots::new(1);
+        let mut slots = Slots::new(1, 0);
         let (slot, _) = slots.take_run(1).unwrap();
         slots.refer(slot);
         slots.release(slot);
@@ -117,7 +129,7 @@ mod tests {
     }
     #[test]
     fn slot_is_shared_by_more_snapshots_than_16_bits_count() {
-        let mut slots = Slots::new(1);
+        let mut slots = Slots::new(1, 0);
         let (slot, _) = slots.take_run(1).unwrap();
         (0..70_000).for_each(|_| slots.refer(slot));
         (0..70_000).for_each(|_| slots.release(slot));

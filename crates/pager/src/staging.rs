@@ -28,7 +28,7 @@ pub(crate) struct Entry {
 pub(crate) struct Chunk {
     /// Where its memory is, also while a write of it is under way.
     pub(crate) memory: usize,
-    /// None while a write is under way.
+    /// None while a write is under way, and while the chunk has no memory.
     pub(crate) buf: Option<AlignedBuf>,
     /// How many of its pages are to be written.
     pub(crate) dirty: usize,
@@ -44,6 +44,13 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
+    /// Gives it memory.
+    fn lay_out(&mut self) {
+        let mut buf = AlignedBuf::zeroed(CHUNK * PAGE);
+        self.memory = buf.as_mut_ptr().expose_provenance();
+        self.buf = Some(buf);
+    }
+
     /// A page's copy.
     pub(crate) fn page(&self, index: usize) -> &[u8] {
         assert!(index < CHUNK);
@@ -58,55 +65,98 @@ pub(crate) struct Staging {
     pub(crate) chunks: Vec<Chunk>,
     /// Those in use, the oldest first.
     order: VecDeque<usize>,
+    /// Free ones that have memory.
     free: Vec<usize>,
+    /// Free ones whose memory was given back.
+    bare: Vec<usize>,
+    /// Most that may be in use.
+    allowed: usize,
 }
 
 impl Staging {
     pub(crate) fn new(count: usize) -> Staging {
         let chunk = |_| {
-            let mut buf = AlignedBuf::zeroed(CHUNK * PAGE);
-            Chunk {
-                memory: buf.as_mut_ptr().expose_provenance(),
-                buf: Some(buf),
+            let mut chunk = Chunk {
+                memory: 0,
+                buf: None,
                 dirty: 0,
                 slots: [NONE; CHUNK],
                 spare: Vec::new(),
                 entries: Vec::with_capacity(CHUNK),
                 leaving: false,
                 writing: false,
-            }
+            };
+            chunk.lay_out();
+            chunk
         };
         let chunks: Vec<Chunk> = (0..count).map(chunk).collect();
-        Staging { chunks, order: VecDeque::with_capacity(count), free: (0..count).collect() }
+        Staging {
+            chunks,
+            order: VecDeque::with_capacity(count),
+            free: (0..count).collect(),
+            bare: Vec::new(),
+            allowed: count,
+        }
     }
 
     /// An empty chunk.
     pub(crate) fn take(&mut self) -> Option<usize> {
-        let chunk = self.free.pop()?;
+        if self.free() == 0 {
+            return None;
+        }
+        let chunk = self.free.pop().or_else(|| {
+            let bare = self.bare.pop()?;
+            self.chunks[bare].lay_out();
+            Some(bare)
+        })?;
         self.order.push_back(chunk);
         Some(chunk)
     }
 
-    /// Gives back a chunk that was taken for nothing.
+    /// Puts back a chunk that was taken for nothing.
     pub(crate) fn untake(&mut self, chunk: usize) {
         self.order.retain(|&other| other != chunk);
         self.free.push(chunk);
     }
 
-    pub(crate) fn has_free(&self) -> bool {
-        !self.free.is_empty()
+    /// How many chunks may be taken.
+    pub(crate) fn free(&self) -> usize {
+        self.allowed.saturating_sub(self.order.len())
     }
 
-    /// The oldest chunk that can be retired. It is no longer in use.
-    pub(crate) fn retire(&mut self) -> Option<usize> {
+    /// Most chunks that may be in use.
+    pub(crate) fn allowed(&self) -> usize {
+        self.allowed
+    }
+
+    /// Allows so many chunks. Those beyond them are used until they are retired.
+    pub(crate) fn allow(&mut self, count: usize) {
+        self.allowed = count.min(self.chunks.len());
+        self.give_back();
+    }
+
+    /// Gives back the memory of free chunks that may not be taken.
+    fn give_back(&mut self) {
+        while self.free.len() > self.free() {
+            let Some(chunk) = self.free.pop() else { return };
+            self.chunks[chunk].buf = None;
+            self.bare.push(chunk);
+        }
+    }
+
+    /// The oldest chunk that can be retired.
+    pub(crate) fn oldest_done(&self) -> Option<usize> {
         let is_done = |&chunk: &usize| {
             let chunk = &self.chunks[chunk];
             !chunk.leaving && !chunk.writing
         };
-        let at = self.order.iter().position(is_done)?;
-        let chunk = self.order.remove(at)?;
-        self.free.push(chunk);
-        Some(chunk)
+        self.order.iter().copied().find(is_done)
+    }
+
+    /// A chunk is no longer in use.
+    pub(crate) fn retire(&mut self, chunk: usize) {
+        self.untake(chunk);
+        self.give_back();
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Options {
     pub slow_bytes: usize,
     /// Whether pages are read ahead of need.
     pub read_ahead: bool,
+    /// Whether part of the budget is for compressed copies of pages, where that saves time.
+    pub compress: bool,
 }
 
 /// Why a pager does not start, or cannot go on.
@@ -90,6 +92,8 @@ pub struct Stats {
     pub zero_faults: u64,
     /// Of these, pages that were in the staging area.
     pub staged_hits: u64,
+    /// Of these, pages that had a compressed copy.
+    pub restored_pages: u64,
     /// Of these, pages that were read from the device for it.
     pub read_faults: u64,
     /// First writes to clean pages.
@@ -106,6 +110,10 @@ pub struct Stats {
     pub written_pages: u64,
     /// Pages that were all zeroes and were not written.
     pub zero_pages: u64,
+    /// Pages of which a compressed copy was made.
+    pub compressed_pages: u64,
+    /// Memory of compressed copies, in bytes.
+    pub compressed_bytes: u64,
     /// Writes that failed and were tried again.
     pub failed_writes: u64,
     /// Pages lost to failed reads.

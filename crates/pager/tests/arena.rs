@@ -9,9 +9,9 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use esker_base::Rng;
-use esker_device::{Device, MemoryDevice};
+use esker_device::{Create, Device, FileDevice, FileOptions, MemoryDevice};
 use esker_pager::{Arena, Mode, Options, PAGE};
-use support::{Slow, arena, in_child, options, refused};
+use support::{Slow, arena, in_child, options, refused, uncompressed};
 
 const BOTH: [Mode; 2] = [Mode::Handler, Mode::Signal];
 
@@ -60,7 +60,7 @@ fn content_four_times_the_budget_is_kept() {
 #[test]
 fn a_scan_waits_for_no_single_page_once_it_is_seen() {
     let _alone = support::alone();
-    let Some(arena) = arena(16 << 20, 64 << 20, Mode::Handler) else { return };
+    let Some(arena) = uncompressed(16 << 20, 64 << 20) else { return };
     let memory = Slow::new(&arena, 64 << 20);
     fill(&memory);
     check(&memory);
@@ -218,6 +218,7 @@ fn a_forked_child_has_a_snapshot() {
 fn a_page_that_cannot_be_read_is_told_and_kills_whoever_touches_it() {
     let _alone = support::alone();
     let Some(options) = options(4 << 20, 32 << 20) else { return };
+    let options = Options { compress: false, ..options };
     let device = support::failing(32 << 20);
     let arena = Arena::new(device.clone(), options, 0, Mode::Handler).unwrap();
     let memory = Slow::new(&arena, 16 << 20);
@@ -259,7 +260,8 @@ fn wrong_options_are_refused_with_a_reason() {
     let make = |budget: usize, slow: usize| {
         let device = Arc::new(MemoryDevice::new("memory", 16 << 20, 4096));
         assert!(device.geometry().capacity.0 > 0);
-        let options = Options { budget_bytes: budget, slow_bytes: slow, read_ahead: true };
+        let options =
+            Options { budget_bytes: budget, slow_bytes: slow, read_ahead: true, compress: true };
         refused(Arena::new(device, options, 0, Mode::Handler))
     };
     let Some(small) = make(1 << 20, 16 << 20) else { return };
@@ -313,7 +315,7 @@ impl Table<'_> {
 #[test]
 fn a_childs_walk_along_pointers_is_read_ahead() {
     let _alone = support::alone();
-    let Some(arena) = arena(8 << 20, 128 << 20, Mode::Handler) else { return };
+    let Some(arena) = uncompressed(8 << 20, 128 << 20) else { return };
     let table = Table::new(&arena, 24_000);
     let before = arena.stats().ahead_pages;
     let child = in_child(|| (0..4).all(|_| table.is_right()));
@@ -325,6 +327,65 @@ fn a_childs_walk_along_pointers_is_read_ahead() {
     let stats = arena.stats();
     assert!(stats.ahead_pages > before + 2000, "{stats:?}");
     assert!(stats.resident_pages * PAGE as u64 <= 8 << 20, "{stats:?}");
+}
+
+/// A device with the file system's cost of a read.
+fn file(size: usize) -> FileDevice {
+    let folder = tempfile::tempdir().unwrap();
+    let capacity_bytes = Some(size as u64);
+    let options = FileOptions { create: Create::New, capacity_bytes, ..FileOptions::default() };
+    FileDevice::open(folder.path().join("swap"), &options).unwrap()
+}
+
+#[test]
+fn pages_that_compress_come_back_without_reads() {
+    const WORDS: usize = PAGE / 8;
+    let _alone = support::alone();
+    for mode in BOTH {
+        let (budget, size) = (8 << 20, 16 << 20);
+        // Each place of it is written several times.
+        let slow = 20 << 20;
+        let Some(options) = options(budget, slow) else { return };
+        let arena = Arena::new(Arc::new(file(slow)), options, 0, mode).unwrap();
+        let memory = Slow::new(&arena, size);
+        let (mut rng, pages) = (Rng::new(3), size / PAGE);
+        let mut known: Vec<[u64; WORDS / 4]> = vec![[0; WORDS / 4]; pages];
+        for (page, words) in known.iter_mut().enumerate() {
+            // A quarter of each page does not compress.
+            words.fill_with(|| rng.below(u64::MAX));
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            memory.slice(page * PAGE, bytes.len()).copy_from_slice(&bytes);
+        }
+        let is_right = |page: usize, words: &[u64]| {
+            let bytes = memory.slice(page * PAGE, PAGE);
+            let is_rest_zero = bytes[words.len() * 8..].iter().all(|&byte| byte == 0);
+            let found = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+            is_rest_zero && found.take(words.len()).eq(words.iter().copied())
+        };
+        for step in 0..40_000 {
+            let (page, word) =
+                (support::below(&mut rng, pages), support::below(&mut rng, WORDS / 4));
+            assert!(is_right(page, &known[page]), "page {page}, step {step}");
+            if step % 3 == 0 {
+                known[page][word] = step;
+                memory.slice(page * PAGE + word * 8, 8).copy_from_slice(&step.to_ne_bytes());
+            }
+            if step == 30_000 && mode == Mode::Handler {
+                let child =
+                    in_child(|| (0..pages).step_by(3).all(|page| is_right(page, &known[page])));
+                memory.slice(0, 8).fill(0xee);
+                assert!(child.succeeds());
+                known[0][0] = u64::from_ne_bytes([0xee; 8]);
+            }
+        }
+        let stats = arena.stats();
+        assert!(stats.restored_pages > 2 * stats.read_faults, "{stats:?}");
+        let taken = stats.resident_pages * PAGE as u64 + stats.compressed_bytes;
+        assert!(taken <= budget as u64, "{stats:?}");
+        // With twice as many pages as memory for them.
+        assert!(stats.compressed_bytes > budget as u64 / 4, "{stats:?}");
+        assert_eq!((stats.vanished_pages, stats.poisoned_pages), (0, 0), "{stats:?}");
+    }
 }
 
 /// Memory of this process, in bytes.

@@ -52,7 +52,8 @@ fn pager_ns() -> u64 {
 
 /// Fills memory, and gives the time of random faults, of a scan in MiB/s, and of leaving pages.
 fn measure(what: &str, device: Arc<dyn Device>, mode: Mode) {
-    let options = Options { budget_bytes: BUDGET, slow_bytes: SIZE, read_ahead: true };
+    let options =
+        Options { budget_bytes: BUDGET, slow_bytes: SIZE, read_ahead: true, compress: false };
     let Ok(arena) = Arena::new(device, options, 0, mode) else {
         println!("SKIPPED: userfaultfd is refused");
         return;

@@ -50,7 +50,7 @@ pub(crate) const ROOMS: [(&str, &str); 20] = [
     ("nvmf", "wire socket conn error auth tls stream target initiator"),
     (
         "pager",
-        "raw types heap filter pages predict protocol ranges areas slots staging trap unserved uffd order client link \
+        "raw types heap filter pages predict protocol ranges areas compressed slots staging trap unserved uffd order client link \
          space walk engine shared chase forks inject greet server probe launch signal arena bytes",
     ),
     ("preload", "connect mapping"),

@@ -45,6 +45,9 @@ pub(crate) struct RunArgs {
     /// Read no page before it is needed
     #[arg(long)]
     pub(crate) no_read_ahead: bool,
+    /// Keep no compressed copies of pages in memory
+    #[arg(long)]
+    pub(crate) no_compression: bool,
     /// End a program of whose memory more than --memory is not paged
     #[arg(long)]
     pub(crate) strict: bool,

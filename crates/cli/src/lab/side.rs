@@ -259,7 +259,7 @@ fn open_device(path: &Path) -> Result<FileDevice> {
 fn in_arena(mode: Mode, args: &HostSsdSideArgs, size: usize) -> Result<Table, Stop> {
     let device = Arc::new(open_device(&args.pages)?);
     let budget_bytes = to_usize(args.memory);
-    let options = Options { budget_bytes, slow_bytes: size, read_ahead: true };
+    let options = Options { budget_bytes, slow_bytes: size, read_ahead: true, compress: false };
     let arena = match Arena::new(device, options, 0, mode) {
         Err(error @ PagerError::Refused(_)) => return Err(Stop::Skip(error.to_string())),
         other => other.map_err(Failure::from)?,

@@ -20,7 +20,7 @@ fn bytes(pages: u64) -> u64 {
     pages * PAGE as u64
 }
 
-const COUNTS: [(&str, &str, Figure); 14] = [
+const COUNTS: [(&str, &str, Figure); 16] = [
     ("esker_pager_faults_total", "Faults by missing pages", |one| one.faults),
     ("esker_pager_zero_faults_total", "Faults by pages that never had content", |one| {
         one.zero_faults
@@ -29,6 +29,11 @@ const COUNTS: [(&str, &str, Figure); 14] = [
         "esker_pager_staged_faults_total",
         "Faults by pages that were just evicted or read ahead",
         |one| one.staged_hits,
+    ),
+    (
+        "esker_pager_restored_faults_total",
+        "Faults by pages of which memory had a compressed copy",
+        |one| one.restored_pages,
     ),
     (
         "esker_pager_read_faults_total",
@@ -50,6 +55,9 @@ const COUNTS: [(&str, &str, Figure); 14] = [
         "Evicted without a write, because they were all zeroes",
         |one| bytes(one.zero_pages),
     ),
+    ("esker_pager_compressed_bytes_total", "Pages of which a compressed copy was made", |one| {
+        bytes(one.compressed_pages)
+    }),
     ("esker_pager_failed_writes_total", "Writes that failed and were tried again", |one| {
         one.failed_writes
     }),
@@ -61,7 +69,7 @@ const COUNTS: [(&str, &str, Figure); 14] = [
     ),
 ];
 
-const LEVELS: [(&str, &str, Figure); 5] = [
+const LEVELS: [(&str, &str, Figure); 6] = [
     ("esker_pager_resident_bytes", "In memory, those inherited by a fork counted twice", |one| {
         bytes(one.resident_pages)
     }),
@@ -69,6 +77,7 @@ const LEVELS: [(&str, &str, Figure); 5] = [
     ("esker_pager_outside_bytes", "Anonymous memory of programs that is not paged", |one| {
         one.outside_bytes
     }),
+    ("esker_pager_copies_bytes", "Memory of compressed copies", |one| one.compressed_bytes),
     ("esker_pager_reserved_bytes", "Reserved by programs", |one| one.reserved_bytes),
     ("esker_pager_spaces", "Processes, or snapshots of them", |one| one.spaces),
 ];

@@ -38,12 +38,13 @@ pub(super) fn line(before: &Stats, now: &Stats, span: Duration) -> String {
 pub(super) fn summary(stats: &Stats) -> String {
     let hits = stats.faults - stats.read_faults.min(stats.faults);
     let mut text = format!(
-        "esker: {} faults, {} without a read ({} new pages, {} just evicted or read ahead)\n\
+        "esker: {} faults, {} without a read ({} new pages, {} just evicted or read ahead, {} compressed)\n\
          esker: {} evicted, {} written, {} all zeroes; {} read ahead, {} used, {} wasted\n",
         stats.faults,
         share(hits, stats.faults),
         stats.zero_faults,
         stats.staged_hits,
+        stats.restored_pages,
         bytes_of(stats.evicted_pages),
         bytes_of(stats.written_pages),
         bytes_of(stats.zero_pages),

@@ -75,6 +75,7 @@ impl Service<'_> {
             budget_bytes: to_usize(args.memory),
             slow_bytes: to_usize(args.reserve.unwrap_or(capacity)),
             read_ahead: !args.no_read_ahead,
+            compress: !args.no_compression,
         };
         let pager = Arc::new(Pager::start(swap.clone(), options)?);
         // Before it can connect.

@@ -91,8 +91,10 @@ impl Engine {
 
     /// Has pages of a space leave. False when none can now.
     fn evict_from(&mut self, id: SpaceId) -> bool {
-        if !self.staging.has_free() && !self.retire() {
-            return false;
+        while self.staging.free() == 0 {
+            if !self.retire(CHUNK) {
+                return false;
+            }
         }
         let mut candidates = self.candidates(id);
         let run = self.take_run(id, &mut candidates);
@@ -425,7 +427,7 @@ impl Engine {
 
     /// There are no free slots: chunks that hold some are retired, or a snapshot has to go, or the largest process.
     fn make_slots(&mut self) {
-        while self.retire() {}
+        while self.retire(usize::MAX) {}
         if self.slots.free() > 0 {
             return;
         }

@@ -136,6 +136,7 @@ impl Engine {
             }
         }
         self.stats.staged_hits += 1;
+        self.shares.note_staged();
         Answer::Done
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use esker_base::AlignedBuf;
+use esker_base::{AlignedBuf, Nanos};
 
 use crate::protocol::{ANSWER_WORDS, Request};
 use crate::trap::{Call, Traps};
@@ -42,6 +42,7 @@ pub(super) struct Read {
     /// This page is to become a mark that stands for so many pages read ahead.
     pub(super) mark: Option<(Page, usize)>,
     pub(super) aim: Aim,
+    pub(super) since: Nanos,
 }
 
 /// Purpose of a read.

@@ -23,6 +23,9 @@ const WALKING: usize = 512;
 
 impl Engine {
     pub(super) fn fault_on_out(&mut self, id: SpaceId, page: Page, write: bool) -> Answer {
+        if let Some(answer) = self.restore(id, page, write, false) {
+            return answer;
+        }
         if self.reading - self.ahead_in_flight >= SINGLE {
             return Answer::Later;
         }
@@ -32,7 +35,8 @@ impl Engine {
         }
         let wanted = Some(page);
         let (mark, aim) = (None, Aim::Fault);
-        let read = Read { space: id, page, count: 1, slot, wanted, write, mark, aim };
+        let since = self.clock.now();
+        let read = Read { space: id, page, count: 1, slot, wanted, write, mark, aim, since };
         self.start(read);
         self.stats.read_faults += 1;
         Answer::Coming
@@ -205,17 +209,54 @@ impl Engine {
         let &Deferred { space: id, page, count, mark } = deferred;
         let Some(space) = self.spaces.get(&id) else { return false };
         let is_out = |page: &Page| space.pages.state(*page) == State::Out;
-        let wanted: Vec<Page> = (page..).take(count).filter(is_out).collect();
+        let all = (page..).take(count).filter(is_out);
+        let has_copy = |page: &Page| self.slots.compressed.has(space.pages.place(*page));
+        let (near, wanted): (Vec<Page>, Vec<Page>) = all.partition(has_copy);
+        for &page in &near {
+            match mark.filter(|(mark, _)| *mark == page) {
+                Some((_, count)) => self.mark_copy(id, page, count),
+                None => drop(self.restore(id, page, false, true)),
+            }
+        }
         let mut rest = &wanted[..];
         while let Some(&page) = rest.first() {
             let count = self.run_of_slots(id, rest);
             let slot = self.spaces[&id].pages.place(page);
             let mark = mark.filter(|(mark, _)| rest[..count].contains(mark));
-            let (wanted, write, aim) = (None, false, Aim::Stream);
-            self.start_ahead(Read { space: id, page, count, slot, wanted, write, mark, aim });
+            let (wanted, write, aim, since) = (None, false, Aim::Stream, self.clock.now());
+            self.start_ahead(Read {
+                space: id,
+                page,
+                count,
+                slot,
+                wanted,
+                write,
+                mark,
+                aim,
+                since,
+            });
             rest = &rest[count..];
         }
-        !wanted.is_empty()
+        !(wanted.is_empty() && near.is_empty())
+    }
+
+    /// Makes a page that has a compressed copy a mark.
+    fn mark_copy(&mut self, id: SpaceId, page: Page, count: usize) {
+        let slot = self.spaces[&id].pages.place(page);
+        let mut buf = AlignedBuf::zeroed(PAGE);
+        if self.slots.compressed.read(slot, &mut buf).is_some() {
+            self.put_mark(Mark { space: id, page, slot, buf, count });
+        }
+    }
+
+    fn put_mark(&mut self, mark: Mark) {
+        let Some(space) = self.spaces.get_mut(&mark.space) else { return };
+        space.pages.set(mark.page, State::Marked, self.next_mark);
+        self.marks.push_back((self.next_mark, mark));
+        self.next_mark = self.next_mark.wrapping_add(1);
+        if self.marks.len() > MARKS {
+            self.drop_mark();
+        }
     }
 
     /// A buffer for a read. Its old content stays in it.
@@ -278,7 +319,8 @@ impl Engine {
             };
         }
         let slot = space.pages.place(page);
-        if let Some(answer) = self.borrow_page(id, page, slot, false) {
+        let near = self.restore(id, page, false, true);
+        if let Some(answer) = near.or_else(|| self.borrow_page(id, page, slot, false)) {
             return if answer == Answer::Later { Near::Full } else { Near::Here };
         }
         let space = self.spaces.get_mut(&id).expect("looked up above");
@@ -291,8 +333,8 @@ impl Engine {
         }
         let aim = if is_leaf { Aim::Leaf } else { Aim::Node };
         self.walking += 1;
-        let (count, wanted, write) = (1, None, false);
-        self.start_ahead(Read { space: id, page, count, slot, wanted, write, mark, aim });
+        let (count, wanted, write, since) = (1, None, false, self.clock.now());
+        self.start_ahead(Read { space: id, page, count, slot, wanted, write, mark, aim, since });
         Near::Coming
     }
 
@@ -320,6 +362,9 @@ impl Engine {
             self.give_back(buf);
         }
         self.reading -= read.count;
+        if read.aim == Aim::Fault {
+            self.shares.note_read(self.clock.now().since(read.since));
+        }
         if read.aim != Aim::Fault {
             self.ahead_in_flight -= read.count;
             self.walking -= usize::from(read.aim != Aim::Stream);
@@ -342,12 +387,10 @@ impl Engine {
             let index = (page - read.page) as usize;
             let slot = read.slot + page_of(index);
             let bytes = &buf[index * PAGE..][..PAGE];
-            let mark =
-                Mark { space: read.space, page, slot, buf: AlignedBuf::padded(bytes, PAGE), count };
-            space.pages.set(page, State::Marked, self.next_mark);
-            self.marks.push_back((self.next_mark, mark));
-            self.next_mark = self.next_mark.wrapping_add(1);
+            let buf = AlignedBuf::padded(bytes, PAGE);
+            self.put_mark(Mark { space: read.space, page, slot, buf, count });
         }
+        let Some(space) = self.spaces.get_mut(&read.space) else { return Ok(()) };
         let source = buf.as_ptr().addr();
         let mut at = 0;
         while at < read.count {
@@ -390,9 +433,6 @@ impl Engine {
                 }
                 None => at += run,
             }
-        }
-        if self.marks.len() > MARKS {
-            self.drop_mark();
         }
         Ok(())
     }

@@ -26,6 +26,7 @@ impl Engine {
         did |= self.settle_strays();
         did |= self.settle_followers();
         did |= self.evict();
+        did |= self.retire_ahead();
         did |= self.start_deferred();
         if !self.waiting.is_empty() && self.has_room(1) {
             let before = self.waiting.len();

@@ -34,6 +34,11 @@ const PAGES: u32 = 6;
 /// Pages that may be in memory.
 const LIMIT: usize = 3;
 const STEPS: usize = 6;
+/// Pages of the device: so few that each is used again.
+const SLOTS: u64 = 36;
+
+/// Pages that came back from compressed copies, in all schedules.
+static RESTORED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 /// A page that is there: its first word, and whether it may not be written.
 #[derive(Clone, Copy, Debug)]
@@ -136,8 +141,9 @@ fn uffd(model: std::sync::Arc<Model>) -> Uffd {
 }
 
 fn engine(read_ahead: bool) -> Engine {
-    let device = std::sync::Arc::new(MemoryDevice::new("memory", 4 << 20, 4096));
-    let options = Options { budget_bytes: 4 << 20, slow_bytes: 1 << 20, read_ahead };
+    let device = std::sync::Arc::new(MemoryDevice::new("memory", SLOTS * PAGE as u64, 4096));
+    let slow_bytes = to_usize(SLOTS) * PAGE;
+    let options = Options { budget_bytes: 4 << 20, slow_bytes, read_ahead, compress: true };
     Engine::new(device, options).unwrap()
 }
 
@@ -333,6 +339,7 @@ fn scenario() {
         thread.join().unwrap();
     }
     let stats = world.engine.lock().unwrap().stats();
+    RESTORED.fetch_add(stats.restored_pages, std::sync::atomic::Ordering::SeqCst);
     assert_eq!((stats.vanished_pages, stats.poisoned_pages), (0, 0), "{stats:?}");
 }
 
@@ -347,7 +354,9 @@ fn pages_keep_their_content_in_every_order() {
     let tried = shuttle::Runner::new(random, config.clone()).run(scenario);
     let few_changes = PctScheduler::new(3, schedules - schedules / 2);
     let tried = tried + shuttle::Runner::new(few_changes, config).run(scenario);
-    println!("{tried} schedules");
+    let restored = RESTORED.load(std::sync::atomic::Ordering::SeqCst);
+    println!("{tried} schedules, {restored} pages restored");
+    assert!(restored > 0);
 }
 
 /// Answers all reads with zeroes.

@@ -23,12 +23,19 @@ pub(crate) fn alone() -> parking_lot::MutexGuard<'static, ()> {
 
 pub(crate) fn options(budget_bytes: usize, slow_bytes: usize) -> Option<Options> {
     match esker_pager::client::open() {
-        Ok(_) => Some(Options { budget_bytes, slow_bytes, read_ahead: true }),
+        Ok(_) => Some(Options { budget_bytes, slow_bytes, read_ahead: true, compress: true }),
         Err(error) => {
             eprintln!("SKIPPED: userfaultfd is refused: {error:?}");
             None
         }
     }
+}
+
+/// An arena without compressed copies: what leaves memory is read from the device.
+pub(crate) fn uncompressed(budget: usize, slow: usize) -> Option<Arena> {
+    let device = Arc::new(MemoryDevice::new("memory", slow as u64, 4096));
+    let options = Options { compress: false, ..options(budget, slow)? };
+    Some(Arena::new(device, options, 0, Mode::Handler).unwrap())
 }
 
 pub(crate) fn arena(budget: usize, slow: usize, mode: Mode) -> Option<Arena> {
