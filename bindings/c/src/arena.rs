@@ -40,7 +40,8 @@ pub unsafe extern "C" fn esker_arena_open(
     why: *mut c_char,
     why_size: usize,
 ) -> *mut Arena {
-    let options = Options { budget_bytes: budget, slow_bytes: slow, read_ahead: true };
+    let options =
+        Options { budget_bytes: budget, slow_bytes: slow, read_ahead: true, compress: true };
     let opened = if device.is_null() {
         Err("the device is NULL: name one, such as a file".to_owned())
     } else {
