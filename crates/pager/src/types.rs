@@ -100,9 +100,11 @@ pub struct Stats {
     pub write_faults: u64,
     /// Pages read ahead of need.
     pub ahead_pages: u64,
-    /// Pages read ahead in streams that went on.
+    /// Pages brought back ahead of need from compressed copies.
+    pub ahead_restored: u64,
+    /// Pages of both kinds in streams that went on.
     pub ahead_used: u64,
-    /// Pages read ahead in streams that ended.
+    /// Pages of both kinds in streams that ended.
     pub ahead_wasted: u64,
     /// Pages taken out of memory.
     pub evicted_pages: u64,

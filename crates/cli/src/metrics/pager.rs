@@ -20,7 +20,7 @@ fn bytes(pages: u64) -> u64 {
     pages * PAGE as u64
 }
 
-const COUNTS: [(&str, &str, Figure); 16] = [
+const COUNTS: [(&str, &str, Figure); 17] = [
     ("esker_pager_faults_total", "Faults by missing pages", |one| one.faults),
     ("esker_pager_zero_faults_total", "Faults by pages that never had content", |one| {
         one.zero_faults
@@ -42,10 +42,15 @@ const COUNTS: [(&str, &str, Figure); 16] = [
     ),
     ("esker_pager_write_faults_total", "First writes to clean pages", |one| one.write_faults),
     ("esker_pager_read_ahead_bytes_total", "Read ahead of need", |one| bytes(one.ahead_pages)),
-    ("esker_pager_read_ahead_used_bytes_total", "Read ahead in streams that went on", |one| {
+    (
+        "esker_pager_restored_ahead_bytes_total",
+        "Brought back ahead of need from compressed copies",
+        |one| bytes(one.ahead_restored),
+    ),
+    ("esker_pager_read_ahead_used_bytes_total", "Brought ahead in streams that went on", |one| {
         bytes(one.ahead_used)
     }),
-    ("esker_pager_read_ahead_wasted_bytes_total", "Read ahead in streams that ended", |one| {
+    ("esker_pager_read_ahead_wasted_bytes_total", "Brought ahead in streams that ended", |one| {
         bytes(one.ahead_wasted)
     }),
     ("esker_pager_evicted_bytes_total", "Taken out of memory", |one| bytes(one.evicted_pages)),

@@ -39,7 +39,7 @@ pub(super) fn summary(stats: &Stats) -> String {
     let hits = stats.faults - stats.read_faults.min(stats.faults);
     let mut text = format!(
         "esker: {} faults, {} without a read ({} new pages, {} just evicted or read ahead, {} compressed)\n\
-         esker: {} evicted, {} written, {} all zeroes; {} read ahead, {} used, {} wasted\n",
+         esker: {} evicted, {} written, {} all zeroes; {} read ahead, {} from compressed copies, {} used, {} wasted\n",
         stats.faults,
         share(hits, stats.faults),
         stats.zero_faults,
@@ -49,6 +49,7 @@ pub(super) fn summary(stats: &Stats) -> String {
         bytes_of(stats.written_pages),
         bytes_of(stats.zero_pages),
         bytes_of(stats.ahead_pages),
+        bytes_of(stats.ahead_restored),
         bytes_of(stats.ahead_used),
         bytes_of(stats.ahead_wasted),
     );

@@ -212,6 +212,7 @@ impl Engine {
         let all = (page..).take(count).filter(is_out);
         let has_copy = |page: &Page| self.slots.compressed.has(space.pages.place(*page));
         let (near, wanted): (Vec<Page>, Vec<Page>) = all.partition(has_copy);
+        self.stats.ahead_restored += to_u64(near.len());
         for &page in &near {
             match mark.filter(|(mark, _)| *mark == page) {
                 Some((_, count)) => self.mark_copy(id, page, count),
