@@ -22,7 +22,7 @@ static atomic_bool stop;
 
 static long forks(void) {
     const char *said = getenv("ESKER_FORKS");
-    return said ? atol(said) : 150;
+    return said ? atol(said) : 60;
 }
 
 static esker_db *open_small(const char *path) {
