@@ -1,5 +1,5 @@
 //! Cost of the border: the same calls on two KVDBs with the same content, one through `libesker.so.0` and one in Rust, in
-//! one process and thread, with values of 1 KB in DRAM. Rounds of both alternate. Build the library first:
+//! one process and thread, with values of 1 KB in DRAM. Short rounds of both alternate. Build the library first:
 //!
 //!     bindings/c/build && cargo bench -p esker-c --bench border
 #![allow(unsafe_code)]
@@ -17,6 +17,11 @@ const VALUE: usize = 1_000;
 const CALLS: u64 = 1_000;
 const ROUNDS: usize = 2_001;
 const MANY: usize = 50;
+/// Puts are compared on so many sets of new KVDBs, one after the other: where one has its memory changes what a put costs.
+const SETS: usize = 15;
+/// Rounds on a set, and puts of a round: so short that what disturbs a round seldom disturbs most of them.
+const PUT_ROUNDS: usize = 1_200;
+const PUTS: usize = 10;
 
 type Handle = *mut c_void;
 
@@ -47,6 +52,8 @@ type FreeValues = unsafe extern "C" fn(*mut Value, usize);
 type NewIter = unsafe extern "C" fn(Handle, Handle, *mut Handle) -> Handle;
 type Next = unsafe extern "C" fn(Handle, *mut Slice, *mut Slice, *mut bool) -> Handle;
 type Free = unsafe extern "C" fn(Handle);
+type NewOptions = unsafe extern "C" fn() -> Handle;
+type SetMemory = unsafe extern "C" fn(Handle, u64);
 
 struct Library(Handle);
 
@@ -91,6 +98,12 @@ fn measure(clock: &Clock, calls: u64, work: impl FnOnce()) -> f64 {
 fn decile(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     all[all.len() / 10]
+}
+
+/// The median and the quartiles.
+fn quartiles(mut all: Vec<f64>) -> [f64; 3] {
+    all.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|part| all[(all.len() - 1) * part / 4])
 }
 
 /// Prints the first deciles of both sides, their difference, and that of two KVDBs in Rust: the noise.
@@ -139,6 +152,11 @@ fn main() {
         let new_iter: NewIter = library.function("esker_iter_new");
         let next: Next = library.function("esker_iter_next");
         let free_iter: Free = library.function("esker_iter_free");
+        let new_options: NewOptions = library.function("esker_options_new");
+        let set_memory: SetMemory = library.function("esker_options_set_memory");
+        let free_options: Free = library.function("esker_options_free");
+        let free_kvs: Free = library.function("esker_kvs_free");
+        let free_db: Free = library.function("esker_db_free");
         let dir = CString::new(scratch.path().join("c").to_str().unwrap()).unwrap();
         let (mut c_db, mut c_kvs) = (ptr::null_mut(), ptr::null_mut());
         ok(open(dir.as_ptr(), ptr::null_mut(), &raw mut c_db));
@@ -260,21 +278,56 @@ fn main() {
                 })
             },
         );
-        compare(
-            "put",
-            &kvss,
-            |kvs| {
-                measure(&clock, 500, || {
-                    keys.iter().take(500).for_each(|key| kvs.put(key, value).unwrap());
-                })
-            },
-            || {
-                measure(&clock, 500, || {
-                    for key in keys.iter().take(500) {
-                        ok(put(c_kvs, key.as_ptr(), 16, value.as_ptr(), VALUE, 0));
-                    }
-                })
-            },
+        let open_set = |set: usize| {
+            let dir = |side: &str| scratch.path().join(format!("{side}-{set}"));
+            let rust = ["one", "other"].map(|side| -> (Kvdb, Kvs) {
+                let db = Kvdb::builder(dir(side)).memory(1 << 30).create().unwrap();
+                let kvs = db.create_kvs("a", Policy::default()).unwrap();
+                (db, kvs)
+            });
+            let path = CString::new(dir("c").to_str().unwrap()).unwrap();
+            let (mut db, mut kvs) = (ptr::null_mut(), ptr::null_mut());
+            let options = new_options();
+            set_memory(options, 1 << 30);
+            ok(open(path.as_ptr(), options, &raw mut db));
+            free_options(options);
+            ok(open_kvs(db, c"a".as_ptr(), ptr::null_mut(), &raw mut kvs));
+            (rust, (db, kvs))
+        };
+        let mut sides = [Vec::new(), Vec::new(), Vec::new()];
+        for set in 0..SETS {
+            let (rust, (c_db, c_kvs)) = open_set(set);
+            let mut rounds = [Vec::new(), Vec::new(), Vec::new()];
+            for round in 0..PUT_ROUNDS {
+                let keys = keys.iter().cycle().skip(round * PUTS % keys.len()).take(PUTS);
+                for turn in 0..3 {
+                    let keys = keys.clone();
+                    let side = (round + turn) % 3;
+                    rounds[side].push(measure(&clock, PUTS as u64, || match side {
+                        2 => keys.for_each(|key| {
+                            ok(put(c_kvs, key.as_ptr(), 16, value.as_ptr(), VALUE, 0));
+                        }),
+                        side => keys.for_each(|key| rust[side].1.put(key, value).unwrap()),
+                    }));
+                }
+            }
+            for (side, rounds) in sides.iter_mut().zip(rounds) {
+                side.push(quartiles(rounds)[0]);
+            }
+            free_kvs(c_kvs);
+            free_db(c_db);
+        }
+        let over = |side: &[f64]| {
+            let over = side.iter().zip(&sides[0]).zip(&sides[1]);
+            quartiles(over.map(|((c, one), other)| c - f64::midpoint(*one, *other)).collect())
+        };
+        let [_, rust, _] = quartiles([&sides[0][..], &sides[1][..]].concat());
+        let [low, border, high] = over(&sides[2]);
+        let noise = quartiles(sides[0].iter().zip(&sides[1]).map(|(a, b)| a - b).collect());
+        println!(
+            "put        Rust {rust:7.1} ns   border {border:6.1} ns, quartiles {low:.1} to {high:.1}   two in Rust {:.1}, \
+             quartiles {:.1} to {:.1}   ({SETS} sets of KVDBs)",
+            noise[1], noise[0], noise[2]
         );
     }
 }

@@ -25,6 +25,7 @@ impl Handle for Arena {
     type Of = PagedArena;
     const TAG: u64 = u64::from_le_bytes(*b"esk.aren");
     const NAME: &'static str = "esker_arena";
+    const INHERITED: bool = true;
 }
 
 /// Opens an arena over a device specification, which must be there and is overwritten. `budget` is the memory for the slow

@@ -7,7 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use esker_base::process::Owner;
 use esker_base::thread::said;
+use esker_kv::KvError;
 
 use crate::error::{ESKER_BUSY, ESKER_PANICKED, Error, Result};
 
@@ -31,6 +33,8 @@ pub(crate) trait Handle {
     /// The first bytes of each handle of the type, and of no other one.
     const TAG: u64;
     const NAME: &'static str;
+    /// Whether a forked child may use it: it has no part of a KVDB, whose locks threads of the parent may hold.
+    const INHERITED: bool = false;
 }
 
 /// A handle's memory.
@@ -38,12 +42,22 @@ pub(crate) trait Handle {
 struct Tagged<T> {
     /// First, so that it is there to be read in a handle of any type.
     tag: AtomicU64,
+    owner: Owner,
     value: T,
+}
+
+impl<T> Tagged<T> {
+    /// Whether the calling process may use it.
+    #[inline]
+    fn is_here<H: Handle<Of = T>>(&self) -> bool {
+        H::INHERITED || self.owner.is_here()
+    }
 }
 
 /// Gives a new handle to the caller.
 pub(crate) fn give<H: Handle>(value: H::Of) -> *mut H {
-    Box::into_raw(Box::new(Tagged { tag: AtomicU64::new(H::TAG), value })).cast()
+    let (tag, owner) = (AtomicU64::new(H::TAG), Owner::here());
+    Box::into_raw(Box::new(Tagged { tag, owner, value })).cast()
 }
 
 #[cold]
@@ -73,12 +87,18 @@ fn check<H: Handle>(handle: *const H) -> Result<*const Tagged<H::Of>> {
 /// It is null, or a handle of any type that is not freed while the result is used.
 #[inline]
 pub(crate) unsafe fn the<'a, H: Handle>(handle: *const H) -> Result<&'a H::Of> {
-    let tagged = check(handle)?;
     // SAFETY: it is of this type, as its tag says, and shared references are all that is given of it.
-    Ok(unsafe { &(*tagged).value })
+    let tagged = unsafe { &*check(handle)? };
+    if tagged.is_here::<H>() { Ok(&tagged.value) } else { Err(forked()) }
 }
 
-/// Frees a handle, unless it is null or of another type.
+#[cold]
+fn forked() -> Error {
+    KvError::Forked.into()
+}
+
+/// Frees a handle, unless it is null or of another type. A forked child leaves the memory of its parent's handles as it
+/// is: a thread that the child lacks may have been at it.
 ///
 /// # Safety
 /// As [`the`], and nobody uses it any more.
@@ -88,6 +108,10 @@ pub(crate) unsafe fn free<H: Handle>(handle: *mut H) {
         // SAFETY: it is of this type, and the caller gives it up.
         let boxed = unsafe { Box::from_raw(tagged) };
         boxed.tag.store(0, Ordering::Relaxed);
+        if !boxed.is_here::<H>() {
+            std::mem::forget(boxed);
+            return;
+        }
         // A panic of a destructor stays here.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(boxed)));
     }

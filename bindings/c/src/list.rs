@@ -14,6 +14,7 @@ impl Handle for List {
     type Of = Vec<CString>;
     const TAG: u64 = u64::from_le_bytes(*b"esk.list");
     const NAME: &'static str = "esker_list";
+    const INHERITED: bool = true;
 }
 
 pub(crate) fn list(texts: Vec<String>) -> *mut List {

@@ -24,6 +24,7 @@ impl Handle for Options {
     type Of = Mutex<Settings>;
     const TAG: u64 = u64::from_le_bytes(*b"esk.opts");
     const NAME: &'static str = "esker_options";
+    const INHERITED: bool = true;
 }
 
 /// Values that setters have set.

@@ -12,6 +12,7 @@ use crate::error::OrRaise;
 use crate::kvs::Kvs;
 use crate::opened::Opened;
 use crate::options::{Place, kvs_options, location, report};
+use crate::remarks::queued;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::work::{look, released, watched};
@@ -61,7 +62,7 @@ pub(crate) fn open(
     on_progress: Option<Py<PyAny>>,
 ) -> PyResult<Kvdb> {
     let mode = Mode::of(mode).or_raise(py)?;
-    let mut options = esker_kv::Options::default().on_progress(look);
+    let mut options = queued(esker_kv::Options::default().on_progress(look));
     options.memory_bytes = memory_bytes.unwrap_or(options.memory_bytes);
     let Durability { ms, bytes, .. } = options.durability;
     options.durability.ms = durability_ms.unwrap_or(ms);

@@ -14,6 +14,7 @@ use crate::error::OrRaise;
 use crate::opened::Opened;
 use crate::options::{parsed, report, write_options};
 use crate::range::{Keyspan, between};
+use crate::remarks::hand_on;
 use crate::rows::{Items, Keys, Plan, Values, Walk};
 use crate::work::released;
 
@@ -44,6 +45,7 @@ pub(crate) fn read_value<'py>(
     if buffer.capacity() <= KEPT_BYTES {
         VALUE.set(buffer);
     }
+    hand_on(py)?;
     value
 }
 

@@ -2,8 +2,8 @@
 //!
 //! # Rooms
 //!
-//! Each sees only those before it: `callers` (code of callers), `error` (exceptions), `bytes` (bytes-like arguments), `work` (calls without the
-//! GIL), `opened` (an open KVDB and its children), `options` (arguments as the engine's options), `range` (bounds of
+//! Each sees only those before it: `callers` (code of callers), `error` (exceptions), `bytes` (bytes-like arguments), `remarks` (logging), `work`
+//! (calls without the GIL), `opened` (an open KVDB and its children), `options` (arguments as the engine's options), `range` (bounds of
 //! walks), `rows` (iterators), `kvs`, `batch`, `snapshot`, `transaction`, `kvdb`, `copies` (checks, repairs), `measure`.
 //!
 //! # Invariants
@@ -23,6 +23,7 @@ mod measure;
 mod opened;
 mod options;
 mod range;
+mod remarks;
 mod rows;
 mod snapshot;
 mod transaction;
@@ -59,9 +60,10 @@ mod _esker {
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
-    /// Finds the exceptions, so that no error has to import them.
+    /// Finds what is Python's own, so that no call has to import it.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::error::of_codes(module.py()).map(drop)
+        crate::error::of_codes(module.py())?;
+        crate::remarks::teller(module.py()).map(drop)
     }
 }

@@ -6,8 +6,10 @@ use esker_kv::{Cursor, KvError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::error::OrRaise;
 use crate::opened::{Opened, Own, lock};
 use crate::range::Keyspan;
+use crate::remarks::hand_on;
 use crate::work::released;
 
 /// Rows that a walk of unknown length reads first.
@@ -130,11 +132,12 @@ impl Walk {
             // Loops in C look for no signals. A handler may come here.
             drop(guard);
             py.check_signals()?;
+            hand_on(py)?;
             guard = lock(py, &self.ahead);
         }
         if guard.next == guard.ends.len() {
             let ahead = &mut *guard;
-            released(py, || ahead.refill(self.reverse))?;
+            py.detach(|| ahead.refill(self.reverse)).or_raise(py)?;
             // Closed meanwhile, perhaps.
             self.opened.check(py)?;
         }

@@ -16,18 +16,21 @@ use pyo3::prelude::*;
 
 use crate::callers;
 use crate::error::OrRaise;
+use crate::remarks::hand_on;
 
 /// Signals are looked for this often.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Long work waits as long for an observer to return: no longer, for that may wait for the work.
 const OBSERVER_MAX: Duration = Duration::from_millis(200);
 
-/// Does `work` without the GIL; its error becomes an exception.
+/// Does `work` without the GIL; its error becomes an exception. Remarks are handed on then, so the caller holds no lock.
 pub(crate) fn released<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, KvError> + Send,
 ) -> PyResult<T> {
-    py.detach(work).or_raise(py)
+    let done = py.detach(work).or_raise(py);
+    hand_on(py)?;
+    done
 }
 
 /// A long call: the thread that works, and the caller's, which waits.
@@ -119,7 +122,10 @@ pub(crate) fn watched<T: Send>(
     });
     match raised {
         Some(raised) => Err(raised),
-        None => done.or_raise(py),
+        None => {
+            hand_on(py)?;
+            done.or_raise(py)
+        }
     }
 }
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -110,6 +111,67 @@ def test_child_forked_beside_busy_threads_ends_cleanly(path, run):
     assert out == "20\n"
 
 
+FORKS = int(os.environ.get("ESKER_FORKS", "60"))
+
+
+def test_child_forked_beside_calls_of_all_kinds_opens_its_own_and_never_hangs(path, run):
+    out = run(FILLED + """
+    import signal
+    stop = threading.Event()
+    shared, everyone, view, open_txn = db.batch(), kvs.items(), db.snapshot(), db.transaction()
+    def write(seed):
+        while not stop.is_set():
+            for n in range(200): kvs.put(b"%d-%d" % (seed, n), b"x" * 1000, durable=n % 100 == 0)
+    def read(seed):
+        while not stop.is_set():
+            kvs.get_many([b"%06d" % n for n in range(100)])
+            for _ in kvs.items(limit=300): pass
+            next(everyone, None)
+            shared.put(kvs, b"k", b"v"), shared.clear()
+            view.get(kvs, b"000001")
+            try: open_txn.get(kvs, b"000001")
+            except esker.TransactionError: pass
+            with db.transaction() as txn: txn.put(kvs, b"%d" % seed, b"")
+    def open_others(seed):
+        while not stop.is_set():
+            with esker.open(f"{sys.argv[1]}-{seed}", memory_bytes=16 << 20) as other:
+                other.kvs_or_create("rows")[b"k"] = b"v"
+    jobs = [write, write, read, read, open_others, open_others]
+    threads = [threading.Thread(target=job, args=(n,)) for n, job in enumerate(jobs)]
+    for thread in threads: thread.start()
+    forks, bad = int(sys.argv[2]), []
+    for n in range(forks):
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(20)
+            for call in (lambda: kvs[b"k"], lambda: next(everyone), lambda: shared.put(kvs, b"k", b""), db.close,
+                         lambda: view.get(kvs, b"k"), lambda: open_txn.put(kvs, b"k", b""), db.stats, db.remarks):
+                try:
+                    call()
+                    os._exit(9)
+                except esker.ClosedError:
+                    pass
+            if n % 2:
+                del shared, everyone, view, open_txn, kvs, db
+            own = esker.open(f"{sys.argv[1]}-child-{n}", memory_bytes=16 << 20)
+            rows = own.kvs_or_create("rows")
+            rows.update((b"%03d" % m, b"v" * 500) for m in range(300))
+            rows.put(b"d", b"", durable=True)
+            own.ingest()
+            assert len(list(rows.items())) == 301
+            if n % 3: own.close()
+            sys.exit(0)
+        code = os.waitpid(pid, 0)[1]
+        if code: bad.append((n, code))
+        esker.destroy(f"{sys.argv[1]}-child-{n}")
+    stop.set()
+    for thread in threads: thread.join()
+    db.close()
+    print(bad)
+    """, path, FORKS, timeout=60 + 5 * FORKS)
+    assert out == "[]\n"
+
+
 def test_child_leaves_with_blocks_with_its_own_exit_code(path, run):
     out = run("""
     import os, sys
@@ -180,6 +242,31 @@ def test_multiprocessing_works_in_each_way(db, kvs, path, method):
             assert pool.map(inherited, range(4), 1) == ["refused"] * 4
         INHERITED = None
     assert kvs[b"k"] == b"v"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing_works_beside_busy_threads(db, kvs, path, method):
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            for n in range(100):
+                kvs[b"%d" % n] = b"v" * 1000
+            list(kvs.items())
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        context = multiprocessing.get_context(method)
+        for turn in range(3):
+            with context.Pool(3) as pool:
+                names = [(f"{path}-{turn}", n) for n in range(6)]
+                assert pool.starmap_async(worker, names, 1).get(60) == list(range(6))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_handles_are_not_pickled(db, kvs):

@@ -18,6 +18,7 @@
 //! | [`progress`] | [`Progress`], [`OnProgress`](progress::OnProgress): how far long work is, and an observer that may call it off |
 //! | [`rng`] | [`Rng`]: seeded random numbers |
 //! | [`silence`] | [`Silence`](silence::Silence): waiting by progress, not by age |
+//! | [`sync`] | locks that a forked child can use: [`Mutex`](sync::Mutex), [`Condvar`](sync::Condvar), [`RwLock`](sync::RwLock) |
 //! | [`thread`] | named threads |
 //! | [`error`] | [`ErrorKind`]: the kinds of error, by the remedy for callers |
 //!
@@ -42,6 +43,7 @@ pub mod process;
 pub mod progress;
 pub mod rng;
 pub mod silence;
+pub mod sync;
 pub mod thread;
 pub mod units;
 

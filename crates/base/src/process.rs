@@ -6,28 +6,35 @@
 //! Invariants
 //! 1. `GENERATION` differs between a process and its forked ancestors from the first [`Owner`] on.
 //! 2. `REGISTRY` is free in a child: `prepare` takes it, so that no other thread has it at a fork.
-//! 3. The handlers of a fork allocate nothing in the child.
+//! 3. The handlers of a fork allocate nothing in the child, and bear to be registered twice.
+//! 4. No thread waits here for one that a child may lack: what is made once per process is made by each thread that
+//!    misses it, and one is kept.
 
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
-use std::io::PipeReader;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::Clock;
+use crate::checksum::crc32c;
 
 /// Counts the forks between this process and the first one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { withheld: Vec::new(), at_exit: Vec::new(), last: 0 });
+    Mutex::new(Registry { withheld: Vec::new(), at_exit: Vec::new(), last: 0, exits: false });
 
 /// Takes the place of withheld descriptors in a child: neither readable nor writable.
-static PLUG: OnceLock<Option<PipeReader>> = OnceLock::new();
+static PLUG: AtomicI32 = AtomicI32::new(-1);
+
+/// `REGISTERED` when forks call the handlers; before that 0, or the process of which a thread registers them.
+static HANDLERS: AtomicU32 = AtomicU32::new(0);
+const REGISTERED: u32 = u32::MAX;
 
 thread_local! {
     /// The registry, during a fork of this thread.
@@ -40,6 +47,8 @@ struct Registry {
     withheld: Vec<RawFd>,
     at_exit: Vec<(u64, Owner, Call)>,
     last: u64,
+    /// Whether the exit of the process calls `exits`.
+    exits: bool,
 }
 
 fn registry() -> MutexGuard<'static, Registry> {
@@ -55,13 +64,9 @@ impl Owner {
     /// The calling process.
     #[must_use]
     pub fn here() -> Owner {
-        static HANDLERS: Once = Once::new();
-        HANDLERS.call_once(|| {
-            PLUG.get_or_init(|| std::io::pipe().ok().map(|(reader, _)| reader));
-            // SAFETY: the handlers are functions of this library, which unregisters them when it is unloaded. Where
-            // they are refused for lack of memory, the process has forks only as before.
-            unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
-        });
+        if HANDLERS.load(Ordering::Acquire) != REGISTERED {
+            register();
+        }
         Owner(GENERATION.load(Ordering::Relaxed))
     }
 
@@ -73,9 +78,81 @@ impl Owner {
     }
 }
 
-/// How many forks there are between the calling process and the first one that asked for its [`Owner`].
-pub(crate) fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
+#[cold]
+fn register() {
+    let process = std::process::id();
+    loop {
+        match HANDLERS.load(Ordering::Acquire) {
+            REGISTERED => return,
+            begun if begun == process => std::thread::yield_now(),
+            // Nobody has begun, or a thread of the parent that this child lacks.
+            before => {
+                let (to, order) = (process, Ordering::AcqRel);
+                if HANDLERS.compare_exchange(before, to, order, Ordering::Relaxed).is_err() {
+                    continue;
+                }
+                if let Ok((plug, _)) = std::io::pipe() {
+                    PLUG.store(plug.into_raw_fd(), Ordering::Relaxed);
+                }
+                // SAFETY: the handlers are functions of this library, which unregisters them when it is unloaded. Where
+                // they are refused for lack of memory, the process has forks only as before.
+                unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
+                // The first checksum makes tables for all, which no fork may interrupt.
+                let held = registry();
+                let _ = crc32c(b"");
+                drop(held);
+                HANDLERS.store(REGISTERED, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// A value that each process makes for itself when it is first asked for. A forked child leaves that of its parent as it
+/// is, for threads that the child lacks may have held its locks.
+pub struct PerProcess<T> {
+    made: AtomicPtr<(Owner, T)>,
+    make: fn() -> T,
+}
+
+impl<T: Send + Sync + 'static> PerProcess<T> {
+    /// A value that `make` makes. Threads that ask at once may each make one, of which one is kept.
+    #[must_use]
+    pub const fn new(make: fn() -> T) -> PerProcess<T> {
+        PerProcess { made: AtomicPtr::new(ptr::null_mut()), make }
+    }
+
+    /// The value of the calling process, which stays until its end.
+    #[inline]
+    pub fn get(&'static self) -> &'static T {
+        // SAFETY: null, or a value that is never freed.
+        match unsafe { self.made.load(Ordering::Acquire).as_ref() } {
+            Some((owner, value)) if owner.is_here() => value,
+            _ => self.made_here(),
+        }
+    }
+
+    #[cold]
+    fn made_here(&'static self) -> &'static T {
+        let before = self.made.load(Ordering::Acquire);
+        // SAFETY: null, or a value that is never freed.
+        if let Some((owner, value)) = unsafe { before.as_ref() }
+            && owner.is_here()
+        {
+            return value;
+        }
+        let made = Box::into_raw(Box::new((Owner::here(), (self.make)())));
+        let (is, else_is) = (Ordering::AcqRel, Ordering::Acquire);
+        match self.made.compare_exchange(before, made, is, else_is) {
+            // SAFETY: it is never freed from now on.
+            Ok(_) => unsafe { &(*made).1 },
+            Err(kept) => {
+                // SAFETY: nobody else has seen it.
+                drop(unsafe { Box::from_raw(made) });
+                // SAFETY: a value that another thread of this process made, and that is never freed.
+                unsafe { &(*kept).1 }
+            }
+        }
+    }
 }
 
 /// A descriptor that forked children do not get: see [`withhold`].
@@ -108,7 +185,9 @@ impl Drop for Withheld {
 
 extern "C" fn prepare() {
     // A thread that is ending has no such cell any more; then nothing is withheld.
-    let _ = HELD.try_with(|held| *held.borrow_mut() = Some(registry()));
+    let _ = HELD.try_with(|held| {
+        held.borrow_mut().get_or_insert_with(registry);
+    });
 }
 
 extern "C" fn in_parent() {
@@ -117,13 +196,14 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    HANDLERS.store(REGISTERED, Ordering::Relaxed);
     let _ = HELD.try_with(|held| {
         let Some(mut registry) = held.borrow_mut().take() else { return };
-        if let Some(Some(plug)) = PLUG.get() {
-            for fd in &registry.withheld {
-                // SAFETY: both are open. The number stays in use, so its owner closes nobody else's descriptor.
-                unsafe { libc::dup3(plug.as_raw_fd(), *fd, libc::O_CLOEXEC) };
-            }
+        let plug = PLUG.load(Ordering::Relaxed);
+        for fd in &registry.withheld {
+            // SAFETY: both are open, or there is no plug, which the call refuses. The number stays in use, so its owner
+            // closes nobody else's descriptor.
+            unsafe { libc::dup3(plug, *fd, libc::O_CLOEXEC) };
         }
         registry.withheld.clear();
     });
@@ -136,13 +216,13 @@ pub struct AtExit(u64);
 /// makes it in a forked child, nor after `_exit`, an abort or a signal. A panic of it is passed over.
 #[must_use]
 pub fn at_exit(call: impl Fn() + Send + Sync + 'static) -> AtExit {
-    static HANDLER: Once = Once::new();
-    HANDLER.call_once(|| {
-        // SAFETY: the handler is a function of this library, which runs it when it is unloaded.
-        let _ = unsafe { libc::atexit(exits) };
-    });
     let owner = Owner::here();
     let mut registry = registry();
+    if !registry.exits {
+        // Under the lock, so that no thread forks meanwhile and leaves the C library's list locked in its child.
+        // SAFETY: the handler is a function of this library, which runs it when it is unloaded.
+        registry.exits = unsafe { libc::atexit(exits) } == 0;
+    }
     registry.last += 1;
     let id = registry.last;
     registry.at_exit.push((id, owner, Arc::new(call)));
@@ -228,6 +308,32 @@ mod tests {
         file.rewind().unwrap();
         file.read_to_string(&mut content).unwrap();
         assert_eq!(content, "child");
+    }
+
+    #[test]
+    fn value_is_one_for_all_threads_and_another_one_in_a_child() {
+        static VALUE: PerProcess<AtomicU32> = PerProcess::new(|| AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                let add = || VALUE.get().fetch_add(1, Ordering::Relaxed);
+                crate::thread::spawn_scoped(scope, "adder", add).unwrap();
+            }
+        });
+        let of_the_child = || i32::from(VALUE.get().fetch_add(1, Ordering::Relaxed) != 0);
+        assert_eq!(in_fork(of_the_child), 0);
+        assert_eq!(VALUE.get().load(Ordering::Relaxed), 8);
+    }
+
+    #[test]
+    fn handlers_bear_to_be_registered_by_a_child_whose_parent_had_begun() {
+        let owner = Owner::here();
+        let code = in_fork(|| {
+            HANDLERS.store(1, Ordering::Relaxed); // as that of a thread that is not there
+            let own = Owner::here();
+            i32::from(!own.is_here() || in_fork(|| i32::from(own.is_here())) != 0)
+        });
+        assert_eq!(code, 0);
+        assert!(owner.is_here());
     }
 
     #[test]

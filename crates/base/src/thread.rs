@@ -8,8 +8,6 @@ use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 
-use crate::process::generation;
-
 /// Starts a thread called `name` (Linux shows the first 15 bytes).
 ///
 /// # Errors
@@ -42,7 +40,7 @@ pub fn spawn_unsignalled<T: Send + 'static>(
         libc::SIGSYS,
         libc::SIGPROF,
     ];
-    let builder = std::thread::Builder::new().name(name.to_owned()).stack_size(stack_bytes());
+    let builder = std::thread::Builder::new().name(name.to_owned());
     let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the first call makes the set, and the others change it; `before` is written before it is read.
@@ -60,19 +58,6 @@ pub fn spawn_unsignalled<T: Send + 'static>(
         }
         started
     }
-}
-
-/// The size of such a thread's stack: a little less than that of others, and in a forked child a little more than in
-/// its parent.
-///
-/// `parking_lot` keeps a list of all waiting threads, in their thread-local memory. In a forked child it goes on to list
-/// those of its parent, whose stacks, with that memory, the C library gives to new threads that ask for as much or less.
-/// Then the list ends nowhere, and a lock is never had. So no thread of the child may get such a stack.
-fn stack_bytes() -> usize {
-    const FIRST: usize = (2 << 20) - (64 << 10);
-    const STEP: usize = 4 << 10;
-    const MOST: u32 = 15;
-    FIRST + STEP * generation().min(MOST) as usize
 }
 
 /// Starts a thread called `name` inside a [`std::thread::scope`]: it may borrow data that outlives the

@@ -17,8 +17,8 @@ pub(crate) use door::Door;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_base::policy::Access;
+use esker_base::sync::Mutex;
 use esker_base::{Clock, Nanos};
-use parking_lot::Mutex;
 
 use crate::omf::BLOCK;
 

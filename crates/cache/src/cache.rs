@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::process::Owner;
+use esker_base::sync::{Condvar, Mutex, RwLock};
 use esker_base::{Lba, thread};
 use esker_device::{
     Counters, DataPlacement, Device, DeviceError, DeviceStats, Geometry, Identity, OpKind,
     QueuePair, occupant,
 };
-use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::CacheError;
 use crate::clean::{Cleaner, Which};

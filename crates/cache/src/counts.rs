@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {

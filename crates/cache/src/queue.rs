@@ -30,12 +30,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use esker_base::policy::Access;
+use esker_base::sync::Mutex;
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{
     Cause, Command, Completion, DeviceError, Geometry, Op, OpKind, PlacementId, QueuePair, Tag,
 };
-use parking_lot::Mutex;
 
 use crate::CacheError;
 use crate::admit::{Flow, Streams};

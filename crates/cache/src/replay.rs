@@ -20,7 +20,7 @@ pub mod trace;
 use std::time::Duration;
 
 use esker_base::policy::{Kind, Policy, Visitor};
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 pub use outcome::{Outcome, Split, Traffic};
 pub use trace::{Reference, Trace, TraceBuilder};

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
+use esker_base::sync::MutexGuard;
 
 use crate::CacheError;
 use crate::cache::{Cache, mapping_of};

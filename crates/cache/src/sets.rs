@@ -14,7 +14,7 @@ mod table;
 mod tags;
 
 use esker_base::policy::Kind;
-use parking_lot::{Mutex, MutexGuard};
+use esker_base::sync::{Mutex, MutexGuard};
 
 pub use set::{Evict, Evicted, Inserted, Set};
 

@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use esker_base::Lba;
 use esker_base::policy::Builder;
+use esker_base::sync::{MappedMutexGuard, Mutex, MutexGuard};
 use esker_base::units::{to_u64, to_usize};
 use esker_device::{Device, DeviceError, Geometry, OpKind, PlacementId, Port};
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::admit::{Budget, Door};
 use crate::counts::{Counted, Counts};

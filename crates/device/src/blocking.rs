@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use esker_base::sync::{Condvar, Mutex};
 use esker_base::{AlignedBuf, Lba, LbaCount};
-use parking_lot::{Condvar, Mutex};
 
 use crate::{Command, Completion, Device, DeviceError, Op, PlacementId, QueuePair, Tag};
 

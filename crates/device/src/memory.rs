@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use esker_base::sync::RwLock;
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{Lba, LbaCount};
-use parking_lot::RwLock;
 
 use crate::immediate::{Execute, Immediate};
 use crate::{

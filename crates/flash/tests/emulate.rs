@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::sync::Mutex;
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Nanos, Rng, thread};
 use esker_device::{
     Command, Device, DeviceError, Geometry, MemoryDevice, Op, Port, Tag, conformance,
 };
 use esker_flash::emulate::{Content, Emulated, Emulation, Handout, Model, Pace, Start, Ticket};
-use parking_lot::Mutex;
 
 /// Reads take 80 µs, everything else 20 µs. A part is where its LBAs begin.
 struct Plain {

@@ -196,6 +196,7 @@ pub use types::error::{ErrorCode, KvError, Result};
 pub use types::limits::{KEY_MAX, KVS_NAME_MAX, METADATA_MAX, VALUE_MAX};
 pub use types::options::{Durability, Maintenance, Options, Tuning, WriteOptions};
 pub use types::policy::{KvsOptions, Place, Policy};
+pub use types::remark::RemarkLevel;
 pub use types::stream::Stream;
 
 /// The examples of the README compile.

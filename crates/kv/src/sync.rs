@@ -1,4 +1,4 @@
-//! The means by which threads share state: the locks of `parking_lot`, the pointers of `arc-swap`, atomics and
+//! The means by which threads share state: the locks of `esker-base`, the pointers of `arc-swap`, atomics and
 //! threads. No other file names where they come from, so that with `--cfg shuttle` the same engine
 //! runs on primitives whose every use is a choice of a scheduler that tests control
 //! (`tests/interleavings.rs`).
@@ -6,7 +6,7 @@
 #[cfg(not(shuttle))]
 pub(crate) use arc_swap::{ArcSwap, ArcSwapOption};
 #[cfg(not(shuttle))]
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use esker_base::sync::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::{atomic, mpsc};
 #[cfg(not(shuttle))]

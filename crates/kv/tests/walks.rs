@@ -10,12 +10,12 @@ use std::time::Duration;
 use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::Rng;
+use esker_base::sync::Mutex;
 use esker_device::{
     Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
 };
 use esker_kv::{CompactRequest, Cursor, KvError, Kvdb, Kvs, Options, Policy, Tuning};
 use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
-use parking_lot::Mutex;
 
 const KEYS: u64 = 30_000;
 

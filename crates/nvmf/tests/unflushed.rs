@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use common::forgetful::{Forgetful, LBA};
 use common::{config, reach};
+use esker_base::sync::Mutex;
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng, thread};
 use esker_device::{Device, Op, Port};
 use esker_nvmf::target::Target;
 use esker_nvmf::wire::log::AnaState;
 use esker_nvmf::{Initiator, InitiatorConfig};
-use parking_lot::Mutex;
 
 /// A target over a forgetful device, at an address that stays.
 struct Fragile {

@@ -13,8 +13,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use esker_base::sync::Mutex;
 use esker_device::Device;
-use parking_lot::Mutex;
 
 use crate::client::{self, Client};
 use crate::engine::SpaceId;

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 use crate::client::Client;
 use crate::shared::Shared;

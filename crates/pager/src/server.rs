@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_base::sync::MutexGuard;
 use esker_base::{Clock, Nanos};
 use esker_device::{Command, Completion, Device, QueuePair};
-use parking_lot::MutexGuard;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::chase;

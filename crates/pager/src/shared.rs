@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use esker_base::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::engine::Engine;
 

@@ -9,8 +9,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use esker_base::sync::Mutex;
 use esker_device::QueuePair;
-use parking_lot::Mutex;
 
 use crate::engine::{Answer, SpaceId};
 use crate::shared::Shared;

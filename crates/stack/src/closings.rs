@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use esker_base::sync::Mutex;
 use esker_cache::Cache;
-use parking_lot::Mutex;
 
 use crate::{CacheSpec, Spec, StackError};
 

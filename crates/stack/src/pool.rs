@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use esker_base::sync::Mutex;
 use esker_device::{Device, DeviceError, QueuePair, forward};
 use esker_volume::{Pool, VolumeError};
-use parking_lot::Mutex;
 
 use crate::closings::Closings;
 use crate::{Spec, StackError};

@@ -313,7 +313,7 @@ fn reachable(address: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
+    use esker_base::sync::Mutex;
 
     use super::*;
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use esker_base::process::Owner;
+use esker_base::sync::Mutex;
 use esker_base::{Clock, ErrorKind};
 use esker_cache::{Cache, CacheError};
 use esker_device::{Create, Device, FileOptions, Stripe};
@@ -21,7 +22,6 @@ use esker_flash::profile::Profile;
 use esker_flash::{Pace, Ssd};
 use esker_trace::TraceError;
 use esker_volume::{OpenOptions, Pool};
-use parking_lot::Mutex;
 
 use crate::closings::{Closings, OpenCache, ServeCache};
 use crate::pool::Held;

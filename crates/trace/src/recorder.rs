@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use esker_base::Clock;
-use parking_lot::{Condvar, Mutex};
+use esker_base::sync::{Condvar, Mutex};
 
 use crate::compact::{Writer, Written};
 use crate::error::{Result, TraceError};

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_base::sync::MutexGuard;
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba};
 use esker_device::{Op, PlacementId};
-use parking_lot::MutexGuard;
 
 use crate::buffer::Ring;
 use crate::buffer::pending::PendingVersion;

@@ -29,10 +29,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use esker_base::sync::{Condvar, Mutex};
 use esker_base::units::to_u64;
 use esker_base::{AlignedBuf, LbaCount, Nanos};
 use esker_device::{Geometry, Op, Tag};
-use parking_lot::{Condvar, Mutex};
 
 use crate::buffer::pending::PendingVersion;
 use crate::buffer::ring::{Started, frame_bytes};

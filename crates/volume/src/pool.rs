@@ -30,9 +30,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use esker_base::process::Owner;
+use esker_base::sync::Mutex;
 use esker_base::thread;
 use esker_device::{Device, DeviceStats};
-use parking_lot::Mutex;
 
 use crate::engine::Shared;
 use crate::keep;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use esker_base::checksum::crc32c;
+use esker_base::sync::{Condvar, Mutex};
 use esker_base::units::{to_u64, to_usize};
 use esker_device::Device;
-use parking_lot::{Condvar, Mutex};
 
 use crate::buffer::pending::PendingVersion;
 use crate::buffer::{Ahead, Ring, mark};

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_base::sync::Mutex;
 use esker_base::units::{to_u64, to_usize};
 use esker_device::{DeviceError, Op, OpKind};
-use parking_lot::Mutex;
 
 use crate::types::id::VolumeId;
 

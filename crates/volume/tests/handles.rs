@@ -8,11 +8,11 @@ mod wrapped;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use esker_base::sync::Mutex;
 use esker_base::{AlignedBuf, Lba};
 use esker_device::fdp::{FdpError, HandleUse};
 use esker_device::{Command, Device, Geometry, Op, PlacementId, Port};
 use esker_volume::{CreateOptions, Pool, VolumeOptions};
-use parking_lot::Mutex;
 use rig::{BLOCK, SMALL, Shape};
 use wrapped::Wrapped;
 

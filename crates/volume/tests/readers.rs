@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use esker_base::sync::Mutex;
 use esker_base::{AlignedBuf, Lba, thread};
 use esker_device::{Command, Device, Op, Port};
 use esker_volume::{Pool, VolumeOptions};
-use parking_lot::Mutex;
 use rig::{BLOCK, SMALL};
 use wrapped::Wrapped;
 

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 

@@ -20,7 +20,7 @@
 use std::array;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 use super::blend::Rule;
 use super::miniature::{Miniature, SLOTS};

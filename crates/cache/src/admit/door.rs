@@ -15,7 +15,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use esker_base::policy::{Access, Kind, hash};
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 use super::history::History;
 use crate::mapping::{Mapping, Placement};

@@ -8,12 +8,12 @@
 //! - it has been in vain lately, because this drive is slow: one wait in [`RETRIED`] finds out then
 //!   whether it still is.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use esker_base::Clock;
+use esker_base::process::PerProcess;
 
 /// The largest read that is short, in bytes.
 pub(super) const SHORT: usize = 64 << 10;
@@ -32,7 +32,11 @@ const FORGOTTEN: u32 = 256;
 const LOOKS: usize = 8;
 
 /// The threads of this process that wait for short reads, on any device.
-static CROWD: Crowd = Crowd::new(OnceLock::new());
+static CROWD: PerProcess<Crowd> = PerProcess::new(|| Crowd::new(processors()));
+
+fn processors() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
 
 /// Threads that wait for short reads, and the processors that they share.
 struct Crowd {
@@ -40,7 +44,7 @@ struct Crowd {
     /// How many waited at once lately.
     most: AtomicUsize,
     joined: AtomicU32,
-    processors: OnceLock<usize>,
+    processors: usize,
 }
 
 /// A thread that waits for short reads, until this is dropped.
@@ -49,7 +53,7 @@ pub(super) struct Waiting<'a>(&'a Crowd);
 impl Waiting<'_> {
     /// Joins the others of this process.
     pub(super) fn join() -> Waiting<'static> {
-        CROWD.join()
+        CROWD.get().join()
     }
 }
 
@@ -60,7 +64,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Crowd {
-    const fn new(processors: OnceLock<usize>) -> Crowd {
+    const fn new(processors: usize) -> Crowd {
         let (waiting, most, joined) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU32::new(0));
         Crowd { waiting, most, joined, processors }
     }
@@ -76,9 +80,7 @@ impl Crowd {
 
     /// Whether each of them can have a processor, and others one of several now and then.
     fn has_room(&self) -> bool {
-        let ask = || available_parallelism().map_or(1, usize::from);
-        let processors = *self.processors.get_or_init(ask);
-        processors > 1 && self.most.load(Relaxed) <= processors
+        self.processors > 1 && self.most.load(Relaxed) <= self.processors
     }
 }
 
@@ -154,7 +156,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_micros(1);
 
     fn crowd(processors: usize) -> Crowd {
-        Crowd::new(OnceLock::from(processors))
+        Crowd::new(processors)
     }
 
     /// How many of `waits` waits look at all, when nothing is there or when it is there at once.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use esker_base::sync::{Mutex, MutexGuard};
 use esker_base::{Clock, Nanos};
 use esker_device::{DeviceError, Op, Tag};
-use parking_lot::{Mutex, MutexGuard};
 
 use super::waiters::{Waiters, Waits, Watch};
 use super::{ListId, Model, Pace, Start, Ticket};

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::sync::Condvar;
 use esker_device::{Command, Completion, DeviceError, QueuePair};
-use parking_lot::Condvar;
 
 use super::device::Namespace;
 use super::emulation::Emulation;

@@ -9,8 +9,8 @@
 use std::hint::spin_loop;
 use std::sync::Arc;
 
+use esker_base::sync::{Condvar, MutexGuard};
 use esker_base::{Clock, Nanos, thread};
-use parking_lot::{Condvar, MutexGuard};
 
 use super::emulation::{Emulation, Ended, State};
 use super::{ListId, Model};

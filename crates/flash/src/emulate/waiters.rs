@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_base::Nanos;
-use parking_lot::Condvar;
+use esker_base::sync::Condvar;
 
 use super::ListId;
 use super::lateness::Lateness;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::engine::shared::Engine;
 use crate::types::error::KvError;
+use crate::types::remark::RemarkLevel;
 
 /// New ones are looked for this often.
 const APART: Duration = Duration::from_secs(1);
@@ -38,21 +39,24 @@ impl Engine {
             return;
         }
         let stopped = self.stopped().filter(|cause| !matches!(***cause, KvError::Exiting));
-        let all = opening
-            .into_iter()
-            .chain(self.device_remarks())
-            .chain(self.damages())
-            .chain(stopped.map(|cause| KvError::since(cause).to_string()));
+        let warnings = opening.into_iter().chain(self.device_remarks());
+        let errors = self.damages().into_iter();
+        let errors = errors.chain(stopped.map(|cause| KvError::since(cause).to_string()));
+        let all = warnings
+            .map(|remark| (RemarkLevel::Warning, remark))
+            .chain(errors.map(|remark| (RemarkLevel::Error, remark)));
         let readers = self.readers_remark();
-        let new: Vec<String> = {
+        let new: Vec<(RemarkLevel, String)> = {
             let mut told = self.told.lock();
             told.last = Some(self.options.clock.now());
             let of_readers = readers.is_some() && !told.readers;
             told.readers = readers.is_some();
-            let new = all.filter(|remark| told.texts.insert(remark.clone())).collect::<Vec<_>>();
-            new.into_iter().chain(readers.filter(|_| of_readers)).collect()
+            let mut new: Vec<_> =
+                all.filter(|(_, remark)| told.texts.insert(remark.clone())).collect();
+            new.extend(readers.filter(|_| of_readers).map(|told| (RemarkLevel::Warning, told)));
+            new
         };
         // Without the lock: the receiver may read the KVDB.
-        new.iter().for_each(|remark| receiver.tell(remark));
+        new.iter().for_each(|(level, remark)| receiver.tell(*level, remark));
     }
 }

@@ -3,8 +3,7 @@
 //!
 //! The KVDBs of a process share them, so that opening one maps no memory.
 
-use std::sync::LazyLock;
-
+use esker_base::process::PerProcess;
 use esker_base::{AlignedBuf, Slab};
 
 /// The least and the most bytes of the buffers that come from slabs; there is a slab for each power of two between.
@@ -14,7 +13,7 @@ const SIZES: usize = (MOST / LEAST).ilog2() as usize + 1;
 /// The most bytes of unused buffers that are kept, of each size.
 const KEPT: usize = 1 << 20;
 
-static SLABS: LazyLock<[Slab; SIZES]> = LazyLock::new(|| {
+static SLABS: PerProcess<[Slab; SIZES]> = PerProcess::new(|| {
     std::array::from_fn(|size| {
         let slab = Slab::new(LEAST << size);
         slab.keep(KEPT);
@@ -24,7 +23,7 @@ static SLABS: LazyLock<[Slab; SIZES]> = LazyLock::new(|| {
 
 /// A buffer of `bytes` bytes for a read, with any content.
 pub(crate) fn take(bytes: usize) -> AlignedBuf {
-    let Some(slab) = SLABS.iter().find(|slab| slab.piece() >= bytes) else {
+    let Some(slab) = SLABS.get().iter().find(|slab| slab.piece() >= bytes) else {
         return AlignedBuf::zeroed(bytes);
     };
     let mut buf = slab.take();

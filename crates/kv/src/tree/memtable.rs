@@ -310,26 +310,47 @@ impl Memtable {
             || self.ranges.get().is_some_and(|ranges| ranges.changed_within(kvs, span, seqno))
     }
 
-    /// The first key of `kvs` in `keys` onwards that has a version up to `seqno`: `read` gets the
-    /// key and that version. Raises `newer` to [the seqno of newer deletes](newer_than) of the keys on the way.
-    pub(crate) fn next<R>(
+    /// As [`Memtable::next_of`], by a search.
+    #[cfg(test)]
+    fn next<R>(
         &self,
         kvs: KvsId,
         keys: Bound<&[u8]>,
         (seqno, newer): (Seqno, &mut Seqno),
         read: impl FnOnce(&[u8], Written<'_>) -> R,
     ) -> Option<R> {
+        self.next_of(&mut Mark::default(), kvs, keys, (seqno, newer), read)
+    }
+
+    /// The first key of `kvs` in `keys` onwards that has a version up to `seqno`: `read` gets the
+    /// key and that version. Raises `newer` to [the seqno of newer deletes](newer_than) of the keys on the way.
+    ///
+    /// From the mark that the call before has left, the next key is a step away, not a search. `keys` begin behind the
+    /// key of that mark, unless there is none.
+    pub(crate) fn next_of<R>(
+        &self,
+        mark: &mut Mark,
+        kvs: KvsId,
+        keys: Bound<&[u8]>,
+        (seqno, newer): (Seqno, &mut Seqno),
+        read: impl FnOnce(&[u8], Written<'_>) -> R,
+    ) -> Option<R> {
+        let marked = std::mem::take(mark).0.and_then(|node| self.map.entry(node));
         let start = match keys {
             Bound::Included(key) => Position { kvs, key, seqno: Seqno::MAX },
             Bound::Excluded(key) => behind(kvs, key),
             Bound::Unbounded => Position { kvs, key: &[], seqno: Seqno::MAX },
         };
-        let mut entry = self.map.first_from(&start)?;
+        let mut entry = match marked.map(behind_versions) {
+            Some(Some(entry)) => entry,
+            _ => self.map.first_from(&start)?,
+        };
         loop {
             if entry.kvs() != kvs {
                 return None;
             }
             if entry.seqno() <= seqno {
+                mark.0 = Some(entry.node());
                 return Some(read(entry.key(), self.seen(&entry, seqno)));
             }
             *newer = newer_than(*newer, &entry);
@@ -411,6 +432,19 @@ fn newer_than(newer: Seqno, newest: &ListEntry<'_>) -> Seqno {
     newer.max(if newest.written().value.is_some() { Seqno::MAX } else { newest.seqno() })
 }
 
+/// The entry of a [`Memtable`] that a walk is on, if it is on one.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Mark(Option<u32>);
+
+/// The first entry behind this one that is of another key; none where that is not near.
+fn behind_versions(entry: ListEntry<'_>) -> Option<ListEntry<'_>> {
+    /// Older versions of a key that are stepped over.
+    const NEAR: usize = 4;
+    let (kvs, key) = (entry.kvs(), entry.key());
+    let following = std::iter::successors(entry.next(), ListEntry::next);
+    following.take(NEAR).find(|entry| !entry.is_of(kvs, key))
+}
+
 /// The place behind every version of a key: no entry has seqno 0.
 fn behind(kvs: KvsId, key: &[u8]) -> Position<'_> {
     Position { kvs, key, seqno: Seqno::ZERO }
@@ -474,6 +508,7 @@ mod tests {
 
     fn keys(table: &Memtable, kvs: u32, seqno: u64, forward: bool) -> Vec<String> {
         let (kvs, seqno, mut found): (_, _, Vec<String>) = (KvsId(kvs), Seqno(seqno), Vec::new());
+        let mut mark = Mark::default();
         loop {
             let at = found.last().map(|key| key.clone().into_bytes());
             let bound = at.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
@@ -482,7 +517,11 @@ mod tests {
                 String::from_utf8(key.to_vec()).unwrap()
             };
             let next = if forward {
-                table.next(kvs, bound, (seqno, &mut Seqno::default()), show)
+                let searched = table.next(kvs, bound, (seqno, &mut Seqno::default()), show);
+                let newer = &mut Seqno::default();
+                let stepped = table.next_of(&mut mark, kvs, bound, (seqno, newer), show);
+                assert_eq!(stepped, searched, "from a mark");
+                stepped
             } else {
                 table.prev(kvs, bound, (seqno, &mut Seqno::default()), show)
             };
@@ -508,6 +547,17 @@ mod tests {
         assert_eq!(get("k", 0), None);
         assert_eq!(get("gone", 9), Some(None));
         assert_eq!(get("absent", 9), None);
+    }
+
+    #[test]
+    fn walk_steps_over_few_and_many_versions_of_a_key() {
+        let versions = |key, count: u64| (1..=count).map(move |n| (1, key, n, Some("v")));
+        let all: Vec<_> =
+            versions("a", 1).chain(versions("b", 40)).chain(versions("c", 3)).collect();
+        let t = table(&all);
+        for seqno in [1, 2, 38, 40] {
+            assert_eq!(keys(&t, 1, seqno, true), ["a", "b", "c"]);
+        }
     }
 
     #[test]

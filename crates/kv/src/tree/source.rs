@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::omf::page::Entry;
 use crate::tree::item::Item;
 use crate::tree::kvset::cursor::KvsetCursor;
-use crate::tree::memtable::Memtable;
 use crate::tree::memtable::list::Written;
+use crate::tree::memtable::{Mark, Memtable};
 use crate::tree::replayed::Replayed;
 use crate::tree::view::Tree;
 use crate::types::error::Result;
@@ -112,6 +112,8 @@ pub(crate) struct MemtableSource {
     kvs: KvsId,
     seqno: Seqno,
     at: At,
+    /// That entry, where the source came to it by a step or a seek forward.
+    mark: Mark,
     key: Vec<u8>,
     value: Vec<u8>,
     /// The key it was on before.
@@ -132,11 +134,12 @@ enum At {
 impl MemtableSource {
     pub(crate) fn new(table: Arc<Memtable>, kvs: KvsId, seqno: Seqno) -> MemtableSource {
         let (key, value, last) = (Vec::new(), Vec::new(), Vec::new());
-        MemtableSource { table, kvs, seqno, at: At::Nothing, key, value, last, newer: Seqno::ZERO }
+        let (at, mark, newer) = (At::Nothing, Mark::default(), Seqno::ZERO);
+        MemtableSource { table, kvs, seqno, at, mark, key, value, last, newer }
     }
 
     fn go(&mut self, from: Bound<&[u8]>, forward: bool) {
-        let MemtableSource { table, key, value, newer, .. } = self;
+        let MemtableSource { table, mark, key, value, newer, .. } = self;
         let copy = |found: &[u8], written: Written<'_>| {
             key.clear();
             key.extend_from_slice(found);
@@ -145,8 +148,9 @@ impl MemtableSource {
             if written.value.is_some() { At::Put(written.expiry) } else { At::Delete }
         };
         let found = if forward {
-            table.next(self.kvs, from, (self.seqno, newer), copy)
+            table.next_of(mark, self.kvs, from, (self.seqno, newer), copy)
         } else {
+            *mark = Mark::default();
             table.prev(self.kvs, from, (self.seqno, newer), copy)
         };
         self.at = found.unwrap_or(At::Nothing);
@@ -173,6 +177,7 @@ impl Source for MemtableSource {
     }
 
     fn seek(&mut self, from: Bound<&[u8]>) -> Result<()> {
+        self.mark = Mark::default();
         self.go(from, true);
         Ok(())
     }
@@ -349,6 +354,7 @@ impl Merge<AnySource> {
     pub(crate) fn look_again(&mut self, from: Bound<&[u8]>) {
         if let Some(AnySource::Memtable(source)) = self.sources.first_mut() {
             source.newer = Seqno::ZERO;
+            source.mark = Mark::default();
             source.go(from, self.forward);
         }
     }

@@ -2,14 +2,14 @@
 //! which follow from the budget.
 
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
 use std::time::Duration;
 
+use esker_base::process::PerProcess;
 use esker_base::progress::OnProgress;
 use esker_base::{Clock, Progress, memory};
 
 use crate::types::error::{KvError, Result};
-use crate::types::remark::OnRemark;
+use crate::types::remark::{OnRemark, RemarkLevel};
 
 /// Runner of maintenance (ingest, spill, compaction) and the timed flush of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,8 +131,8 @@ impl Default for Options {
 
 /// It is asked for once: a program has one limit, and makes many options.
 fn default_memory_bytes() -> u64 {
-    static BYTES: OnceLock<u64> = OnceLock::new();
-    *BYTES.get_or_init(|| part_of(memory::limit()))
+    static BYTES: PerProcess<u64> = PerProcess::new(|| part_of(memory::limit()));
+    *BYTES.get()
 }
 
 /// The default budget on a machine or in a group of so many bytes.
@@ -304,6 +304,15 @@ impl Options {
     /// of [`Kvdb::step`](crate::Kvdb::step). It must not close the KVDB. A panic of it is passed over.
     #[must_use]
     pub fn on_remark(self, receiver: impl Fn(&str) + Send + Sync + 'static) -> Options {
+        self.on_leveled_remark(move |_, remark| receiver(remark))
+    }
+
+    /// As [`Options::on_remark`], for a receiver that is also told how grave each remark is.
+    #[must_use]
+    pub fn on_leveled_remark(
+        self,
+        receiver: impl Fn(RemarkLevel, &str) + Send + Sync + 'static,
+    ) -> Options {
         Options { remarks: OnRemark::new(receiver), ..self }
     }
 

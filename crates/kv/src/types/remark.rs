@@ -7,14 +7,23 @@ use std::sync::Arc;
 
 use esker_base::Nanos;
 
-type Receiver = dyn Fn(&str) + Send + Sync;
+type Receiver = dyn Fn(RemarkLevel, &str) + Send + Sync;
+
+/// How grave a remark is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemarkLevel {
+    /// All works, some of it worse than it could.
+    Warning,
+    /// Data is damaged, or the KVDB takes no more writes.
+    Error,
+}
 
 /// The receiver of remarks; nobody by default.
 #[derive(Clone, Default)]
 pub(crate) struct OnRemark(Option<Arc<Receiver>>);
 
 impl OnRemark {
-    pub(crate) fn new(receiver: impl Fn(&str) + Send + Sync + 'static) -> OnRemark {
+    pub(crate) fn new(receiver: impl Fn(RemarkLevel, &str) + Send + Sync + 'static) -> OnRemark {
         OnRemark(Some(Arc::new(receiver)))
     }
 
@@ -23,9 +32,9 @@ impl OnRemark {
     }
 
     /// Tells it. A panic of the receiver is its own, and stops nothing here.
-    pub(crate) fn tell(&self, remark: &str) {
+    pub(crate) fn tell(&self, level: RemarkLevel, remark: &str) {
         if let Some(receiver) = &self.0 {
-            let _ = catch_unwind(AssertUnwindSafe(|| receiver(remark)));
+            let _ = catch_unwind(AssertUnwindSafe(|| receiver(level, remark)));
         }
     }
 }

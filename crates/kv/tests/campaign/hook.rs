@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use esker_base::sync::Mutex;
 use esker_device::{Command, Completion, Device, DeviceError, DeviceStats, Geometry, QueuePair};
-use parking_lot::Mutex;
 
 /// Stops at a command, once it is [armed](Hook::during).
 #[derive(Clone, Default)]

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use esker_base::Lba;
+use esker_base::sync::Mutex;
 use esker_device::{
     Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, OpKind, PlacementId, QueuePair,
 };
-use parking_lot::Mutex;
 
 use super::checked::Checked;
 

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use esker_base::sync::Mutex;
 use esker_base::units::to_u64;
 use esker_base::{ErrorKind, Lba, LbaCount};
 use esker_device::{
     Cause, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
 };
-use parking_lot::Mutex;
 
 use super::checked::Checked;
 

@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_base::sync::Mutex;
 use esker_base::{Nanos, Rng};
-use parking_lot::Mutex;
 
 use super::config::InitiatorConfig;
 use crate::socket::random;

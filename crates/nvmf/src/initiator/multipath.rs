@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use esker_base::process::Owner;
+use esker_base::sync::{Condvar, Mutex};
 use esker_base::{Clock, LbaCount};
 use esker_device::{Counters, DeviceError, Geometry};
-use parking_lot::{Condvar, Mutex};
 
 use super::config::InitiatorConfig;
 use super::health::Pauses;

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
+use esker_base::sync::Mutex;
 use esker_base::units::to_usize;
 use esker_base::{AlignedBuf, Clock, Nanos};
 use esker_device::Fact;
 use esker_device::fdp::controller::Transfer;
-use parking_lot::Mutex;
 
 use super::config::InitiatorConfig;
 use super::health::Health;

@@ -81,7 +81,7 @@ impl Multipath {
     /// Runs `act` on the unflushed writes, and notes whether something is lost.
     pub(crate) fn with<T>(
         &self,
-        unflushed: &parking_lot::Mutex<Unflushed>,
+        unflushed: &esker_base::sync::Mutex<Unflushed>,
         act: impl FnOnce(&mut Unflushed) -> T,
     ) -> T {
         let mut unflushed = unflushed.lock();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::time::Duration;
 
 use esker_base::Nanos;
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 use super::config::HostConfig;
 use super::ids::{AbortId, Address};

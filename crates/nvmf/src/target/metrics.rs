@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 /// Buckets of a latency histogram: four for each power of two of nanoseconds.
 pub const BUCKETS: usize = 160;

@@ -17,7 +17,7 @@ mod store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 use crate::error::NvmfError;
 use crate::wire::capsule::Sqe;

@@ -7,9 +7,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
+use esker_base::sync::Mutex;
 use esker_base::thread;
 use esker_device::Port;
-use parking_lot::Mutex;
 
 use super::config::{NamespaceConfig, TargetConfig};
 use super::controller::Controller;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use esker_base::Clock;
-use parking_lot::{Mutex, RwLock};
+use esker_base::sync::{Mutex, RwLock};
 
 use super::config::{Limits, PortalConfig};
 use super::controller::Controller;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use data_encoding::HEXLOWER;
 use esker_base::Lba;
+use esker_base::sync::{Mutex, RwLock};
 use esker_device::{DataPlacement, Device, Geometry};
-use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
 
 use super::config::{Access, HostConfig, Limits, NSID_MAX, NamespaceConfig, SubsystemConfig};

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use esker_base::LbaCount;
+use esker_base::sync::Mutex;
 use esker_device::fdp::{
     Configuration, Endurance, Event, EventType, FdpError, HandleStatus, HandleUse, Isolation,
     Reporter, Statistics,
@@ -13,7 +14,6 @@ use esker_device::{
     Command, DataPlacement, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op,
     PlacementId, QueuePair,
 };
-use parking_lot::Mutex;
 
 const HANDLES: u16 = 4;
 /// LBAs of a reclaim unit.

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use esker_base::sync::Mutex;
 use esker_base::{ErrorKind, LbaCount};
 use esker_device::immediate::{Execute, Immediate};
 use esker_device::{
     Cause, Command, Completion, Device, DeviceError, DeviceStats, Geometry, Op, QueuePair,
 };
-use parking_lot::Mutex;
 
 pub(crate) const LBA: usize = 512;
 

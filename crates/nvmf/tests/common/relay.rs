@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_base::sync::Mutex;
 use esker_base::{Clock, thread};
 use esker_nvmf::wire::capsule::{Cqe, Sqe};
 use esker_nvmf::wire::pdu::{CommonHeader, PduType, Transfer};
 use esker_nvmf::wire::status::Status;
-use parking_lot::Mutex;
 
 /// Fate of the commands of I/O queues.
 #[derive(Clone, Copy, Debug, PartialEq)]

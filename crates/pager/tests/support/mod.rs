@@ -16,8 +16,8 @@ use esker_pager::{Arena, Mode, Options, PagerError};
 
 /// Held by a test that has the process to itself: a child is a snapshot of the arenas of other tests, too, and one of them
 /// that runs out of room for it ends it.
-pub(crate) fn alone() -> parking_lot::MutexGuard<'static, ()> {
-    static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+pub(crate) fn alone() -> esker_base::sync::MutexGuard<'static, ()> {
+    static ALONE: esker_base::sync::Mutex<()> = esker_base::sync::Mutex::new(());
     ALONE.lock()
 }
 

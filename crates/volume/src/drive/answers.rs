@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 use esker_base::silence::{Given, Silence};
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 use crate::drive::fleet::{Drive, Fleet};
 use crate::omf::label::Role;

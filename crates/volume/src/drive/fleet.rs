@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_base::sync::{Mutex, RwLock};
 use esker_base::{Clock, Nanos};
 use esker_device::{Device, OpKind};
-use parking_lot::{Mutex, RwLock};
 
 use crate::drive::answers::{Answers, Spare};
 use crate::drive::latency::{self, Latencies};

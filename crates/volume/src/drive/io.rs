@@ -7,10 +7,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::sync::{Condvar, Mutex};
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_device::{DeviceError, Op, PlacementId};
-use parking_lot::{Condvar, Mutex};
 
 use crate::drive::fleet::{Drive, Fleet};
 use crate::drive::lanes::{Arrival, Lanes, Ticket};

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use esker_base::Nanos;
-use parking_lot::MutexGuard;
+use esker_base::sync::MutexGuard;
 
 use crate::engine::{Shared, Viewers};
 use crate::omf::mark::Mark;

@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::sync::Mutex;
 use esker_base::{Clock, Lba, Nanos};
 use esker_device::{
     Cause, Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, OpKind,
     QueuePair,
 };
-use parking_lot::Mutex;
 
 /// How a drive takes commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_base::sync::Mutex;
 use esker_base::{AlignedBuf, Clock, Lba, Nanos, Rng};
 use esker_device::{
     Cause, Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op,
     OpKind, QueuePair, Tag,
 };
-use parking_lot::Mutex;
 
 #[path = "turns.rs"]
 pub(crate) mod turns;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::sync::{Condvar, Mutex};
 use esker_base::{Clock, Nanos};
-use parking_lot::{Condvar, Mutex};
 
 /// How long, in real time, a thread may do something else than wait. Then it is taken to wait for another thread.
 const PATIENCE: Duration = Duration::from_millis(2);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use esker_base::LbaCount;
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 use super::*;
 use crate::fdp::Isolation;

@@ -177,6 +177,7 @@ struct Tail {
 #[derive(Clone, Copy)]
 pub(super) struct ListEntry<'a> {
     list: &'a List,
+    node: u32,
     words: &'a [AtomicU64],
 }
 
@@ -231,6 +232,11 @@ impl<'a> ListEntry<'a> {
     /// Whether it is of this key.
     pub(super) fn is_of(&self, kvs: KvsId, key: &[u8]) -> bool {
         self.kvs() == kvs && self.key() == key
+    }
+
+    /// Its number, by which the list finds it again.
+    pub(super) fn node(&self) -> u32 {
+        self.node
     }
 
     /// The one behind it.
@@ -317,8 +323,9 @@ impl List {
         &chunk[(node & ((1 << self.line_bits) - 1)) * LINE..]
     }
 
-    fn entry(&self, node: u32) -> Option<ListEntry<'_>> {
-        (node != NONE).then(|| ListEntry { list: self, words: self.words(node) })
+    /// The entry of a number.
+    pub(super) fn entry(&self, node: u32) -> Option<ListEntry<'_>> {
+        (node != NONE).then(|| ListEntry { list: self, node, words: self.words(node) })
     }
 
     /// The node behind this one at a height that it has; the first one behind none.

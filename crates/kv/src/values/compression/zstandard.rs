@@ -8,7 +8,7 @@ pub(super) use without::{Compress, Decompress};
 
 #[cfg(feature = "zstd")]
 mod with {
-    use parking_lot::Mutex;
+    use esker_base::sync::Mutex;
     use zstd::bulk::{Compressor, Decompressor};
 
     /// The fastest level that Zstandard calls its own: the next ones save a hundredth more.

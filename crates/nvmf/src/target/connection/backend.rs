@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use esker_base::sync::{Condvar, Mutex};
 use esker_base::{Clock, Nanos, thread};
 use esker_device::{Command, Completion, Device, DeviceError, QueuePair};
-use parking_lot::{Condvar, Mutex};
 
 use crate::target::shared::Shared;
 

@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 use crate::target::ids::{Address, Visitor};
 

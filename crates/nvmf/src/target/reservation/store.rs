@@ -10,8 +10,8 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use esker_base::sync::Mutex;
 use esker_base::{ErrorKind, files};
-use parking_lot::Mutex;
 
 use super::omf::{self, FileContent, Key, Owner, Record};
 use crate::error::NvmfError;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use esker_base::Nanos;
-use parking_lot::Mutex;
+use esker_base::sync::Mutex;
 
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{LbaRange, io};
