@@ -10,7 +10,7 @@ pub(crate) const ROOMS: [(&str, &str); 20] = [
     ),
     (
         "base",
-        "clock process buf append checksum codec error files memory pool prefetch progress rng silence thread units policy",
+        "clock checksum sync process buf append codec error files memory pool prefetch progress rng silence thread units policy",
     ),
     (
         "bench",
