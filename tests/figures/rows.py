@@ -554,6 +554,43 @@ def pooled_survival(_, out):
     return [[name, str(survival[key])] for key, name in names.items()]
 
 
+def memory(_, out):
+    """Programs on each side: seconds; MiB read back and processor seconds of Esker, in multiples of the faster swap's."""
+    def cell(side):
+        bad = [next(iter(run)) if isinstance(run, dict) else run for run in side["runs"]
+               if not (isinstance(run, dict) and "ran" in run)]
+        return bad[0].replace("full", "does not fit") if bad else f"{side['wall_s']['median']:.1f}"
+
+    def part(side, name):
+        found = [one for one in side["phases"] if one["name"] == name]
+        return found[0]["seconds"]["median"] if found else None
+
+    rows = []
+    for one in json.loads(out.read_text())["programs"]:
+        sides = {side["side"]: side for side in one["sides"]}
+        swaps = [side for name, side in sides.items() if name.startswith("swap") and side["wall_s"]]
+        esker = sides["esker"]
+
+        def times(of):
+            ours, theirs = of(esker), [of(side) for side in swaps if of(side) is not None]
+            return f"{min(theirs) / ours:.2f}" if ours and theirs else "-"
+
+        def cost(key):
+            if not swaps or not esker[key]:
+                return "-"
+            faster = min(swaps, key=lambda side: side["wall_s"]["median"])
+            return f"{esker[key]['median'] / max(faster[key]['median'], 0.001):.2f}"
+
+        rows.append([one["program"], str(one["limit_mib"]), f"{one['plain']['wall_s']:.1f}", *map(cell, sides.values()),
+                     times(lambda side: side["wall_s"] and side["wall_s"]["median"]), cost("read_mib"), cost("cpu_s")])
+        for phase in one["plain"]["phases"]:
+            name = phase["name"]
+            cells = ["-" if part(side, name) is None else f"{part(side, name):.1f}" for side in sides.values()]
+            rows.append([f"{one['program']}, {name}", "-", f"{phase['seconds']:.1f}", *cells,
+                         times(lambda side: part(side, name)), "-", "-"])
+    return rows
+
+
 def hse(_, out):
     """With staging over without: throughput, the drives' rates alone, tails, bytes to capacity."""
     runs = [run for run in json.loads(out.read_text())["runs"] if run["round"] == 0]

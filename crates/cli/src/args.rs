@@ -6,6 +6,7 @@ mod cache;
 mod experiment;
 mod fdp;
 mod kv;
+mod memory;
 mod metrics;
 pub(crate) mod parse;
 mod pool;
@@ -31,6 +32,7 @@ pub(crate) use cache::{CacheCommand, CacheDevices};
 pub(crate) use experiment::ExperimentArgs;
 pub(crate) use fdp::FdpArgs;
 pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
+pub(crate) use memory::MemoryArgs;
 pub(crate) use metrics::MetricsArgs;
 pub(crate) use parse::{Medium, Staging};
 pub(crate) use pool::{

@@ -10,6 +10,7 @@ mod flash_cache;
 mod groups;
 mod hse;
 mod installed;
+mod memory;
 mod plan;
 mod pooled;
 mod programs;
@@ -23,7 +24,7 @@ use esker_lab::fdp::{self, network};
 use esker_lab::host_ssd::installed::InstalledOptions;
 use esker_lab::host_ssd::{self, HostSsdOptions};
 
-use crate::args::{CompareArgs, FdpArgs, HostSsdArgs, LabCommand, PooledArgs};
+use crate::args::{CompareArgs, FdpArgs, HostSsdArgs, LabCommand, MemoryArgs, PooledArgs};
 use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output::Outputs;
@@ -44,6 +45,7 @@ pub(crate) fn run(command: &LabCommand) -> Result {
         LabCommand::HostSsdSide(args) => side::run(args),
         LabCommand::Plan(args) => plan::run(args),
         LabCommand::Pooled(args) => pooled(args),
+        LabCommand::Memory(args) => paged(args),
     }
 }
 
@@ -142,6 +144,24 @@ fn pooled(args: &PooledArgs) -> Result {
     let ran = esker_lab::pooled::run(&options, &mut machine, follow);
     experiment.clear();
     let ended = machine.end(ran.is_err());
+    let mut report = ran.map_err(|error| experiment.failed(error))?;
+    ended?;
+    report.environment = experiment.environment();
+    report.command = host::command_line();
+    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
+}
+
+fn paged(args: &MemoryArgs) -> Result {
+    let experiment = Experiment::start("memory", &args.every)?;
+    let options = args.options();
+    let follow = |progress: &esker_lab::memory::Progress<'_>| {
+        experiment.step(progress.done, progress.count, progress.run)
+    };
+    options.check().map_err(failed)?;
+    let mut machine = memory::Machine::new(args)?;
+    let ran = esker_lab::memory::run(&options, &mut machine, follow);
+    experiment.clear();
+    let ended = machine.end();
     let mut report = ran.map_err(|error| experiment.failed(error))?;
     ended?;
     report.environment = experiment.environment();

@@ -258,6 +258,17 @@ fn a_study_that_is_killed_leaves_nothing_behind() {
 }
 
 #[test]
+fn lists_of_paged_programs_that_make_no_study_are_refused() {
+    let refused = |args: &[&str], parts: &[&str]| {
+        run(["lab", "memory"].iter().chain(args)).fails(64, parts);
+    };
+    refused(&["--programs", "emacs"], &["emacs", "sort", "mariadb"]);
+    refused(&["--programs", "sort,sort"], &["--programs", "once"]);
+    refused(&["--sides", "swap-0"], &["--sides", "esker"]);
+    refused(&["--rounds", "0"], &["--rounds"]);
+}
+
+#[test]
 fn pooled_drives_without_java_are_skipped_aloud() {
     let scratch = Scratch::new();
     let work = text(&scratch.path("work"));

@@ -5,6 +5,7 @@
 //! | [`fdp`] | savings of data placement when several stores share a drive |
 //! | [`flash_cache`] | a flash cache as it was in 2013, is, and could be |
 //! | [`host_ssd`] | worth of a drive that the host manages, to reads and to paged programs |
+//! | [`memory`] | programs with paged memory, beside the same on swap and on zram |
 //! | [`hse`] | worth of a staging drive in front of cheap flash to the engine |
 //! | [`pooled`] | worth of one pool of drives over the network to Cassandra, beside local drives |
 //! | [`plan`] | gains of staging, placement, a cache or a pool for a load of one's own |
@@ -29,6 +30,7 @@ mod fuzz;
 pub mod fuzz;
 pub mod host_ssd;
 pub mod hse;
+pub mod memory;
 pub mod plan;
 pub mod pooled;
 pub mod spread;

@@ -45,7 +45,7 @@ pub(crate) const ROOMS: [(&str, &str); 20] = [
     (
         "lab",
         "error erase steps text spread outcome store compare device_load fdp flash_cache host_ssd \
-         hse pooled plan",
+         hse memory pooled plan",
     ),
     ("nvmf", "wire socket conn error auth tls stream target initiator"),
     (
@@ -57,7 +57,7 @@ pub(crate) const ROOMS: [(&str, &str); 20] = [
     ("preload-malloc", ""),
     (
         "python",
-        "callers error bytes work opened options range rows kvs batch snapshot transaction kvdb copies measure",
+        "callers remarks error bytes work opened options range rows kvs batch snapshot transaction kvdb copies measure",
     ),
     ("report", "escape table unit chart block verdict figures svg markup page live"),
     ("sim", "fuzz contents flight fault lba_set history image enumerate record"),

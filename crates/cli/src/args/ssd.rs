@@ -7,6 +7,7 @@ use esker_stack::Spec;
 
 use super::experiment::ExperimentArgs;
 use super::fdp::FdpArgs;
+use super::memory::MemoryArgs;
 use super::parse;
 use super::pooled::PooledArgs;
 
@@ -120,6 +121,8 @@ pub(crate) enum LabCommand {
     Plan(PlanArgs),
     /// The worth to Cassandra of one pool of drives over the network, beside local drives
     Pooled(Box<PooledArgs>),
+    /// The worth of paged memory to unchanged programs, beside the kernel's swap and zram
+    Memory(MemoryArgs),
 }
 
 /// `esker lab compare`
@@ -393,7 +396,7 @@ pub(crate) struct AllArgs {
     /// At full scale, with repetitions: hours
     #[arg(long)]
     pub(crate) full: bool,
-    /// Only these: hse, fdp, host-ssd, flash-cache, pooled
+    /// Only these: hse, fdp, host-ssd, flash-cache, pooled, memory
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// A trace, or a folder of traces, for flash-cache; may be repeated

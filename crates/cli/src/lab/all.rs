@@ -20,6 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::memory;
 use crate::args::AllArgs;
 use crate::failure::{Failure, Result};
 use crate::host;
@@ -29,6 +30,8 @@ use crate::stderr::{self, tell};
 
 /// The JSON's format; changes when the JSON does.
 const FORMAT: &str = "esker-lab-all/1";
+/// The experiment that swaps.
+const MEMORY: &str = "memory";
 
 /// An experiment as it is run here.
 struct Experiment {
@@ -46,7 +49,7 @@ struct Experiment {
     needs_root: bool,
 }
 
-const EXPERIMENTS: [Experiment; 5] = [
+const EXPERIMENTS: [Experiment; 6] = [
     Experiment {
         name: "hse",
         system: "Micron's heterogeneous-memory storage engine",
@@ -100,6 +103,17 @@ const EXPERIMENTS: [Experiment; 5] = [
         full: &[],
         minutes: (25, 90),
         programs: &["java", "mvn", "mkfs.ext4"],
+        needs_root: true,
+    },
+    Experiment {
+        name: MEMORY,
+        system: "Swap and zram of Linux",
+        what_for: "Programs that take more memory than there is, unchanged: the kernel swaps pages out to a drive or \
+                   compresses them, or Esker pages them.",
+        quick: &["--quick"],
+        full: &[],
+        minutes: (2, 120),
+        programs: &["mkswap", "swapon", "swapoff"],
         needs_root: true,
     },
 ];
@@ -260,7 +274,10 @@ fn run_to_end(command: &[String], interrupt: &Interrupt) -> Result<Output> {
 /// Why an experiment cannot be run here, with the cure.
 fn missing(one: &Experiment) -> Option<String> {
     if one.needs_root && !rustix::process::geteuid().is_root() {
-        return Some("it attaches drives to this machine: run it as root".to_owned());
+        return Some("it changes this machine (drives, swap): run it as root".to_owned());
+    }
+    if let Some(why) = (one.name == MEMORY).then(memory::refusal).flatten() {
+        return Some(why);
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there =
@@ -349,7 +366,7 @@ fn summary(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Page {
         verdicts.clone().count(),
         Verdict::tally(verdicts)
     );
-    let mut page = Page::new("Five published systems, and Esker", headline);
+    let mut page = Page::new("Five published systems and the kernel's swap, and Esker", headline);
     page.about = if args.full {
         "At full scale.".to_owned()
     } else {

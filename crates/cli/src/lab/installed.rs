@@ -1,5 +1,6 @@
 //! `esker lab host-ssd --real`: runs the ways and DuckDB, each in a process of its own, within bounds.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -11,10 +12,11 @@ use esker_lab::LabError;
 use esker_lab::host_ssd::installed::{Bench, InstalledOptions, Query, Sample, Trial, Way};
 use esker_pager::PAGE;
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, write_file};
 use super::experiment::failed;
+use super::side;
 use crate::args::HostSsdArgs;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::signals;
 
 const SCRIPT: &str = include_str!("../../assets/duckdb.py");
@@ -27,6 +29,10 @@ const MEMORY_PER_ROW: u64 = 40;
 const BESIDE: u64 = 4 << 20;
 /// Of the table, for page tables and the pager's state.
 const OF_TABLE: u64 = 128;
+/// Bytes of the swap file and of the pager's file, in multiples of the memory: DuckDB takes more than its table.
+const FILE_TO_MEMORY: u64 = 8;
+/// Of these the pager's file may reach beyond the written bytes, as programs reserve more than they use.
+const RESERVE_TO_MEMORY: u64 = 32;
 /// A run that takes longer is ended.
 const PATIENCE: Duration = Duration::from_secs(600);
 const KILLED: &str =
@@ -38,6 +44,8 @@ pub(super) struct Machine<'a> {
     pub(super) args: &'a HostSsdArgs,
     pub(super) options: InstalledOptions,
     pub(super) bounds: Bounds,
+    /// Whether the swap file is on, or why it is not.
+    swap: Result<(), String>,
     /// This program.
     pub(super) program: PathBuf,
     /// Bytes that DuckDB takes before it has a table, once known.
@@ -51,9 +59,42 @@ impl<'a> Machine<'a> {
     ) -> Result<Option<Machine<'a>>> {
         let Some(dir) = &args.real else { return Ok(None) };
         options.check().map_err(failed)?;
-        let bounds = Bounds::new(dir, options.data_bytes, options.memory_bytes())?;
+        let memory = options.memory_bytes();
+        let needed = options.data_bytes + 2 * FILE_TO_MEMORY * memory;
+        let bounds = Bounds::new(dir, "--real", "host-ssd", needed)?;
         let program = std::env::current_exe()?;
-        Ok(Some(Machine { args, options, bounds, program, idle_bytes: None }))
+        let swap = Ok(());
+        let mut machine = Machine { args, options, bounds, swap, program, idle_bytes: None };
+        machine.write_files().map_err(|error| {
+            Failure::file(machine.bounds.folder(), &error, "name another folder with --real")
+        })?;
+        machine.swap = machine.bounds.start_swap(&machine.file("swap"));
+        Ok(Some(machine))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.bounds.folder().join(name)
+    }
+
+    fn write_files(&self) -> io::Result<()> {
+        let mut chunk = vec![0; PAGE];
+        write_file(&self.file("table"), self.options.data_bytes, |page| {
+            side::fill(page, &mut chunk);
+            chunk.clone()
+        })?;
+        let (zeroes, memory) = (vec![0; PAGE], self.options.memory_bytes());
+        let pages = write_file(&self.file("pages"), FILE_TO_MEMORY * memory, |_| zeroes.clone())?;
+        pages.set_len(RESERVE_TO_MEMORY * memory)?;
+        write_file(&self.file("swap"), FILE_TO_MEMORY * memory, |_| zeroes.clone())?;
+        Ok(())
+    }
+
+    /// Bounds the next run; with a cluster, it swaps.
+    fn bound(&self, bytes: u64, cluster: Option<u32>) -> Result<PathBuf, String> {
+        if cluster.is_some() {
+            self.swap.clone()?;
+        }
+        self.bounds.bound(bytes, cluster)
     }
 
     /// Returns the bytes that a run may be charged for.
@@ -65,7 +106,7 @@ impl<'a> Machine<'a> {
         let mut command = Command::new(&self.program);
         let name = serde_json::to_value(way).expect("a name");
         command.args(["lab", "host-ssd-side", "--way", name.as_str().unwrap_or_default()]);
-        command.arg("--table").arg(self.bounds.table()).arg("--pages").arg(self.bounds.pages());
+        command.arg("--table").arg(self.file("table")).arg("--pages").arg(self.file("pages"));
         let memory = self.options.memory_bytes();
         for (flag, value) in [
             ("--data", self.options.data_bytes),
@@ -120,7 +161,7 @@ impl Bench for Machine<'_> {
             Way::Swap3 => Some(3),
             _ => None,
         };
-        let cgroup = match self.bounds.bound(self.limit(), cluster) {
+        let cgroup = match self.bound(self.limit(), cluster) {
             Ok(cgroup) => Some(cgroup),
             // These keep to their budget by themselves.
             Err(_) if matches!(way, Way::Plain | Way::Signal | Way::Handler) => None,
@@ -149,10 +190,10 @@ impl Bench for Machine<'_> {
         let mut command = if is_paged {
             let mut command = Command::new(&self.program);
             command.args(["run", "--quiet", "--memory"]).arg(human_bytes(memory).replace(' ', ""));
-            command.arg("--swap").arg(self.bounds.pages()).arg("--");
+            command.arg("--swap").arg(self.file("pages")).arg("--");
             command
         } else {
-            let cgroup = match self.bounds.bound(memory + idle, Some(0)) {
+            let cgroup = match self.bound(memory + idle, Some(0)) {
                 Ok(cgroup) => cgroup,
                 Err(why) => return Ok(Trial::Skipped(why)),
             };
