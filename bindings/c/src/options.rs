@@ -5,7 +5,8 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 
 use esker_kv::{
     Builder, Kvdb, KvsOptions, Location, Maintenance, Medium, Options as EngineOptions, Tuning,
@@ -26,6 +27,9 @@ impl Handle for Options {
     const NAME: &'static str = "esker_options";
     const INHERITED: bool = true;
 }
+
+/// So many milliseconds a call waits for others that use the same options.
+const TRIES: u32 = 1000;
 
 /// Values that setters have set.
 #[derive(Default)]
@@ -85,11 +89,23 @@ unsafe fn settled<T>(
         return work(&Settings::default());
     }
     // SAFETY: the caller's promise.
-    let settings = unsafe { the(options)? }.lock().unwrap_or_else(PoisonError::into_inner);
+    let settings = held(unsafe { the(options)? })?;
     match &settings.refused {
         Some(refused) => Err(refused.again()),
         None => work(&settings),
     }
+}
+
+/// Holds settings, which no call holds for long: unless a thread of the parent did when this process was forked.
+fn held(settings: &Mutex<Settings>) -> Result<MutexGuard<'_, Settings>> {
+    for _ in 0..TRIES {
+        match settings.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(guard)) => return Ok(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Err(Error::invalid("the options were in use when this process was forked: make new ones"))
 }
 
 /// The place that a directory and options name.
@@ -180,7 +196,8 @@ pub(crate) unsafe fn parsed<T: std::str::FromStr<Err = String>>(
 unsafe fn change(options: *mut Options, change: impl FnOnce(&mut Settings) -> Result<()>) {
     // SAFETY: the caller's promise.
     if let Ok(settings) = unsafe { the(options.cast_const()) } {
-        let mut settings = settings.lock().unwrap_or_else(PoisonError::into_inner);
+        // Then the call that uses the options fails, too.
+        let Ok(mut settings) = held(settings) else { return };
         if let Err(error) = change(&mut settings) {
             settings.refused.get_or_insert(error);
         }

@@ -45,8 +45,9 @@ pub(crate) fn read_value<'py>(
     if buffer.capacity() <= KEPT_BYTES {
         VALUE.set(buffer);
     }
+    let value = value?;
     hand_on(py)?;
-    value
+    Ok(value)
 }
 
 /// Reads the values of many keys without the GIL, and makes them a list.

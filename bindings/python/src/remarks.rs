@@ -1,6 +1,7 @@
 //! Remarks of the engine, on their way to `logging.getLogger("esker")`. Threads of the engine queue them, and never wait
 //! for the GIL; calls of Python's threads hand them on when they are done, with no lock held.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -44,6 +45,23 @@ pub(crate) fn teller(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     Ok(found.bind(py))
 }
 
+/// Hands on the remarks that wait, and gives the outcome of a call. Its error is more than that of a handler.
+#[inline]
+pub(crate) fn after<T: Send>(py: Python<'_>, done: PyResult<T>) -> PyResult<T> {
+    let Err(raised) = hand_on(py) else { return done };
+    match done {
+        Ok(value) => {
+            // A KVDB that was opened closes without the GIL.
+            py.detach(|| drop(value));
+            Err(raised)
+        }
+        Err(error) => {
+            raised.write_unraisable(py, None);
+            Err(error)
+        }
+    }
+}
+
 /// Hands on the remarks that wait. Its handlers are the caller's code, which may call the engine: so no lock is held.
 ///
 /// An exception of a handler is shown as one that nobody can catch, but for those that are to end the program.
@@ -52,8 +70,26 @@ pub(crate) fn hand_on(py: Python<'_>) -> PyResult<()> {
     if IS_WAITING.load(Ordering::Relaxed) { tell_all(py) } else { Ok(()) }
 }
 
+thread_local! {
+    /// This thread tells remarks: a handler's own calls leave those that wait to it.
+    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends the telling of a thread.
+struct Telling;
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        IS_TELLING.set(false);
+    }
+}
+
 #[cold]
 fn tell_all(py: Python<'_>) -> PyResult<()> {
+    if IS_TELLING.replace(true) {
+        return Ok(());
+    }
+    let _ends = Telling;
     loop {
         // A thread that has the lock comes here itself, or is the engine's and brings another remark.
         let Ok(mut queue) = QUEUE.get().try_lock() else { return Ok(()) };

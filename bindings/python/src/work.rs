@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 
 use crate::callers;
 use crate::error::OrRaise;
-use crate::remarks::hand_on;
+use crate::remarks::after;
 
 /// Signals are looked for this often.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -29,8 +29,7 @@ pub(crate) fn released<T: Send>(
     work: impl FnOnce() -> Result<T, KvError> + Send,
 ) -> PyResult<T> {
     let done = py.detach(work).or_raise(py);
-    hand_on(py)?;
-    done
+    after(py, done)
 }
 
 /// A long call: the thread that works, and the caller's, which waits.
@@ -122,10 +121,7 @@ pub(crate) fn watched<T: Send>(
     });
     match raised {
         Some(raised) => Err(raised),
-        None => {
-            hand_on(py)?;
-            done.or_raise(py)
-        }
+        None => after(py, done.or_raise(py)),
     }
 }
 

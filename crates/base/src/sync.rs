@@ -1,8 +1,8 @@
 //! Locks whose state lies in them alone, with the interface of `parking_lot`. That one lists all waiting threads in one
 //! table, in their thread-local memory: a forked child, which has none of these threads, hangs or crashes by its entries.
 //!
-//! Waiters sleep in the kernel (`futex`), in the order in which they came. A lock that somebody has waited for longer
-//! than [`PATIENCE`] is handed over when it is let go of: nobody else gets it in between (fair unlock).
+//! Waiters sleep in the kernel (`futex`). A lock that a woken waiter has not got for longer than [`PATIENCE`] is handed to
+//! one that sleeps, when it is let go of: nobody else gets it in between (fair unlock).
 //!
 //! Invariants
 //! 1. While a thread sleeps, the lock is `AWAITED` or `LONG_AWAITED`, or a thread that was woken has not looked yet.
@@ -30,6 +30,15 @@ pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, FutexMutex, T>;
 pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, FutexMutex, T>;
 /// A condition that holders of a [`Mutex`] wait for.
 pub type Condvar = lock_api::Condvar<FutexCondvar>;
+
+/// Lets go of a lock whose guard was forgotten.
+///
+/// # Safety
+/// The calling thread has the lock, or had it when it forked and this is the child.
+pub unsafe fn let_go<T>(lock: &Mutex<T>) {
+    // SAFETY: the caller's promise.
+    unsafe { lock.force_unlock(GuardNoSend::new()) };
+}
 
 /// After this time a waiter is handed the lock.
 const PATIENCE: Duration = Duration::from_micros(500);
@@ -195,7 +204,7 @@ unsafe impl RawMutexTimed for FutexMutex {
     }
 }
 
-/// The words of a [`Condvar`].
+/// The words of a [`Condvar`]. A wait may end without a notification, and a notification does not tell how many it woke.
 #[derive(Debug)]
 pub struct FutexCondvar {
     /// Rises with each notification, so that nobody falls asleep after one.
@@ -223,12 +232,11 @@ impl FutexCondvar {
     }
 
     #[inline]
-    fn notify(&self, most: u32) -> usize {
-        if self.waiting.load(SeqCst) == 0 {
-            return 0;
+    fn notify(&self, most: u32) {
+        if self.waiting.load(SeqCst) > 0 {
+            self.turn.fetch_add(1, SeqCst);
+            wake(&self.turn, most);
         }
-        self.turn.fetch_add(1, SeqCst);
-        wake(&self.turn, most)
     }
 }
 
@@ -242,11 +250,13 @@ unsafe impl RawCondvar for FutexCondvar {
     }
 
     fn notify_one(&self) -> bool {
-        self.notify(1) > 0
+        self.notify(1);
+        false
     }
 
     fn notify_all(&self) -> usize {
-        self.notify(i32::MAX.unsigned_abs())
+        self.notify(i32::MAX.unsigned_abs());
+        0
     }
 }
 

@@ -13,13 +13,12 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use esker_base::sync::Mutex;
 use esker_device::Device;
 
 use crate::client::{self, Client};
 use crate::engine::SpaceId;
 use crate::forks;
-use crate::heap::{Ground, Heap};
+use crate::heap::{Fast, Ground, Heaps};
 use crate::link::ProcessMemory;
 use crate::raw::{self, Errno};
 use crate::server::{Server, Threads, listen};
@@ -47,14 +46,7 @@ pub struct Arena {
     space: SpaceId,
     pid: u32,
     served: Option<Served>,
-    slow: Mutex<Heap>,
-    fast: Mutex<Fast>,
-}
-
-/// The fast part: an allocator, and the bytes left for it.
-struct Fast {
-    heap: Heap,
-    left: std::cell::Cell<usize>,
+    heaps: Arc<Heaps>,
 }
 
 impl Arena {
@@ -103,24 +95,23 @@ impl Arena {
                 Some(served.map_err(|error| PagerError::system("the handler of SIGBUS", error))?)
             }
         };
+        let heaps = Arc::new(Heaps::new(fast_bytes));
         if tells_forks {
-            forks::add(client, shared.clone());
+            forks::add(client, shared.clone(), heaps.clone());
         }
         let threads = Threads::start(server, options.read_ahead && tells_forks)?;
-        let fast = Fast { heap: Heap::default(), left: std::cell::Cell::new(fast_bytes) };
-        let (slow, fast) = (Mutex::default(), Mutex::new(fast));
-        Ok(Arena { shared, threads, client, space, pid, served, slow, fast })
+        Ok(Arena { shared, threads, client, space, pid, served, heaps })
     }
 
     /// Memory that is paged, aligned to `align`, a power of two of at most a page; its content is zero where it
     /// was not used before. `None` when the slow part is used up.
     pub fn allocate_slow(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
-        pointer(self.slow.lock().allocate(self, size, align)?)
+        pointer(self.heaps.slow.lock().allocate(self, size, align)?)
     }
 
     /// Memory that is never paged. `None` when the fast part is used up.
     pub fn allocate_fast(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
-        let mut fast = self.fast.lock();
+        let mut fast = self.heaps.fast.lock();
         let Fast { heap, left } = &mut *fast;
         pointer(heap.allocate(left, size, align)?)
     }
@@ -132,9 +123,9 @@ impl Arena {
     pub unsafe fn free(&self, memory: NonNull<u8>) -> bool {
         let addr = memory.as_ptr().expose_provenance();
         if self.client.overlaps(addr, 1) {
-            return self.slow.lock().free(self, addr);
+            return self.heaps.slow.lock().free(self, addr);
         }
-        let mut fast = self.fast.lock();
+        let mut fast = self.heaps.fast.lock();
         let Fast { heap, left } = &mut *fast;
         heap.free(left, addr)
     }
@@ -144,9 +135,9 @@ impl Arena {
     pub fn usable_size(&self, memory: NonNull<u8>) -> Option<usize> {
         let addr = memory.as_ptr().addr();
         if self.client.overlaps(addr, 1) {
-            return self.slow.lock().usable(addr);
+            return self.heaps.slow.lock().usable(addr);
         }
-        self.fast.lock().heap.usable(addr)
+        self.heaps.fast.lock().heap.usable(addr)
     }
 
     /// Makes whole pages of slow memory read as zeroes, and frees their space.
@@ -250,6 +241,7 @@ impl Drop for Arena {
     /// Ends the arena. Memory that was allocated from it is gone.
     fn drop(&mut self) {
         if self.is_child() {
+            self.threads.leave();
             return;
         }
         if let Some(served) = self.served.take() {

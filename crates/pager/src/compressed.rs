@@ -45,6 +45,8 @@ struct Segment {
     used: usize,
     /// Of these, bytes of copies that are still known.
     live: usize,
+    /// Rises from segment to segment.
+    age: u64,
 }
 
 /// A copy that was found.
@@ -62,6 +64,8 @@ pub(crate) struct Compressed {
     places: HashTable<Place>,
     /// Most segments, one of which is for packing.
     most: usize,
+    /// The age of the next segment.
+    next: u64,
     /// The segment that packing copies into.
     spare: Option<AlignedBuf>,
     table: CompressTable,
@@ -76,6 +80,7 @@ impl Compressed {
             order: VecDeque::new(),
             places: HashTable::new(),
             most: segments,
+            next: 0,
             spare: None,
             table: CompressTable::small(),
             scratch: vec![0; get_maximum_output_size(PAGE)],
@@ -88,10 +93,11 @@ impl Compressed {
         self.places.len()
     }
 
-    /// Pages of memory that the copies, and their table, take.
+    /// Pages of memory that the copies and their table take, or will take before they are counted again.
     pub(crate) fn pages(&self) -> usize {
-        let segments = self.order.len() + usize::from(self.spare.is_some());
-        segments * CHUNK + (self.places.capacity() * size_of::<Place>()).div_ceil(PAGE)
+        // The next segment, and the one to pack into.
+        let segments = if self.room() > 0 { (self.order.len() + 2).min(self.most) } else { 0 };
+        segments * CHUNK + self.places.allocation_size().div_ceil(PAGE)
     }
 
     /// Whether there are as many segments as there may be.
@@ -176,10 +182,15 @@ impl Compressed {
         if free == self.segments.len() {
             self.segments.push(None);
         }
-        self.segments[free] = Some(Segment { bytes, used: 0, live: 0 });
+        self.segments[free] = Some(Segment { bytes, used: 0, live: 0, age: self.next });
+        self.next += 1;
         let at = u32::try_from(free).expect("fewer than 2^32 segments");
         self.order.push_back(at);
         at
+    }
+
+    fn age(&self, at: u32) -> u64 {
+        self.segments[at as usize].as_ref().map_or(0, |segment| segment.age)
     }
 
     /// Lets go of the oldest segment, and gives its memory.
@@ -199,7 +210,8 @@ impl Compressed {
     fn pack(&mut self, at: u32) -> u32 {
         let old = self.segments[at as usize].take().expect("it is in use");
         let bytes = self.spare.take().unwrap_or_else(|| AlignedBuf::zeroed(SEGMENT));
-        let mut new = Segment { bytes, used: 0, live: 0 };
+        let mut new = Segment { bytes, used: 0, live: 0, age: self.next };
+        self.next += 1;
         for (slot, offset, copy) in entries(&old) {
             let place = Place { slot, segment: at, offset };
             if let Some(known) = self.places.find_mut(hash(slot.into()), |it| *it == place) {
@@ -223,8 +235,9 @@ impl Compressed {
             self.forget(slot);
             return None;
         }
-        let quarter = self.order.len().div_ceil(4);
-        Some(Hit { is_old: self.order.iter().take(quarter).any(|&other| other == at) })
+        let age = segment.age;
+        let oldest = self.order.front().map_or(age, |&at| self.age(at));
+        Some(Hit { is_old: (age - oldest) * 4 <= self.next - oldest })
     }
 
     /// Lets go of a slot's copy, if there is one.
@@ -366,6 +379,6 @@ mod tests {
         let mut page = vec![0; PAGE];
         Rng::new(1).fill(&mut page);
         assert!(!copies.keep(1, &page));
-        assert_eq!(copies.pages(), 0);
+        assert_eq!(copies.count(), 0);
     }
 }

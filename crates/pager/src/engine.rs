@@ -180,7 +180,7 @@ impl Engine {
         let buffers = most_ahead * CHUNK + MARKS + ZEROES + window;
         let limit = frames - chunks * CHUNK - buffers - SINGLE;
         let shares = Shares::new(frames - buffers - SINGLE, chunks, options.compress);
-        Ok(Engine {
+        let mut engine = Engine {
             lbas_per_page: to_u64(PAGE) / u64::from(geometry.lba_size),
             most_run: (geometry.max_transfer_size as usize / PAGE).clamp(1, CHUNK),
             device,
@@ -226,7 +226,9 @@ impl Engine {
             one_page: AlignedBuf::zeroed(PAGE),
             stats: Stats::default(),
             reports: Vec::new(),
-        })
+        };
+        engine.fit();
+        Ok(engine)
     }
 
     /// Lets so few pages be in memory that each step matters, and time stand still.
@@ -234,7 +236,9 @@ impl Engine {
     pub(crate) fn make_small(&mut self, limit: usize, clock: Clock) {
         (self.reserve, self.clock) = (1, clock);
         self.shares.set_most(limit);
-        self.staging.allow(2);
+        while self.staging.allowed() > 2 {
+            self.staging.allow(2);
+        }
         self.fit();
         self.pass_time();
     }

@@ -9,11 +9,13 @@ use std::sync::{Arc, Once};
 use esker_base::sync::Mutex;
 
 use crate::client::Client;
+use crate::heap::Heaps;
 use crate::shared::Shared;
 
 struct Forked {
     client: &'static Client,
     shared: Arc<Shared>,
+    heaps: Arc<Heaps>,
 }
 
 /// A thread forks, or changes the list.
@@ -21,14 +23,14 @@ static BUSY: AtomicBool = AtomicBool::new(false);
 static FORKED: Mutex<Vec<Forked>> = Mutex::new(Vec::new());
 
 /// Has forks find this arena prepared.
-pub(crate) fn add(client: &'static Client, shared: Arc<Shared>) {
+pub(crate) fn add(client: &'static Client, shared: Arc<Shared>, heaps: Arc<Heaps>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handlers live as long as the process.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
     take();
-    FORKED.lock().push(Forked { client, shared });
+    FORKED.lock().push(Forked { client, shared, heaps });
     BUSY.store(false, Ordering::Release);
 }
 
@@ -49,16 +51,27 @@ fn take() {
 /// No arena comes or goes until the fork is done.
 extern "C" fn before() {
     take();
-    FORKED.lock().iter().for_each(|forked| forked.shared.before_fork());
+    let forked = FORKED.lock();
+    // A thread that holds a heap may wait for the engine, which then goes on.
+    forked.iter().for_each(|forked| forked.heaps.hold());
+    forked.iter().for_each(|forked| forked.shared.before_fork());
 }
 
 extern "C" fn in_parent() {
-    FORKED.lock().iter().for_each(|forked| forked.shared.after_fork());
+    for forked in FORKED.lock().iter() {
+        forked.shared.after_fork();
+        // SAFETY: held before the fork.
+        unsafe { forked.heaps.let_go() };
+    }
     BUSY.store(false, Ordering::Release);
 }
 
 extern "C" fn in_child() {
     // Nobody held the lock when the process forked: only a thread that has taken the list locks it.
-    FORKED.lock().iter().for_each(|forked| forked.client.after_fork());
+    for forked in FORKED.lock().iter() {
+        forked.client.after_fork();
+        // SAFETY: held before the fork.
+        unsafe { forked.heaps.let_go() };
+    }
     BUSY.store(false, Ordering::Release);
 }

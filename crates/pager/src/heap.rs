@@ -3,7 +3,12 @@
 //!
 //! Small sizes come from slabs of one size class; large ones are ranges of their own.
 
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
 use std::collections::BTreeMap;
+
+use esker_base::sync::{Mutex, let_go};
 
 use crate::types::PAGE;
 
@@ -45,6 +50,43 @@ fn class_of(size: usize) -> usize {
     let size = size.max(SMALLEST);
     let step = (size.next_power_of_two() / 8).max(SMALLEST);
     size.next_multiple_of(step)
+}
+
+/// The fast part: an allocator, and the bytes left for it.
+pub(crate) struct Fast {
+    pub(crate) heap: Heap,
+    pub(crate) left: Cell<usize>,
+}
+
+/// The allocators of an arena.
+pub(crate) struct Heaps {
+    pub(crate) slow: Mutex<Heap>,
+    pub(crate) fast: Mutex<Fast>,
+}
+
+impl Heaps {
+    /// Both empty; the fast one may take so many bytes.
+    pub(crate) fn new(fast_bytes: usize) -> Heaps {
+        let fast = Fast { heap: Heap::default(), left: Cell::new(fast_bytes) };
+        Heaps { slow: Mutex::default(), fast: Mutex::new(fast) }
+    }
+
+    /// Holds both, so that a fork finds them whole and free.
+    pub(crate) fn hold(&self) {
+        std::mem::forget((self.slow.lock(), self.fast.lock()));
+    }
+
+    /// Lets go of both.
+    ///
+    /// # Safety
+    /// This thread, or that of the parent which forked, has called [`Heaps::hold`].
+    pub(crate) unsafe fn let_go(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let_go(&self.slow);
+            let_go(&self.fast);
+        }
+    }
 }
 
 impl Heap {

@@ -174,6 +174,11 @@ impl Threads {
         Ok(Threads { server, chaser })
     }
 
+    /// Forgets them, in a forked child, which has not got them: their handles would let go of threads of its own.
+    pub(crate) fn leave(&mut self) {
+        std::mem::forget((self.server.take(), self.chaser.take()));
+    }
+
     /// Ends the threads.
     pub(crate) fn end(&mut self, shared: &Shared) {
         shared.stop_chasing();

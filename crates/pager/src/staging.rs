@@ -39,6 +39,8 @@ pub(crate) struct Chunk {
     pub(crate) entries: Vec<Entry>,
     /// The pages may still be mapped.
     pub(crate) leaving: bool,
+    /// Clean pages in it came from a forked child, which may have put other content there than their slots have.
+    pub(crate) of_child: bool,
     /// It is being written, or has to be written again.
     pub(crate) writing: bool,
 }
@@ -84,6 +86,7 @@ impl Staging {
                 spare: Vec::new(),
                 entries: Vec::with_capacity(CHUNK),
                 leaving: false,
+                of_child: false,
                 writing: false,
             };
             chunk.lay_out();
@@ -129,10 +132,15 @@ impl Staging {
         self.allowed
     }
 
-    /// Allows so many chunks. Those beyond them are used until they are retired.
+    /// Allows so many chunks, or one less than before, if they are to become fewer: to retire many at once takes long.
     pub(crate) fn allow(&mut self, count: usize) {
-        self.allowed = count.min(self.chunks.len());
+        self.allowed = count.min(self.chunks.len()).max(self.allowed - 1);
         self.give_back();
+    }
+
+    /// Chunks that have memory, or will have when they are taken.
+    pub(crate) fn laid_out(&self) -> usize {
+        self.allowed.max(self.chunks.len() - self.bare.len())
     }
 
     /// Gives back the memory of free chunks that may not be taken.

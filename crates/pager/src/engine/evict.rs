@@ -12,6 +12,7 @@ use esker_base::units::{to_u64, to_usize};
 use esker_base::{AlignedBuf, ErrorKind};
 use esker_device::{Command, Completion, Op};
 
+use super::retire::Copies;
 use super::{Engine, SpaceId, WRITE};
 use crate::pages::{self, AHEAD, DIRTY, INHERITED, QUEUED, State};
 use crate::protocol::{HelperOrder, Outcome, WINDOW};
@@ -92,7 +93,7 @@ impl Engine {
     /// Has pages of a space leave. False when none can now.
     fn evict_from(&mut self, id: SpaceId) -> bool {
         while self.staging.free() == 0 {
-            if !self.retire(CHUNK) {
+            if !self.retire(CHUNK, Copies::Kept) {
                 return false;
             }
         }
@@ -240,6 +241,7 @@ impl Engine {
         let space = self.spaces.get_mut(&id).expect("a victim");
         let chunk = &mut self.staging.chunks[batch.chunk];
         (chunk.leaving, chunk.dirty, chunk.writing) = (true, batch.dirty, batch.dirty > 0);
+        chunk.of_child = space.is_child;
         let mut order = HelperOrder::empty();
         (order.count, order.moves) = (to_u64(batch.pages.len()), to_u64(batch.moves));
         order.tries = to_u64(batch.dirty);
@@ -427,7 +429,7 @@ impl Engine {
 
     /// There are no free slots: chunks that hold some are retired, or a snapshot has to go, or the largest process.
     fn make_slots(&mut self) {
-        while self.retire(usize::MAX) {}
+        while self.retire(CHUNK, Copies::None) {}
         if self.slots.free() > 0 {
             return;
         }

@@ -23,7 +23,7 @@ const WALKING: usize = 512;
 
 impl Engine {
     pub(super) fn fault_on_out(&mut self, id: SpaceId, page: Page, write: bool) -> Answer {
-        if let Some(answer) = self.restore(id, page, write, false) {
+        if let Some(answer) = self.restore(id, page, write, Aim::Fault) {
             return answer;
         }
         if self.reading - self.ahead_in_flight >= SINGLE {
@@ -212,11 +212,10 @@ impl Engine {
         let all = (page..).take(count).filter(is_out);
         let has_copy = |page: &Page| self.slots.compressed.has(space.pages.place(*page));
         let (near, wanted): (Vec<Page>, Vec<Page>) = all.partition(has_copy);
-        self.stats.ahead_restored += to_u64(near.len());
         for &page in &near {
             match mark.filter(|(mark, _)| *mark == page) {
                 Some((_, count)) => self.mark_copy(id, page, count),
-                None => drop(self.restore(id, page, false, true)),
+                None => drop(self.restore(id, page, false, Aim::Stream)),
             }
         }
         let mut rest = &wanted[..];
@@ -246,6 +245,7 @@ impl Engine {
         let slot = self.spaces[&id].pages.place(page);
         let mut buf = AlignedBuf::zeroed(PAGE);
         if self.slots.compressed.read(slot, &mut buf).is_some() {
+            self.stats.ahead_restored += 1;
             self.put_mark(Mark { space: id, page, slot, buf, count });
         }
     }
@@ -320,7 +320,8 @@ impl Engine {
             };
         }
         let slot = space.pages.place(page);
-        let near = self.restore(id, page, false, true);
+        let aim = if is_leaf { Aim::Leaf } else { Aim::Node };
+        let near = self.restore(id, page, false, aim);
         if let Some(answer) = near.or_else(|| self.borrow_page(id, page, slot, false)) {
             return if answer == Answer::Later { Near::Full } else { Near::Here };
         }
@@ -332,7 +333,6 @@ impl Engine {
                 mark = Some((page, std::mem::take(&mut space.unmarked)));
             }
         }
-        let aim = if is_leaf { Aim::Leaf } else { Aim::Node };
         self.walking += 1;
         let (count, wanted, write, since) = (1, None, false, self.clock.now());
         self.start_ahead(Read { space: id, page, count, slot, wanted, write, mark, aim, since });

@@ -3,11 +3,20 @@
 #![allow(unsafe_code)]
 
 use super::Engine;
-use super::pending::{Answer, SpaceId};
+use super::pending::{Aim, Answer, SpaceId};
 use crate::pages::{self, AHEAD, DIRTY, State};
 use crate::raw::Errno;
 use crate::staging;
 use crate::types::{CHUNK, Page};
+
+/// Whether pages that leave the staging area may get compressed copies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copies {
+    /// If that pays.
+    Kept,
+    /// It has to be fast.
+    None,
+}
 
 /// Pages that a step compresses ahead of need.
 const AT_A_TIME: usize = 2;
@@ -19,22 +28,22 @@ impl Engine {
     fn share(&mut self) {
         if self.shares.are_due() {
             let (now, copies) = (self.clock.now(), &self.slots.compressed);
-            let (segments, chunks) = self.shares.divide(now, copies, self.staging.allowed());
+            let segments = self.shares.divide(now, copies, self.staging.allowed());
             self.slots.compressed.set_most(segments);
-            self.staging.allow(chunks);
         }
+        self.staging.allow(self.shares.chunks());
         self.fit();
     }
 
     /// Counts the pages that may be in memory beside the copies that there are.
     pub(super) fn fit(&mut self) {
-        let copies = self.staging.allowed() * CHUNK + self.slots.compressed.pages();
+        let copies = self.staging.laid_out() * CHUNK + self.slots.compressed.pages();
         self.limit = self.shares.limit(copies);
     }
 
     /// Keeps a compressed copy of a page that leaves the staging area, if that pays.
     fn compress(&mut self, slot: u32, chunk: usize, index: usize) {
-        if !self.shares.is_to_compress() {
+        if !self.shares.is_to_compress() || self.slots.compressed.has(slot) {
             return;
         }
         let began = self.clock.now();
@@ -45,7 +54,7 @@ impl Engine {
     }
 
     /// Retires the oldest chunk that is done with, or so many of its pages. They are on the device from then on.
-    pub(super) fn retire(&mut self, most: usize) -> bool {
+    pub(super) fn retire(&mut self, most: usize, copies: Copies) -> bool {
         let Some(index) = self.staging.oldest_done() else { return false };
         for _ in 0..most {
             let Some(entry) = self.staging.chunks[index].entries.pop() else { break };
@@ -62,7 +71,11 @@ impl Engine {
             } else {
                 self.slots.refer(slot);
                 space.pages.set(entry.page, State::Out, slot);
-                self.compress(slot, index, entry.index);
+                let chunk = &self.staging.chunks[index];
+                let is_known = entry.index < chunk.dirty || !chunk.of_child;
+                if is_known && copies == Copies::Kept {
+                    self.compress(slot, index, entry.index);
+                }
             }
         }
         if self.staging.chunks[index].entries.is_empty() {
@@ -72,7 +85,9 @@ impl Engine {
                 self.slots.release(slot);
             }
             self.staging.retire(index);
-            self.share();
+            if copies == Copies::Kept {
+                self.share();
+            }
         }
         true
     }
@@ -80,16 +95,16 @@ impl Engine {
     /// Compresses a few pages of the oldest chunk, so that one is free when it is needed. Says whether it did.
     pub(super) fn retire_ahead(&mut self) -> bool {
         let is_on = self.shares.segments() > 0;
-        is_on && self.staging.free() < AT_HAND && self.retire(AT_A_TIME)
+        is_on && self.staging.free() < AT_HAND && self.retire(AT_A_TIME, Copies::Kept)
     }
 
-    /// Brings a page back from its compressed copy, if it has one. `ahead`: nobody waits for it, and the copy stays.
+    /// Brings a page back from its compressed copy, if it has one. The copy stays if nobody waits for the page.
     pub(super) fn restore(
         &mut self,
         id: SpaceId,
         page: Page,
         write: bool,
-        ahead: bool,
+        aim: Aim,
     ) -> Option<Answer> {
         let slot = self.spaces[&id].pages.place(page);
         let hit = self.slots.compressed.read(slot, &mut self.one_page)?;
@@ -104,9 +119,14 @@ impl Engine {
             self.slots.release(slot);
             Engine::arrive(space, page, pages::NONE, DIRTY);
         } else if done > 0 {
-            Engine::arrive(space, page, slot, if ahead { AHEAD } else { 0 });
+            match aim {
+                Aim::Leaf => Engine::arrive_passing(space, page, slot),
+                Aim::Stream => Engine::arrive(space, page, slot, AHEAD),
+                Aim::Fault | Aim::Node => Engine::arrive(space, page, slot, 0),
+            }
+            self.stats.ahead_restored += u64::from(aim != Aim::Fault);
         }
-        if !ahead {
+        if aim == Aim::Fault {
             // While the page is in memory the copy would be of no use.
             if done > 0 && !write && !self.slots.is_shared(slot) {
                 self.slots.compressed.forget(slot);

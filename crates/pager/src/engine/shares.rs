@@ -117,6 +117,10 @@ impl Shares {
     /// Whether compressed copies should have more memory, or less; none: as much as they have. They hold `percent` pages
     /// for each hundred of memory.
     fn is_wanted(&self, chunks: usize, percent: usize) -> Option<bool> {
+        if self.reads + self.staged + self.restored < HITS / 4 {
+            // The program only fills memory.
+            return None;
+        }
         if percent < LEAST_PERCENT {
             return Some(false);
         }
@@ -162,14 +166,8 @@ impl Shares {
         self.segments > 0 && (hits >= HITS || self.retired >= RETIRED)
     }
 
-    /// Divides the budget again: gives the segments of copies, and the chunks of the staging area, of which there are
-    /// `chunks` now.
-    pub(super) fn divide(
-        &mut self,
-        now: Nanos,
-        copies: &Compressed,
-        chunks: usize,
-    ) -> (usize, usize) {
+    /// Divides the budget again, and gives the segments of copies. The staging area has `chunks` now.
+    pub(super) fn divide(&mut self, now: Nanos, copies: &Compressed, chunks: usize) -> usize {
         self.judge_time(now.since(self.since));
         let all = self.frames / CHUNK;
         let step = (all / 64).max(1);
@@ -183,8 +181,13 @@ impl Shares {
         self.since = now;
         (self.reads, self.staged, self.restored, self.restored_old) = (0, 0, 0, 0);
         (self.retired, self.tried, self.compressed, self.compressing_ns) = (0, 0, 0, 0);
+        self.segments
+    }
+
+    /// How many chunks the staging area is to have.
+    pub(super) fn chunks(&self) -> usize {
         let taken = self.segments.min(self.chunks / 4 * 3);
-        (self.segments, (self.chunks - taken).max(FEWEST_CHUNKS))
+        (self.chunks - taken).max(FEWEST_CHUNKS)
     }
 
     /// How many pages may be in memory, beside so many pages of copies.
@@ -212,9 +215,8 @@ mod tests {
             }
             now = now + Duration::from_millis(100);
             let chunks = 16 - shares.segments().min(12);
-            let (segments, chunks) = shares.divide(now, &copies, chunks);
-            copies.set_most(segments);
-            assert!(chunks >= FEWEST_CHUNKS && segments + LEFT <= 64.max(FEWEST + LEFT));
+            copies.set_most(shares.divide(now, &copies, chunks));
+            assert!(shares.chunks() >= FEWEST_CHUNKS && shares.segments() + LEFT <= 64);
         }
         shares.segments()
     }
