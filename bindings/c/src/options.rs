@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
+use esker_base::Clock;
 use esker_kv::{
     Builder, Kvdb, KvsOptions, Location, Maintenance, Medium, Options as EngineOptions, Tuning,
 };
@@ -102,7 +103,7 @@ fn held(settings: &Mutex<Settings>) -> Result<MutexGuard<'_, Settings>> {
         match settings.try_lock() {
             Ok(guard) => return Ok(guard),
             Err(TryLockError::Poisoned(guard)) => return Ok(guard.into_inner()),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::WouldBlock) => Clock::real().sleep(Duration::from_millis(1)),
         }
     }
     Err(Error::invalid("the options were in use when this process was forked: make new ones"))

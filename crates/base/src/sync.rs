@@ -1,7 +1,7 @@
 //! Locks whose state lies in them alone, with the interface of `parking_lot`. That one lists all waiting threads in one
 //! table, in their thread-local memory: a forked child, which has none of these threads, hangs or crashes by its entries.
 //!
-//! Waiters sleep in the kernel (`futex`). A lock that a woken waiter has not got for longer than [`PATIENCE`] is handed to
+//! Waiters sleep in the kernel (`futex`). A lock that a woken waiter has not got for longer than half a millisecond is handed to
 //! one that sleeps, when it is let go of: nobody else gets it in between (fair unlock).
 //!
 //! Invariants
