@@ -224,12 +224,12 @@ fn read_by_pager(said: &str) -> Option<f64> {
     let (_, made) = faults.split_once('(')?;
     let number = |text: &str| text.split_whitespace().next()?.parse::<u64>().ok();
     let all = number(faults.strip_prefix("esker: ")?)?;
-    let new = number(made)?;
-    let found = number(made.split_once(", ")?.1)?;
+    // New pages, and those that were found in memory: as they are, or compressed.
+    let without = made.split(", ").map(number).sum::<Option<u64>>()?;
     let (_, ahead) = last(" read ahead")?.split_once("; ")?;
     let (ahead, _) = ahead.split_once(" read ahead")?;
     let ahead = parse_bytes(&ahead.replace(' ', "")).ok()?;
-    Some(all.saturating_sub(new + found) as f64 * PAGE_MIB + ahead as f64 / MIB)
+    Some(all.saturating_sub(without) as f64 * PAGE_MIB + ahead as f64 / MIB)
 }
 
 #[cfg(test)]
@@ -238,8 +238,8 @@ mod tests {
 
     #[test]
     fn reads_of_a_pager_are_its_waits_and_what_it_read_ahead() {
-        let said = "warning: x\nesker: 1000 faults, 90.0 % without a read (300 new pages, 188 just evicted or read \
-                    ahead)\nesker: 5.00 MiB evicted, 1.00 MiB written, 0 B all zeroes; 2.50 MiB read ahead, 2.00 MiB \
+        let said = "warning: x\nesker: 1000 faults, 90.0 % without a read (300 new pages, 100 just evicted or read \
+                    ahead, 88 compressed)\nesker: 5.00 MiB evicted, 1.00 MiB written, 0 B all zeroes; 2.50 MiB read ahead, 2.00 MiB \
                     used, 0 B wasted\n";
         assert!((read_by_pager(said).unwrap() - (512.0 * PAGE_MIB + 2.5)).abs() < 1e-9);
         assert_eq!(read_by_pager("esker: no device"), None);
