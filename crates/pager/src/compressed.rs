@@ -137,14 +137,15 @@ impl Compressed {
         self.find(slot).is_some()
     }
 
-    /// Keeps a copy of a slot's page. Says whether it did: a page that hardly compresses has none.
+    /// Keeps a copy of a slot's page, which has none yet. Says whether it did: a page that hardly compresses has none.
     pub(crate) fn keep(&mut self, slot: u32, page: &[u8]) -> bool {
-        if self.room() == 0 || self.has(slot) {
+        debug_assert!(!self.has(slot), "slot {slot} has a copy");
+        if self.room() == 0 {
             return false;
         }
         let packed = compress_into_with_table(page, &mut self.scratch, &mut self.table);
         let Some(length) = packed.ok().filter(|&length| length <= MOST) else { return false };
-        let Some(segment) = self.with_room(HEAD + length) else { return false };
+        let Some(segment) = self.with_room(size_of_entry(length)) else { return false };
         let to = self.segments[segment as usize].as_mut().expect("it is in use");
         let offset = append(to, slot, &self.scratch[..length]);
         let place = Place { slot, segment, offset };
@@ -155,14 +156,11 @@ impl Compressed {
     /// The segment that is filled, with room for an entry.
     fn with_room(&mut self, size: usize) -> Option<u32> {
         let last = self.order.back().copied();
-        let has_room = |segment: &u32| {
-            let segment = self.segments[*segment as usize].as_ref().expect("it is in use");
-            segment.used + size.next_multiple_of(ALIGN) <= SEGMENT
-        };
+        let has_room = |at: &u32| self.segment(*at).used + size <= SEGMENT;
         if let Some(last) = last.filter(has_room) {
             return Some(last);
         }
-        let live = |at: &u32| self.segments[*at as usize].as_ref().map_or(0, |it| it.live);
+        let live = |at: &u32| self.segment(*at).live;
         let emptiest = self.order.iter().copied().min_by_key(live);
         let is_growing = self.order.len() < self.room();
         let worth = if is_growing { SEGMENT / 2 } else { PACKED };
@@ -182,15 +180,21 @@ impl Compressed {
         if free == self.segments.len() {
             self.segments.push(None);
         }
-        self.segments[free] = Some(Segment { bytes, used: 0, live: 0, age: self.next });
-        self.next += 1;
+        self.segments[free] = Some(self.empty(bytes));
         let at = u32::try_from(free).expect("fewer than 2^32 segments");
         self.order.push_back(at);
         at
     }
 
-    fn age(&self, at: u32) -> u64 {
-        self.segments[at as usize].as_ref().map_or(0, |segment| segment.age)
+    /// A segment without copies, of the next age.
+    fn empty(&mut self, bytes: AlignedBuf) -> Segment {
+        let age = self.next;
+        self.next += 1;
+        Segment { bytes, used: 0, live: 0, age }
+    }
+
+    fn segment(&self, at: u32) -> &Segment {
+        self.segments[at as usize].as_ref().expect("it is in use")
     }
 
     /// Lets go of the oldest segment, and gives its memory.
@@ -210,8 +214,7 @@ impl Compressed {
     fn pack(&mut self, at: u32) -> u32 {
         let old = self.segments[at as usize].take().expect("it is in use");
         let bytes = self.spare.take().unwrap_or_else(|| AlignedBuf::zeroed(SEGMENT));
-        let mut new = Segment { bytes, used: 0, live: 0, age: self.next };
-        self.next += 1;
+        let mut new = self.empty(bytes);
         for (slot, offset, copy) in entries(&old) {
             let place = Place { slot, segment: at, offset };
             if let Some(known) = self.places.find_mut(hash(slot.into()), |it| *it == place) {
@@ -228,7 +231,7 @@ impl Compressed {
     /// Reads a slot's page from its copy.
     pub(crate) fn read(&mut self, slot: u32, to: &mut [u8]) -> Option<Hit> {
         let Place { segment: at, offset, .. } = self.find(slot)?;
-        let segment = self.segments[at as usize].as_ref().expect("it is in use");
+        let segment = self.segment(at);
         let (_, copy) = entry(segment, offset as usize).expect("invariant 2");
         if decompress_into(copy, to).ok() != Some(PAGE) {
             // The device has it, too.
@@ -236,7 +239,7 @@ impl Compressed {
             return None;
         }
         let age = segment.age;
-        let oldest = self.order.front().map_or(age, |&at| self.age(at));
+        let oldest = self.order.front().map_or(age, |&at| self.segment(at).age);
         Some(Hit { is_old: (age - oldest) * 4 <= self.next - oldest })
     }
 
@@ -250,8 +253,7 @@ impl Compressed {
         let (place, _) = found.remove();
         let segment = self.segments[place.segment as usize].as_mut().expect("it is in use");
         let (_, copy) = entry(segment, place.offset as usize).expect("invariant 2");
-        let size = size_of_entry(copy.len());
-        segment.live -= size;
+        segment.live -= size_of_entry(copy.len());
     }
 }
 

@@ -178,8 +178,8 @@ impl Engine {
         let most_ahead = if options.read_ahead { (frames / 32 / CHUNK).clamp(1, 24) } else { 0 };
         let window = CHUNK;
         let buffers = most_ahead * CHUNK + MARKS + ZEROES + window;
-        let limit = frames - chunks * CHUNK - buffers - SINGLE;
         let shares = Shares::new(frames - buffers - SINGLE, chunks, options.compress);
+        let limit = shares.limit(chunks * CHUNK);
         let mut engine = Engine {
             lbas_per_page: to_u64(PAGE) / u64::from(geometry.lba_size),
             most_run: (geometry.max_transfer_size as usize / PAGE).clamp(1, CHUNK),

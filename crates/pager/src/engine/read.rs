@@ -42,6 +42,30 @@ impl Engine {
         Answer::Coming
     }
 
+    /// Brings a page back from its compressed copy, if it has one. The copy stays if nobody waits for the page.
+    fn restore(&mut self, id: SpaceId, page: Page, write: bool, aim: Aim) -> Option<Answer> {
+        let slot = self.spaces[&id].pages.place(page);
+        let hit = self.slots.compressed.read(slot, &mut self.one_page)?;
+        let source = self.one_page.as_ptr().addr();
+        // SAFETY: the page is this process's, and not paged.
+        let answer = unsafe { self.bring(id, page, source, write, aim) };
+        if answer == Answer::Later {
+            return Some(answer);
+        }
+        let is_here = self.spaces[&id].is_resident(page);
+        if aim != Aim::Fault {
+            self.stats.ahead_restored += u64::from(is_here);
+            return Some(answer);
+        }
+        // While the page is in memory the copy would be of no use.
+        if is_here && !write && !self.slots.is_shared(slot) {
+            self.slots.compressed.forget(slot);
+        }
+        self.shares.note_restored(hit.is_old);
+        self.stats.restored_pages += 1;
+        Some(answer)
+    }
+
     /// Copies a page from a parent or a child that has the same content of the same slot at hand.
     fn borrow_page(&mut self, id: SpaceId, page: Page, slot: u32, write: bool) -> Option<Answer> {
         if self.spaces.len() < 2 {
@@ -79,20 +103,42 @@ impl Engine {
                 break;
             }
         }
-        let space = self.spaces.get_mut(&id)?;
         // SAFETY: a chunk in use, or the page that was filled above; neither is paged.
-        let (done, error) = unsafe { Engine::install(space, page, source?, 1, !write) };
+        let answer = unsafe { self.bring(id, page, source?, write, Aim::Fault) };
+        self.stats.staged_hits += u64::from(answer == Answer::Done);
+        Some(answer)
+    }
+
+    /// Brings in a page that is out, whose content was found in memory.
+    ///
+    /// # Safety
+    /// `source` is readable for a page, and is no memory that is paged.
+    unsafe fn bring(
+        &mut self,
+        id: SpaceId,
+        page: Page,
+        source: usize,
+        write: bool,
+        aim: Aim,
+    ) -> Answer {
+        let Some(space) = self.spaces.get_mut(&id) else { return Answer::Done };
+        let slot = space.pages.place(page);
+        // SAFETY: the caller's promise.
+        let (done, error) = unsafe { Engine::install(space, page, source, 1, !write) };
         if error == Some(Errno(libc::EAGAIN)) {
-            return Some(Answer::Later);
+            return Answer::Later;
         }
-        if done > 0 && write {
-            self.slots.release(slot);
-            Engine::arrive(space, page, pages::NONE, DIRTY);
-        } else if done > 0 {
-            Engine::arrive(space, page, slot, 0);
+        match aim {
+            _ if done == 0 => {}
+            _ if write => {
+                self.slots.release(slot);
+                Engine::arrive(space, page, pages::NONE, DIRTY);
+            }
+            Aim::Leaf => Engine::arrive_passing(space, page, slot),
+            Aim::Stream => Engine::arrive(space, page, slot, AHEAD),
+            Aim::Fault | Aim::Node => Engine::arrive(space, page, slot, 0),
         }
-        self.stats.staged_hits += 1;
-        Some(Answer::Done)
+        Answer::Done
     }
 
     pub(super) fn fault_on_reading(&mut self, id: SpaceId, page: Page, write: bool) -> Answer {

@@ -1,13 +1,9 @@
-//! Pages leave the staging area, some with a compressed copy, and come back from that.
-
-#![allow(unsafe_code)]
+//! Pages leave the staging area, some with a compressed copy; the budget is divided between both.
 
 use super::Engine;
-use super::pending::{Aim, Answer, SpaceId};
-use crate::pages::{self, AHEAD, DIRTY, State};
-use crate::raw::Errno;
+use crate::pages::{self, State};
 use crate::staging;
-use crate::types::{CHUNK, Page};
+use crate::types::CHUNK;
 
 /// Whether pages that leave the staging area may get compressed copies.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,44 +92,5 @@ impl Engine {
     pub(super) fn retire_ahead(&mut self) -> bool {
         let is_on = self.shares.segments() > 0;
         is_on && self.staging.free() < AT_HAND && self.retire(AT_A_TIME, Copies::Kept)
-    }
-
-    /// Brings a page back from its compressed copy, if it has one. The copy stays if nobody waits for the page.
-    pub(super) fn restore(
-        &mut self,
-        id: SpaceId,
-        page: Page,
-        write: bool,
-        aim: Aim,
-    ) -> Option<Answer> {
-        let slot = self.spaces[&id].pages.place(page);
-        let hit = self.slots.compressed.read(slot, &mut self.one_page)?;
-        let space = self.spaces.get_mut(&id).expect("looked up above");
-        let source = self.one_page.as_ptr().addr();
-        // SAFETY: the page is this process's, and not paged.
-        let (done, error) = unsafe { Engine::install(space, page, source, 1, !write) };
-        if error == Some(Errno(libc::EAGAIN)) {
-            return Some(Answer::Later);
-        }
-        if done > 0 && write {
-            self.slots.release(slot);
-            Engine::arrive(space, page, pages::NONE, DIRTY);
-        } else if done > 0 {
-            match aim {
-                Aim::Leaf => Engine::arrive_passing(space, page, slot),
-                Aim::Stream => Engine::arrive(space, page, slot, AHEAD),
-                Aim::Fault | Aim::Node => Engine::arrive(space, page, slot, 0),
-            }
-            self.stats.ahead_restored += u64::from(aim != Aim::Fault);
-        }
-        if aim == Aim::Fault {
-            // While the page is in memory the copy would be of no use.
-            if done > 0 && !write && !self.slots.is_shared(slot) {
-                self.slots.compressed.forget(slot);
-            }
-            self.shares.note_restored(hit.is_old);
-            self.stats.restored_pages += 1;
-        }
-        Some(Answer::Done)
     }
 }

@@ -109,7 +109,7 @@ impl Shares {
         self.restored_old += u64::from(is_old);
     }
 
-    /// What a compressed copy that is found saves, in nanoseconds.
+    /// The time that a compressed copy saves which is found, in nanoseconds.
     fn saved_ns(&self) -> u64 {
         self.read_ns.saturating_sub(RESTORE_NS)
     }
@@ -201,7 +201,7 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// So many segments, after ten windows of this.
+    /// The segments after forty windows of this.
     fn after(window: impl Fn(&mut Shares)) -> usize {
         let mut shares = Shares::new(64 * CHUNK, 16, true);
         let (mut copies, mut now) = (Compressed::new(shares.segments()), Nanos(0));
