@@ -142,7 +142,7 @@ impl Turns {
             for side in order {
                 steps.step(&format!("{program}, {side}, round {}", round + 1))?;
                 let before = self.runs.get(&side).and_then(|runs| runs.last());
-                // What has hung once would take the same patience again.
+                // A side that has hung once would take the same patience again.
                 let is_hopeless = matches!(before, Some(Ended::Hung(_) | Ended::Full(_)));
                 let ended = match before.filter(|_| is_hopeless) {
                     Some(before) => before.clone(),

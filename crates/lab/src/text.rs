@@ -1,4 +1,4 @@
-//! Layout of tables for a terminal.
+//! Tables of reports, and their layout for a terminal.
 
 use std::fmt::Write as _;
 
@@ -18,6 +18,33 @@ pub(crate) fn aligned(head: &[String], rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A table of a report; the text and the page have the same ones.
+pub(crate) struct Table {
+    /// Its title.
+    pub(crate) title: &'static str,
+    /// Names of its columns; empty names need no line.
+    pub(crate) head: Vec<String>,
+    /// Its rows; a table without any is left out.
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A title, and the tables below it.
+    pub(crate) fn text_of(title: &str, tables: Vec<Table>) -> String {
+        let mut text = format!("{title}\n");
+        for Table { title, head, rows } in tables.into_iter().filter(|table| !table.rows.is_empty())
+        {
+            let _ = write!(text, "\n{title}\n{}", aligned(&head, &rows));
+        }
+        text
+    }
+
+    /// Rows of names and values.
+    pub(crate) fn rows_of(pairs: &[(String, String)]) -> Vec<Vec<String>> {
+        pairs.iter().map(|(name, value)| vec![name.clone(), value.clone()]).collect()
+    }
 }
 
 /// A span that is given in microseconds.

@@ -3,7 +3,8 @@
 use esker_report::{Axis, Bars, Chart, Page, Section, Table as Shown, Unit, Verdict};
 
 use super::program::Side;
-use super::report::{ASSUMPTIONS, MemoryReport, SECONDS, Table, VERDICTS};
+use super::report::{ASSUMPTIONS, MemoryReport, SECONDS, VERDICTS};
+use crate::text::Table;
 
 impl MemoryReport {
     /// The report as a page, with the tables of the text.

@@ -12,7 +12,7 @@ use super::options::MemoryOptions;
 use super::program::Side;
 use super::verdicts;
 use crate::Spread;
-use crate::text::aligned;
+use crate::text::Table;
 
 /// Changes with the form of the JSON.
 const FORMAT: &str = "esker-memory/1";
@@ -78,12 +78,7 @@ impl MemoryReport {
     /// As text.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut text = format!("{}\n", self.title);
-        for Table { title, head, rows } in self.tables() {
-            if !rows.is_empty() {
-                let _ = write!(text, "\n{title}\n{}", aligned(&head, &rows));
-            }
-        }
+        let mut text = Table::text_of(&self.title, self.tables());
         for one in self.failures() {
             let _ = writeln!(text, "\nfailed: {one}");
         }
@@ -101,7 +96,7 @@ impl MemoryReport {
         text
     }
 
-    /// What programs said that failed, once for each side.
+    /// The words of programs that failed, once for each side.
     pub(super) fn failures(&self) -> Vec<String> {
         let sides =
             self.programs.iter().flat_map(|one| one.sides.iter().map(move |side| (one, side)));
@@ -144,7 +139,7 @@ impl MemoryReport {
                 of_sides(&["program", "plain", "budget", "limit of swap"], &[]),
                 self.memory_rows(),
             ),
-            table(ASSUMPTIONS, words(&["", ""]), self.assumption_rows()),
+            table(ASSUMPTIONS, words(&["", ""]), Table::rows_of(&self.assumptions)),
         ]
     }
 
@@ -241,17 +236,6 @@ impl MemoryReport {
         };
         self.programs.iter().map(row).collect()
     }
-
-    fn assumption_rows(&self) -> Vec<Vec<String>> {
-        self.assumptions.iter().map(|(name, value)| vec![name.clone(), value.clone()]).collect()
-    }
-}
-
-/// A table of the report; the text and the page have the same ones.
-pub(super) struct Table {
-    pub(super) title: &'static str,
-    pub(super) head: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
 }
 
 /// Titles of tables of which a page has its own form, or charts beside.

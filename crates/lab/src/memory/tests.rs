@@ -172,7 +172,7 @@ fn swaps_that_end_badly_are_cells_and_the_other_one_is_compared() {
     assert_eq!(outcome(&report, "jq: speed"), Outcome::Reached);
     let text = report.table();
     assert!(text.contains("killed") && text.contains("does not fit"), "{text}");
-    // What was killed is tried again, and what does not fit is not.
+    // A killed run is tried again, and one that does not fit is not.
     let count = |side| told.ran.iter().filter(|(_, ran, _)| *ran == side).count();
     assert_eq!((count(Side::Swap0), count(Side::Zram)), (3, 1));
     let both = [Side::Swap0, Side::Swap3].map(|side| (side, Ended::Hung(600.0)));

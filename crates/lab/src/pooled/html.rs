@@ -6,8 +6,9 @@ use esker_report::{
 
 use super::arm::Arm;
 use super::figures::{LoadResult, find};
-use super::report::{ASSUMPTIONS, COSTS, LATENCIES, PooledReport, Table, VERDICTS};
+use super::report::{ASSUMPTIONS, COSTS, LATENCIES, PooledReport, VERDICTS};
 use crate::Spread;
+use crate::text::Table;
 
 impl PooledReport {
     /// The report as a page, with the tables of the text.

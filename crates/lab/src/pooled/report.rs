@@ -13,7 +13,7 @@ use super::calibrate::{BUSY, DilationTry, PROCESSORS};
 use super::figures::LoadResult;
 use super::verdicts;
 use super::{OwnDrives, PooledOptions};
-use crate::text::aligned;
+use crate::text::Table;
 
 /// Changes with the form of the JSON.
 const FORMAT: &str = "esker-pooled/3";
@@ -130,12 +130,7 @@ impl PooledReport {
     /// As text.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut text = format!("{}\n", self.title);
-        for Table { title, head, rows } in self.tables() {
-            if !rows.is_empty() {
-                let _ = write!(text, "\n{title}\n{}", aligned(&head, &rows));
-            }
-        }
+        let mut text = Table::text_of(&self.title, self.tables());
         if !self.arms.is_empty() {
             text.push_str("\nArms\n");
         }
@@ -161,7 +156,7 @@ impl PooledReport {
             table("Space", &SPACE_COLUMNS, self.space_rows()),
             table("Calibration", &TRY_COLUMNS, self.try_rows()),
             table("A node killed, a drive failed", &["", ""], self.survival_rows()),
-            table(ASSUMPTIONS, &["", ""], self.assumption_rows()),
+            table(ASSUMPTIONS, &["", ""], Table::rows_of(&self.assumptions)),
         ]
     }
 
@@ -257,20 +252,6 @@ impl PooledReport {
             row("seconds of load", format!("{:.0}", one.seconds)),
         ]
     }
-
-    fn assumption_rows(&self) -> Vec<Vec<String>> {
-        self.assumptions.iter().map(|(name, value)| vec![name.clone(), value.clone()]).collect()
-    }
-}
-
-/// A table of the report; the text and the page have the same ones.
-pub(super) struct Table {
-    /// Its title.
-    pub(super) title: &'static str,
-    /// Names of its columns; empty names need no line.
-    pub(super) head: Vec<String>,
-    /// Its rows; a table without any is left out.
-    pub(super) rows: Vec<Vec<String>>,
 }
 
 /// Titles of tables of which a page has its own form.

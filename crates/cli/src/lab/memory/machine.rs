@@ -170,16 +170,8 @@ impl Machine {
             statistics: Path::new("/sys/block").join(name).join("mm_stat"),
             limit,
         });
-        let process = Process::start(Start {
-            name: program.name(),
-            line: self.works.line(program),
-            prefix,
-            memory: self.bounds.cgroup().map_err(refused)?,
-            cpu: self.bounds.cpu().map_err(refused)?,
-            folder: self.bounds.folder(),
-            patience: Duration::from_secs_f64(bound.patience_s),
-            pool,
-        })?;
+        let patience = Duration::from_secs_f64(bound.patience_s);
+        let process = self.start(program, program.name(), prefix, patience, pool)?;
         match program {
             Program::Redis => self.redis(process),
             _ => Ok(match process.end()? {
@@ -187,6 +179,28 @@ impl Machine {
                 Completed::Yes { sample, output } => answered(program, sample, &output),
             }),
         }
+    }
+
+    /// Starts a program in the folder and the cgroups.
+    fn start(
+        &self,
+        program: Program,
+        name: &str,
+        prefix: Vec<OsString>,
+        patience: Duration,
+        pool: Option<Pool>,
+    ) -> Run<Process> {
+        let refused = |why: String| wrong("bounds", why);
+        Process::start(Start {
+            name,
+            line: self.works.line(program),
+            prefix,
+            memory: self.bounds.cgroup().map_err(refused)?,
+            cpu: self.bounds.cpu().map_err(refused)?,
+            folder: self.bounds.folder(),
+            patience,
+            pool,
+        })
     }
 
     /// The load on a server that was started, and a look at its snapshot.
@@ -225,21 +239,14 @@ impl Machine {
     fn verify(&self, versions: Vec<u32>) -> Run {
         let refused = |why: String| wrong("bounds", why);
         self.bounds.bound(UNBOUNDED, None).map_err(refused)?;
-        let mut server = Process::start(Start {
-            name: "redis, from its snapshot",
-            line: self.works.line(Program::Redis),
-            prefix: Vec::new(),
-            memory: self.bounds.cgroup().map_err(refused)?,
-            cpu: self.bounds.cpu().map_err(refused)?,
-            folder: self.bounds.folder(),
-            patience: Duration::from_secs(120),
-            pool: None,
-        })?;
+        let name = "redis, from its snapshot";
+        let failed = |error: io::Error| wrong(name, error);
+        let patience = Duration::from_secs(120);
+        let mut server = self.start(Program::Redis, name, Vec::new(), patience, None)?;
         let place = socket(self.bounds.folder());
-        let mut load = Load::connect(&place, &mut server, self.seed)
-            .map_err(|error| wrong("redis, from its snapshot", error))?;
-        load.verify(versions).map_err(|error| wrong("redis, from its snapshot", error))?;
-        load.shut_down().map_err(|error| wrong("redis, from its snapshot", error))?;
+        let mut load = Load::connect(&place, &mut server, self.seed).map_err(failed)?;
+        load.verify(versions).map_err(failed)?;
+        load.shut_down().map_err(failed)?;
         server.end()?;
         fs::remove_file(self.bounds.folder().join("redis/dump.rdb"))
             .map_err(|error| wrong("redis, its snapshot", error))

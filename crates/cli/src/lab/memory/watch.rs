@@ -33,7 +33,7 @@ pub(super) enum Cut {
     Interrupted,
 }
 
-/// What was seen.
+/// The figures that a watch has seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     /// The most bytes: anonymous, shared and of the kernel, and zram's pool.
