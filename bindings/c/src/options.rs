@@ -5,10 +5,9 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use esker_base::Clock;
+use esker_base::sync::{Mutex, MutexGuard};
 use esker_kv::{
     Builder, Kvdb, KvsOptions, Location, Maintenance, Medium, Options as EngineOptions, Tuning,
 };
@@ -29,8 +28,8 @@ impl Handle for Options {
     const INHERITED: bool = true;
 }
 
-/// So many milliseconds a call waits for others that use the same options.
-const TRIES: u32 = 1000;
+/// So long a call waits for others that use the same options.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Values that setters have set.
 #[derive(Default)]
@@ -99,14 +98,9 @@ unsafe fn settled<T>(
 
 /// Holds settings, which no call holds for long: unless a thread of the parent did when this process was forked.
 fn held(settings: &Mutex<Settings>) -> Result<MutexGuard<'_, Settings>> {
-    for _ in 0..TRIES {
-        match settings.try_lock() {
-            Ok(guard) => return Ok(guard),
-            Err(TryLockError::Poisoned(guard)) => return Ok(guard.into_inner()),
-            Err(TryLockError::WouldBlock) => Clock::real().sleep(Duration::from_millis(1)),
-        }
-    }
-    Err(Error::invalid("the options were in use when this process was forked: make new ones"))
+    let refused =
+        || Error::invalid("the options were in use when this process was forked: make new ones");
+    settings.try_lock_for(PATIENCE).ok_or_else(refused)
 }
 
 /// The place that a directory and options name.
