@@ -15,6 +15,7 @@
 //! | `kvdb` | opening and closing, KVSs, sync, statistics |
 //! | `maintenance` | backup, check, repair, compaction, classes |
 //! | `arena` | paged memory |
+//! | `measure` | loops in Rust, which the benchmark compares with calls |
 //!
 //! Invariants
 //! 1. A panic never crosses the border: each function that can fail runs in `border::border`.
@@ -34,6 +35,8 @@ mod kvdb;
 mod kvs;
 mod list;
 mod maintenance;
+#[cfg(feature = "measure")]
+mod measure;
 mod options;
 mod snapshot;
 mod transaction;
