@@ -12,6 +12,7 @@ use esker_cache::CacheError;
 use esker_kv::KvError;
 use esker_nvmf::NvmfError;
 use esker_pager::PagerError;
+use esker_serve::ServeError;
 use esker_stack::StackError;
 use esker_trace::TraceError;
 
@@ -131,6 +132,12 @@ impl From<AttachError> for Failure {
 
 impl From<PagerError> for Failure {
     fn from(error: PagerError) -> Failure {
+        Failure::new(error.kind(), error)
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Failure {
         Failure::new(error.kind(), error)
     }
 }

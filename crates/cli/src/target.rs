@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use esker_base::ErrorKind;
 use esker_nvmf::{NvmfError, Target};
+use esker_serve::http;
+use esker_serve::metrics::{Caches, Collector, Devices, Drives, Exporter};
 
 pub(crate) use config::WriteCache;
 #[cfg(any(test, fuzzing))]
@@ -18,10 +20,9 @@ pub(crate) use config::is_configuration;
 
 use crate::args::{ServeArgs, TargetCommand};
 use crate::failure::{Failure, Result};
-use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
+use crate::host;
 use crate::output;
 use crate::stderr::{complain, tell};
-use crate::{host, http};
 
 /// How long a status may take to come.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -53,7 +54,7 @@ fn serve(args: &ServeArgs) -> Result {
         Box::new(Caches(planner.stack())),
     ];
     let page = metrics::page(target.clone());
-    let metrics = Exporter::start(args.metrics, collectors, vec![page])?;
+    let metrics = Exporter::start(args.metrics, host::COMMIT, collectors, vec![page])?;
     let mut text = String::new();
     for address in target.addresses() {
         text.push_str(&format!("listening on {address}\n"));

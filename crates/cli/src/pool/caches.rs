@@ -18,6 +18,7 @@ use std::time::Duration;
 use esker_base::ErrorKind;
 use esker_base::checksum::crc32c;
 use esker_cache::{Bounds, Cache, CacheError, Info, Mode};
+use esker_serve::http::{Answer, Head, Service};
 use esker_stack::served::{self, NoAnswer};
 use esker_stack::{CacheSpec, Spec};
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,6 @@ use serde_json::{Value, json};
 use super::refusal::Refusal;
 use super::socket;
 use crate::failure::{Failure, Result};
-use crate::http::{Answer, Head, Service};
 use crate::stderr::tell;
 
 /// A cache in use.

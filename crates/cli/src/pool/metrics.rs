@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use esker_serve::metrics::{Buckets, Collector, Families};
 use esker_stack::OpenPool;
 use esker_volume::{Latency, MemberStatus, Status, VolumeStats};
-
-use crate::metrics::{Buckets, Collector, Families};
 
 /// The collector.
 pub(crate) struct Metrics(pub(crate) Arc<OpenPool>);

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind};
+use esker_serve::http;
+use esker_serve::metrics::{Caches, Collector, Devices, Drives, Exporter};
+use esker_serve::token::Token;
 use esker_stack::{OpenPool, Stack, VolumeSpec};
 
 use super::export::Exports;
@@ -16,13 +19,11 @@ use super::served::Served;
 use super::socket::{Server, default_path};
 use crate::args::{Cpus, PoolServeArgs};
 use crate::failure::{Failure, Result};
-use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
+use crate::host;
 use crate::output;
 use crate::stderr::tell;
 use crate::target::metrics;
 use crate::target::signals::{Event, Waiting};
-use crate::token::Token;
-use crate::{host, http};
 
 /// The longest wait for drives and devices that a process which has ended lets go of in a moment.
 const LETTING_GO: Duration = Duration::from_secs(5);
@@ -63,7 +64,7 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
         Box::new(Caches(stack.clone())),
     ];
     let page = metrics::page(exports.target().clone());
-    let metrics = Exporter::start(args.metrics, collectors, vec![page])?;
+    let metrics = Exporter::start(args.metrics, host::COMMIT, collectors, vec![page])?;
     let path = args.socket.clone().unwrap_or_else(|| default_path(&args.pool));
     let served = Arc::new(Served::exporting(stack, pool.clone(), exports));
     let server = Server::start(&path, &served)?;

@@ -12,15 +12,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use esker_base::{ErrorKind, files};
+use esker_serve::http::{self, Answer, Head, Listener, Service};
+use esker_serve::token::Token;
 use esker_stack::served::{self, CODES, NoAnswer, Patience};
 use serde_json::{Value, json};
 
 use super::refusal::Refusal;
 use super::served::Served;
 use crate::failure::{Failure, Result};
-use crate::http::{self, Answer, Head, Listener, Service};
 use crate::stderr::tell;
-use crate::token::Token;
 
 /// The directory of the sockets where nothing else is said.
 pub(crate) fn directory() -> PathBuf {

@@ -12,12 +12,12 @@ use esker_nvmf::TargetConfig;
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig};
 use esker_nvmf::tls::{Derivation, TlsKey};
+use esker_serve::metrics::Roots;
 use esker_stack::{Opened, Spec, Stack, parse_uuid};
 use serde::Deserialize;
 
 use crate::args::ServeArgs;
 use crate::failure::{Failure, Result};
-use crate::metrics::Roots;
 use crate::pool::link::stack;
 
 /// Where a target listens unless it is told otherwise.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use esker_base::units::human_bytes;
 use esker_nvmf::Target;
 use esker_nvmf::target::metrics::{BUCKETS, FlowMetrics, bucket_start};
+use esker_serve::metrics::{Buckets, Collector, Families, Page};
 
 use crate::figures::{bound, grouped};
-use crate::metrics::{Buckets, Collector, Families, Page};
 
 /// The page `/status` of a target.
 pub(crate) fn page(target: Arc<Target>) -> Page {

@@ -1,7 +1,6 @@
 //! A server: one thread for all connections, and one for each request while it is answered.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::pin::pin;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use esker_base::{Clock, ErrorKind, thread};
+use esker_base::{Clock, thread};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -25,7 +24,7 @@ use tokio::time;
 
 use super::connections::{Connections, Open};
 use super::message::{Answer, Head, Service};
-use crate::failure::{Failure, Result};
+use crate::error::{Result, ServeError};
 
 /// Connections at a time.
 pub(super) const CONNECTIONS: usize = 64;
@@ -41,13 +40,13 @@ const ENDING: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Where a server listens.
-pub(crate) enum Listener {
+pub enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 /// Answers requests until it is dropped.
-pub(crate) struct Server {
+pub struct Server {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -58,31 +57,24 @@ impl Server {
     ///
     /// # Errors
     /// `Conflict` when the address cannot be had.
-    pub(crate) fn start_at(
+    pub fn start_at(
         address: SocketAddr,
-        flag: &str,
+        flag: &'static str,
         service: impl Service,
     ) -> Result<(Server, SocketAddr)> {
-        let refused = |error: &dyn fmt::Display| {
-            let why = format!("{address}: {error}; choose another address with {flag}");
-            Failure::new(ErrorKind::Conflict, why)
-        };
-        let listener = TcpListener::bind(address).map_err(|error| refused(&error))?;
-        let bound = listener.local_addr().map_err(|error| refused(&error))?;
+        let refused = |cause| ServeError::Address { address, cause, flag };
+        let listener = TcpListener::bind(address).map_err(refused)?;
+        let bound = listener.local_addr().map_err(refused)?;
         let name = flag.trim_start_matches('-');
-        let server = Server::start(Listener::Tcp(listener), name, service);
-        Ok((server.map_err(|error| refused(&error))?, bound))
+        let server = Server::start(Listener::Tcp(listener), name, service).map_err(refused)?;
+        Ok((server, bound))
     }
 
     /// Answers those who connect. Its thread is called `name`.
     ///
     /// # Errors
     /// The system's, when it has no thread or descriptor to give.
-    pub(crate) fn start(
-        listener: Listener,
-        name: &str,
-        service: impl Service,
-    ) -> std::io::Result<Server> {
+    pub fn start(listener: Listener, name: &str, service: impl Service) -> std::io::Result<Server> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -119,7 +111,7 @@ impl Drop for Server {
 }
 
 /// Takes a value from services whose servers have ended; none while a service is still at a request after [`ENDING`].
-pub(crate) fn unshared<T>(mut shared: Arc<T>) -> Option<T> {
+pub fn unshared<T>(mut shared: Arc<T>) -> Option<T> {
     let clock = Clock::real();
     let end = clock.now() + ENDING;
     loop {

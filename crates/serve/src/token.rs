@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use data_encoding::HEXLOWER;
-use esker_base::{ErrorKind, files};
+use esker_base::files;
 
-use crate::failure::{Failure, Result};
+use crate::error::{Result, ServeError};
 
 /// Bytes of a new token, as twice as many hexadecimal digits.
 const BYTES: usize = 32;
@@ -17,27 +17,28 @@ const LEAST: usize = 32;
 const MOST: u64 = 1024;
 
 /// A token.
-pub(crate) struct Token(Vec<u8>);
+pub struct Token(Vec<u8>);
 
 impl Token {
-    /// A new one.
+    /// A new token.
     ///
     /// # Errors
     /// The system's, when it has no randomness to give.
-    pub(crate) fn random() -> io::Result<Token> {
+    pub fn random() -> io::Result<Token> {
         let mut bytes = [0; BYTES];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
         Ok(Token(HEXLOWER.encode(&bytes).into_bytes()))
     }
 
     /// The token's text, for its owner.
-    pub(crate) fn text(&self) -> String {
+    #[must_use]
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
 
     /// Reads the token from a file that its owner alone can read; makes one where there is no file.
-    pub(crate) fn load(path: &Path) -> Result<Token> {
-        let failed = |error| Failure::file(path, &error, "choose another path with --api-token");
+    pub fn load(path: &Path) -> Result<Token> {
+        let failed = |error| ServeError::file(path, error, "choose another path with --api-token");
         let text = match files::read_private(path, MOST) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let token = Token::random().map_err(failed)?;
@@ -53,19 +54,20 @@ impl Token {
                 "{}: a token is one word of {LEAST} characters or more; remove the file, and one is made",
                 path.display()
             );
-            return Err(Failure::new(ErrorKind::Invalid, why));
+            return Err(ServeError::invalid(why));
         }
         Ok(Token(text.as_bytes().to_vec()))
     }
 
     /// Whether a header's value has it: `Bearer TOKEN`.
-    pub(crate) fn is_in(&self, header: &str) -> bool {
+    pub fn is_in(&self, header: &str) -> bool {
         let Some(said) = header.strip_prefix("Bearer ") else { return false };
         self.is(said.trim())
     }
 
     /// Whether somebody has said it.
-    pub(crate) fn is(&self, said: &str) -> bool {
+    #[must_use]
+    pub fn is(&self, said: &str) -> bool {
         let said = said.as_bytes();
         // All of the token is looked at, whatever was said.
         let mut differs = u8::from(said.len() != self.0.len());

@@ -6,11 +6,12 @@ use esker_pager::{PAGE, Pager, Stats};
 
 use super::{Collector, Families};
 
-/// The collector.
-pub(crate) struct Paging {
-    pub(crate) pager: Arc<Pager>,
+/// The collector of a pager.
+pub struct Paging {
+    /// The pager.
+    pub pager: Arc<Pager>,
     /// The memory that paged data may take.
-    pub(crate) budget_bytes: u64,
+    pub budget_bytes: u64,
 }
 
 /// A figure of a pager.

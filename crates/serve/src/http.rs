@@ -18,5 +18,5 @@ mod connections;
 mod message;
 mod server;
 
-pub(crate) use message::{Answer, Head, Service, error, text};
-pub(crate) use server::{Listener, Server, unshared};
+pub use message::{Answer, Head, Service, error, text};
+pub use server::{Listener, Server, unshared};

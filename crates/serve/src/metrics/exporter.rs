@@ -6,33 +6,33 @@ use prometheus::TEXT_FORMAT;
 
 use super::process::Process;
 use super::{Collector, Families};
-use crate::failure::Result;
+use crate::error::Result;
 use crate::http::{self, Answer, Server};
-use crate::stderr::tell;
 
 /// The option that names its address.
-pub(crate) const FLAG: &str = "--metrics";
+const FLAG: &str = "--metrics";
 
 /// A page for people beside the metrics: its path, and its text.
-pub(crate) type Page = (&'static str, Box<dyn Fn() -> String + Send + Sync>);
+pub type Page = (&'static str, Box<dyn Fn() -> String + Send + Sync>);
 
 /// Answers for metrics until it is dropped.
-pub(crate) struct Exporter {
+pub struct Exporter {
     _server: Server,
     address: SocketAddr,
 }
 
 impl Exporter {
-    /// Answers at an address; port 0 is any that is free.
+    /// Answers at an address; port 0 is any that is free. `commit` is the one that the program was built from.
     ///
     /// # Errors
     /// `Conflict` when the address cannot be had.
-    pub(crate) fn start(
+    pub fn start(
         address: SocketAddr,
+        commit: &'static str,
         mut collectors: Vec<Box<dyn Collector>>,
         pages: Vec<Page>,
     ) -> Result<Exporter> {
-        collectors.push(Box::new(Process));
+        collectors.push(Box::new(Process { commit }));
         let paths: Vec<&str> = pages.iter().map(|(path, _)| *path).chain(["/metrics"]).collect();
         let unknown = format!("there is {}", paths.join(" and "));
         let answer = move |url: &str| match url.split('?').next().unwrap_or_default() {
@@ -46,22 +46,9 @@ impl Exporter {
         Ok(Exporter { _server: server, address })
     }
 
-    /// Answers if an address was given, and says where on standard error.
-    ///
-    /// # Errors
-    /// As [`Exporter::start`].
-    pub(crate) fn if_asked(
-        address: Option<SocketAddr>,
-        collectors: impl FnOnce() -> Vec<Box<dyn Collector>>,
-    ) -> Result<Option<Exporter>> {
-        let Some(address) = address else { return Ok(None) };
-        let exporter = Exporter::start(address, collectors(), Vec::new())?;
-        tell!("esker: {}", exporter.place());
-        Ok(Some(exporter))
-    }
-
     /// Where Prometheus finds them, in words.
-    pub(crate) fn place(&self) -> String {
+    #[must_use]
+    pub fn place(&self) -> String {
         format!("metrics at http://{}/metrics", self.address)
     }
 }
@@ -105,7 +92,8 @@ mod tests {
     #[test]
     fn exporter_answers_for_metrics_and_pages_and_says_what_there_is() {
         let page: Page = ("/status", Box::new(|| "all is well\n".to_owned()));
-        let exporter = Exporter::start(any_port(), vec![Box::new(One)], vec![page]).unwrap();
+        let exporter =
+            Exporter::start(any_port(), "0123", vec![Box::new(One)], vec![page]).unwrap();
         let metrics = get(&exporter, "/metrics");
         assert!(metrics.contains("\r\nContent-Type: text/plain; version=0.0.4\r\n"), "{metrics}");
         assert!(metrics.contains("\none_total 1\n"), "{metrics}");
@@ -120,9 +108,9 @@ mod tests {
 
     #[test]
     fn busy_port_is_refused_with_advice() {
-        let exporter = Exporter::start(any_port(), Vec::new(), Vec::new()).unwrap();
-        let again = Exporter::start(exporter.address, Vec::new(), Vec::new());
+        let exporter = Exporter::start(any_port(), "0123", Vec::new(), Vec::new()).unwrap();
+        let again = Exporter::start(exporter.address, "0123", Vec::new(), Vec::new());
         let refusal = again.err().expect("the port is taken");
-        assert!(refusal.message().contains("choose another address with --metrics"));
+        assert!(refusal.to_string().contains("choose another address with --metrics"));
     }
 }

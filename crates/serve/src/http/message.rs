@@ -3,7 +3,7 @@
 use hyper::http::request::Parts;
 
 /// The head of a request.
-pub(crate) struct Head(Parts);
+pub struct Head(Parts);
 
 impl Head {
     pub(super) fn new(parts: Parts) -> Head {
@@ -11,18 +11,18 @@ impl Head {
     }
 
     /// The method, such as `GET`.
-    pub(crate) fn method(&self) -> &str {
+    pub fn method(&self) -> &str {
         self.0.method.as_str()
     }
 
     /// The path and the query, as the client wrote them.
-    pub(crate) fn url(&self) -> &str {
+    pub fn url(&self) -> &str {
         self.0.uri.path_and_query().map_or("", |url| url.as_str())
     }
 
     /// The value of a header; a list with commas where the client wrote it several times. Bytes that are no UTF-8 are
     /// replaced: a value is never taken for none.
-    pub(crate) fn header(&self, name: &str) -> Option<String> {
+    pub fn header(&self, name: &str) -> Option<String> {
         let values = self.0.headers.get_all(name).iter();
         let texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned());
         texts.reduce(|list, next| format!("{list}, {next}"))
@@ -31,7 +31,7 @@ impl Head {
 
 /// The answer to a request.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub struct Answer {
     pub(super) status: u16,
     pub(super) headers: Vec<(&'static str, &'static str)>,
     pub(super) body: String,
@@ -39,29 +39,30 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// An answer with a status and the value of `Content-Type`.
-    pub(crate) fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Answer {
+    pub fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Answer {
         Answer { status, headers: vec![("Content-Type", content_type)], body: body.into() }
     }
 
     /// With one more header.
-    pub(crate) fn with_header(mut self, name: &'static str, value: &'static str) -> Answer {
+    #[must_use]
+    pub fn with_header(mut self, name: &'static str, value: &'static str) -> Answer {
         self.headers.push((name, value));
         self
     }
 }
 
 /// A text of some type: the value of `Content-Type`.
-pub(crate) fn text(content_type: &'static str, text: impl Into<String>) -> Answer {
+pub fn text(content_type: &'static str, text: impl Into<String>) -> Answer {
     Answer::new(200, content_type, text)
 }
 
 /// An error, with a line that says why.
-pub(crate) fn error(status: u16, why: &str) -> Answer {
+pub fn error(status: u16, why: &str) -> Answer {
     Answer::new(status, "text/plain; charset=utf-8", format!("{why}\n"))
 }
 
 /// Answers requests, several at a time.
-pub(crate) trait Service: Send + Sync + 'static {
+pub trait Service: Send + Sync + 'static {
     /// The largest body of a request, in bytes.
     const BODY_MAX: usize;
 
