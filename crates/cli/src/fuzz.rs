@@ -14,7 +14,7 @@ use crate::args::{CacheSize, Cpus, PolicyArg, SetSize, VolumeName, parse};
 use crate::kv::lines;
 use crate::pool::answer::ConfigView;
 use crate::pool::{request, routes, socket};
-use crate::target;
+use esker_serve::target;
 
 /// A line of a dump.
 pub fn cli_line(data: &[u8]) -> bool {

@@ -9,6 +9,8 @@
 //! | [`http`] | a small server for clients that nobody trusts |
 //! | [`token`] | the token of its clients |
 //! | [`metrics`] | metrics for Prometheus: the exporter, and a collector for each kind of thing |
+//! | [`events`] | events that end a service, and its messages |
+//! | [`target`] | devices served over NVMe/TCP |
 //!
 //! Nothing here reads arguments, looks at the environment or prints.
 
@@ -16,9 +18,11 @@
 #![allow(clippy::cast_precision_loss)] // counts become figures for people
 
 pub mod error;
+pub mod events;
 pub mod http;
 pub mod metrics;
 pub mod process;
+pub mod target;
 pub mod token;
 
 pub use error::{Result, ServeError};

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind};
+use esker_serve::events::{Event, Waiting};
 use esker_serve::http;
 use esker_serve::metrics::{Caches, Collector, Devices, Drives, Exporter};
+use esker_serve::target::metrics;
 use esker_serve::token::Token;
 use esker_stack::{OpenPool, Stack, VolumeSpec};
 
@@ -22,8 +24,6 @@ use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output;
 use crate::stderr::tell;
-use crate::target::metrics;
-use crate::target::signals::{Event, Waiting};
 
 /// The longest wait for drives and devices that a process which has ended lets go of in a moment.
 const LETTING_GO: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     let members = pool.clone();
     let collectors: Vec<Box<dyn Collector>> = vec![
         Box::new(Metrics(pool.clone())),
-        Box::new(metrics::Metrics(exports.target().clone())),
+        Box::new(metrics::TargetMetrics(exports.target().clone())),
         Devices::told(move || members.device_stats()),
         Box::new(Drives(stack.clone())),
         Box::new(Caches(stack.clone())),
@@ -83,7 +83,7 @@ pub(crate) fn serve(args: &PoolServeArgs) -> Result {
     text.push_str(&format!("{}\n", metrics.place()));
     output::print(&text)?;
     loop {
-        match signals.next(served.target()) {
+        match signals.next(served.target(), &output::tell) {
             Event::Reload => {}
             Event::End(why) => {
                 let _ = output::print(&format!("ending: {why}\n")); // nobody may read it

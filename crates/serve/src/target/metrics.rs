@@ -3,15 +3,14 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use esker_base::units::human_bytes;
+use esker_base::units::{bound, grouped, human_bytes};
 use esker_nvmf::Target;
 use esker_nvmf::target::metrics::{BUCKETS, FlowMetrics, bucket_start};
-use esker_serve::metrics::{Buckets, Collector, Families, Page};
 
-use crate::figures::{bound, grouped};
+use crate::metrics::{Buckets, Collector, Families, Page};
 
 /// The page `/status` of a target.
-pub(crate) fn page(target: Arc<Target>) -> Page {
+pub fn page(target: Arc<Target>) -> Page {
     ("/status", Box::new(move || status(&target)))
 }
 
@@ -61,7 +60,7 @@ fn status(target: &Target) -> String {
 }
 
 /// The collector.
-pub(crate) struct Metrics(pub(crate) Arc<Target>);
+pub struct TargetMetrics(pub Arc<Target>);
 
 /// A figure of a flow.
 type Figure = fn(&FlowMetrics) -> u64;
@@ -82,7 +81,7 @@ fn labels(flow: &FlowMetrics) -> [String; 3] {
     [flow.host.clone(), flow.subsystem.clone(), flow.nsid.to_string()]
 }
 
-impl Collector for Metrics {
+impl Collector for TargetMetrics {
     fn collect(&self, families: &mut Families) {
         let metrics = self.0.metrics();
         families.gauge("esker_target_connections", "Connections now", metrics.connections);

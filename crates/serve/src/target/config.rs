@@ -1,4 +1,4 @@
-//! The configuration of a target: from a file or from the command line.
+//! The configuration of a target: from a file or from options.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,13 +12,12 @@ use esker_nvmf::TargetConfig;
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig};
 use esker_nvmf::tls::{Derivation, TlsKey};
-use esker_serve::metrics::Roots;
 use esker_stack::{Opened, Spec, Stack, parse_uuid};
 use serde::Deserialize;
 
-use crate::args::ServeArgs;
-use crate::failure::{Failure, Result};
-use crate::pool::link::stack;
+use super::options::TargetOptions;
+use crate::error::{Result, ServeError};
+use crate::metrics::Roots;
 
 /// Where a target listens unless it is told otherwise.
 const LISTEN: &str = "127.0.0.1:4420";
@@ -91,9 +90,9 @@ struct Namespace {
 }
 
 /// Whether hosts have the volatile write cache of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum WriteCache {
+enum WriteCache {
     /// As the device has it: what a host wants durable, it flushes.
     #[default]
     On,
@@ -129,36 +128,36 @@ impl Served {
 }
 
 /// Reads the file or the options, and opens the devices. Devices that are open already stay open.
-pub(super) struct Planner<'a> {
-    args: &'a ServeArgs,
+pub(super) struct Planner {
+    options: TargetOptions,
     stack: Arc<Stack>,
     open: Devices,
     roots: Roots,
 }
 
-impl<'a> Planner<'a> {
-    pub(super) fn new(args: &'a ServeArgs) -> Planner<'a> {
-        Planner { args, stack: Arc::new(stack()), open: Devices::new(), roots: Roots::default() }
+impl Planner {
+    pub(super) fn new(options: TargetOptions, stack: Arc<Stack>) -> Planner {
+        Planner { options, stack, open: Devices::new(), roots: Roots::default() }
     }
 
     /// Returns the plan to serve now.
     pub(super) fn plan(&self) -> Result<Plan> {
-        let args = self.args;
-        let mut file = match &args.config {
+        let options = &self.options;
+        let mut file = match &options.config {
             Some(path) => read(path)?,
-            None => of_options(args),
+            None => of_options(options),
         };
-        // The command line goes before the file.
-        if !args.listen.is_empty() {
-            file.listen.clone_from(&args.listen);
+        // Options go before the file.
+        if !options.listen.is_empty() {
+            file.listen.clone_from(&options.listen);
         }
-        if !args.announce.is_empty() {
-            file.announce.clone_from(&args.announce);
+        if !options.announce.is_empty() {
+            file.announce.clone_from(&options.announce);
         }
-        file.workers = args.workers.or(file.workers);
-        file.reservations = args.reservations.clone().or(file.reservations);
-        if !args.listen_tls.is_empty() {
-            file.listen_tls.clone_from(&args.listen_tls);
+        file.workers = options.workers.or(file.workers);
+        file.reservations = options.reservations.clone().or(file.reservations);
+        if !options.listen_tls.is_empty() {
+            file.listen_tls.clone_from(&options.listen_tls);
         }
         if file.listen.is_empty() && file.listen_tls.is_empty() {
             file.listen.push(LISTEN.parse().expect("an address"));
@@ -170,7 +169,7 @@ impl<'a> Planner<'a> {
                 file.announce.len(),
                 count
             );
-            return Err(Failure::usage(why));
+            return Err(ServeError::invalid(why));
         }
         let mut target = TargetConfig {
             referrals: file.referrals,
@@ -179,12 +178,12 @@ impl<'a> Planner<'a> {
         };
         target.limits.workers = file.workers.unwrap_or(target.limits.workers);
         let patience = file.patience.map(|secs| Duration::from_secs(secs.into()));
-        target.limits.command = args.patience.or(patience).unwrap_or(target.limits.command);
+        target.limits.command = options.patience.or(patience).unwrap_or(target.limits.command);
         if target.limits.command.is_zero() {
-            return Err(Failure::usage("patience = 0: a device has at least a second"));
+            return Err(ServeError::invalid("patience = 0: a device has at least a second"));
         }
         let ids = file.controller_ids.map(|(first, last)| first..=last);
-        target.controller_ids = args.controller_ids.clone().or(ids);
+        target.controller_ids = options.controller_ids.clone().or(ids);
         let plain = file.listen.iter().map(|&listen| (listen, false));
         let listened = plain.chain(file.listen_tls.iter().map(|&listen| (listen, true)));
         for (index, (listen, tls)) in listened.enumerate() {
@@ -197,7 +196,9 @@ impl<'a> Planner<'a> {
             self.add(&mut plan, &mut left, subsystem)?;
         }
         if plan.open.is_empty() {
-            return Err(Failure::usage("nothing is served: name a subsystem with a namespace"));
+            return Err(ServeError::invalid(
+                "nothing is served: name a subsystem with a namespace",
+            ));
         }
         Ok(plan)
     }
@@ -213,9 +214,11 @@ impl<'a> Planner<'a> {
         self.roots.clone()
     }
 
-    /// The stack that opens them.
-    pub(super) fn stack(&self) -> Arc<Stack> {
-        self.stack.clone()
+    /// Returns the served namespaces, a line each.
+    pub(super) fn served(&self) -> String {
+        let line =
+            |(nqn, nsid, device): &Place| format!("serving {nqn} namespace {nsid}: {device}\n");
+        self.open.keys().map(line).collect()
     }
 
     /// The open devices that are not named where they are: those that are named elsewhere move.
@@ -233,11 +236,11 @@ impl<'a> Planner<'a> {
         let Subsystem { nqn, serial, allow_any, write_cache, host, namespace } = subsystem;
         if !allow_any && host.is_empty() {
             let why = "nobody may use it: name the hosts that may, or allow any";
-            return Err(Failure::usage(format!("{nqn}: {why}")));
+            return Err(ServeError::invalid(format!("{nqn}: {why}")));
         }
         if allow_any && !host.is_empty() {
             let why = "either any host may use it or those that are named, not both";
-            return Err(Failure::usage(format!("{nqn}: {why}")));
+            return Err(ServeError::invalid(format!("{nqn}: {why}")));
         }
         let access = if allow_any {
             plan.remarks.push(format!("{nqn}: any host that reaches this machine may use it"));
@@ -259,7 +262,7 @@ impl<'a> Planner<'a> {
                 }
             };
             let device = served.device.clone();
-            let wrong = |why| Failure::usage(format!("{nqn}: namespace {nsid}: uuid: {why}"));
+            let wrong = |why| ServeError::invalid(format!("{nqn}: namespace {nsid}: uuid: {why}"));
             let uuid = uuid.as_deref().map(parse_uuid).transpose().map_err(wrong)?;
             let is_known = device.identity().is_some();
             if uuid.is_some() && is_known {
@@ -276,15 +279,6 @@ impl<'a> Planner<'a> {
     }
 }
 
-impl Plan {
-    /// Returns the served namespaces, a line each.
-    pub(super) fn served(&self) -> String {
-        let line =
-            |(nqn, nsid, device): &Place| format!("serving {nqn} namespace {nsid}: {device}\n");
-        self.open.keys().map(line).collect()
-    }
-}
-
 /// A device with this specification, wherever it was.
 fn take(left: &mut Devices, device: &str) -> Option<Served> {
     let place = left.keys().find(|place| place.2 == device)?.clone();
@@ -297,23 +291,22 @@ const FILE_MAX: u64 = 16 << 20;
 /// Reads the configuration, which is read again later: it is a regular file.
 fn read(path: &Path) -> Result<File> {
     let text = files::read_text(path, FILE_MAX)
-        .map_err(|error| Failure::file(path, &error, "check the path and its permissions"))?;
+        .map_err(|error| ServeError::file(path, error, "check the path and its permissions"))?;
     toml::from_str(&text)
-        .map_err(|error| Failure::usage(format!("{}: {error}", path.display()).trim_end()))
+        .map_err(|error| ServeError::invalid(format!("{}: {error}", path.display()).trim_end()))
 }
 
 /// Whether a text is a configuration.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn is_configuration(text: &str) -> bool {
+pub fn is_configuration(text: &str) -> bool {
     toml::from_str::<File>(text).is_ok()
 }
 
-fn of_options(args: &ServeArgs) -> File {
+fn of_options(options: &TargetOptions) -> File {
     let host = |nqn: &String| Host {
         nqn: nqn.clone(),
-        key_file: args.key_file.clone(),
-        controller_key_file: args.controller_key_file.clone(),
-        tls_key_file: args.tls_key_file.clone(),
+        key_file: options.key_file.clone(),
+        controller_key_file: options.controller_key_file.clone(),
+        tls_key_file: options.tls_key_file.clone(),
         tls_key_old: false,
     };
     let namespace = |(device, nsid): (&String, u32)| Namespace {
@@ -332,12 +325,12 @@ fn of_options(args: &ServeArgs) -> File {
         patience: None,
         controller_ids: None,
         subsystem: vec![Subsystem {
-            nqn: args.subsystem.clone().unwrap_or_default(),
+            nqn: options.subsystem.clone().unwrap_or_default(),
             serial: None,
-            allow_any: args.allow_any,
-            write_cache: args.write_cache,
-            host: args.allow.iter().map(host).collect(),
-            namespace: args.devices.iter().zip(1..).map(namespace).collect(),
+            allow_any: options.allow_any,
+            write_cache: if options.write_cache { WriteCache::On } else { WriteCache::Off },
+            host: options.allow.iter().map(host).collect(),
+            namespace: options.devices.iter().zip(1..).map(namespace).collect(),
         }],
     }
 }
