@@ -34,7 +34,7 @@ pub enum Told<'a> {
 pub type Tell<'a> = &'a dyn Fn(Told<'_>);
 
 /// An event that was waited for.
-pub enum Event {
+pub(crate) enum Event {
     /// The configuration is to be read again.
     Reload,
     /// It is to end, and why.
@@ -74,7 +74,7 @@ impl Waiting {
     }
 
     /// Waits for the next event. Panics of the target's threads are told.
-    pub fn next(&mut self, target: Option<&Target>, tell: Tell<'_>) -> Event {
+    pub(crate) fn next(&mut self, target: Option<&Target>, tell: Tell<'_>) -> Event {
         loop {
             match self.signals.pending().next() {
                 Some(SIGHUP) => return Event::Reload,

@@ -19,4 +19,5 @@ mod message;
 mod server;
 
 pub use message::{Answer, Head, Service, error, text};
-pub use server::{Listener, Server, unshared};
+pub use server::Server;
+pub(crate) use server::{Listener, unshared};

@@ -29,12 +29,13 @@ mod families;
 mod pager;
 mod process;
 
-pub use cache::Caches;
-pub use devices::{Devices, Roots};
-pub use drives::Drives;
+pub(crate) use cache::Caches;
+pub(crate) use devices::{Devices, Roots};
+pub(crate) use drives::Drives;
 use engine::Engine;
 pub use exporter::{Exporter, Page};
-pub use families::{Buckets, Families};
+pub(crate) use families::Buckets;
+pub use families::Families;
 pub use pager::Paging;
 
 /// The collectors of a process that uses one device.

@@ -7,7 +7,7 @@
 //! | `metrics` | metrics for Prometheus; the state for people |
 
 mod config;
-pub mod metrics;
+pub(crate) mod metrics;
 mod options;
 
 use std::io::{self, Read, Write};
@@ -24,7 +24,8 @@ use crate::events::{Event, Tell, Told, Waiting};
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::{http, process};
 use config::Planner;
-pub use config::is_configuration;
+#[cfg(any(test, fuzzing))]
+pub(crate) use config::is_configuration;
 use metrics::TargetMetrics;
 pub use options::TargetOptions;
 

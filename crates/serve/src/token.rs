@@ -37,7 +37,7 @@ impl Token {
     }
 
     /// Reads the token from a file that its owner alone can read; makes one where there is no file.
-    pub fn load(path: &Path) -> Result<Token> {
+    pub(crate) fn load(path: &Path) -> Result<Token> {
         let failed = |error| ServeError::file(path, error, "choose another path with --api-token");
         let text = match files::read_private(path, MOST) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -60,7 +60,7 @@ impl Token {
     }
 
     /// Whether a header's value has it: `Bearer TOKEN`.
-    pub fn is_in(&self, header: &str) -> bool {
+    pub(crate) fn is_in(&self, header: &str) -> bool {
         let Some(said) = header.strip_prefix("Bearer ") else { return false };
         self.is(said.trim())
     }

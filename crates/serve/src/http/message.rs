@@ -11,18 +11,18 @@ impl Head {
     }
 
     /// The method, such as `GET`.
-    pub fn method(&self) -> &str {
+    pub(crate) fn method(&self) -> &str {
         self.0.method.as_str()
     }
 
     /// The path and the query, as the client wrote them.
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         self.0.uri.path_and_query().map_or("", |url| url.as_str())
     }
 
     /// The value of a header; a list with commas where the client wrote it several times. Bytes that are no UTF-8 are
     /// replaced: a value is never taken for none.
-    pub fn header(&self, name: &str) -> Option<String> {
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
         let values = self.0.headers.get_all(name).iter();
         let texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned());
         texts.reduce(|list, next| format!("{list}, {next}"))
@@ -39,7 +39,7 @@ pub struct Answer {
 
 impl Answer {
     /// An answer with a status and the value of `Content-Type`.
-    pub fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Answer {
+    pub(crate) fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Answer {
         Answer { status, headers: vec![("Content-Type", content_type)], body: body.into() }
     }
 
@@ -52,11 +52,13 @@ impl Answer {
 }
 
 /// A text of some type: the value of `Content-Type`.
+#[must_use]
 pub fn text(content_type: &'static str, text: impl Into<String>) -> Answer {
     Answer::new(200, content_type, text)
 }
 
 /// An error, with a line that says why.
+#[must_use]
 pub fn error(status: u16, why: &str) -> Answer {
     Answer::new(status, "text/plain; charset=utf-8", format!("{why}\n"))
 }

@@ -40,7 +40,7 @@ const ENDING: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Where a server listens.
-pub enum Listener {
+pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
@@ -74,7 +74,11 @@ impl Server {
     ///
     /// # Errors
     /// The system's, when it has no thread or descriptor to give.
-    pub fn start(listener: Listener, name: &str, service: impl Service) -> std::io::Result<Server> {
+    pub(crate) fn start(
+        listener: Listener,
+        name: &str,
+        service: impl Service,
+    ) -> std::io::Result<Server> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -111,7 +115,7 @@ impl Drop for Server {
 }
 
 /// Takes a value from services whose servers have ended; none while a service is still at a request after [`ENDING`].
-pub fn unshared<T>(mut shared: Arc<T>) -> Option<T> {
+pub(crate) fn unshared<T>(mut shared: Arc<T>) -> Option<T> {
     let clock = Clock::real();
     let end = clock.now() + ENDING;
     loop {

@@ -12,7 +12,7 @@ use super::{Collector, Families};
 const BLOCK: u64 = 4096;
 
 /// The collector.
-pub struct Caches(pub Arc<Stack>);
+pub(crate) struct Caches(pub(crate) Arc<Stack>);
 
 /// A figure of a cache.
 type Figure = fn(&Stats) -> u64;

@@ -12,32 +12,34 @@ use super::{Collector, Families};
 type Read = Box<dyn Fn() -> Vec<DeviceStats> + Send + Sync>;
 
 /// The collector: devices, and those they stand on.
-pub struct Devices(Read);
+pub(crate) struct Devices(Read);
 
 /// Devices that are used now; they may change.
 #[derive(Clone, Default)]
-pub struct Roots(Arc<Mutex<Vec<Arc<dyn Device>>>>);
+pub(crate) struct Roots(Arc<Mutex<Vec<Arc<dyn Device>>>>);
 
 impl Roots {
     /// These are used from now on, and no others.
-    pub fn set(&self, devices: Vec<Arc<dyn Device>>) {
+    pub(crate) fn set(&self, devices: Vec<Arc<dyn Device>>) {
         *self.0.lock() = devices;
     }
 }
 
 impl Devices {
     /// Devices whose statistics a function reads.
-    pub fn told(read: impl Fn() -> Vec<DeviceStats> + Send + Sync + 'static) -> Box<dyn Collector> {
+    pub(crate) fn told(
+        read: impl Fn() -> Vec<DeviceStats> + Send + Sync + 'static,
+    ) -> Box<dyn Collector> {
         Box::new(Devices(Box::new(read)))
     }
 
     /// Some devices, which the collector keeps open.
-    pub fn of(devices: Vec<Arc<dyn Device>>) -> Box<dyn Collector> {
+    pub(crate) fn of(devices: Vec<Arc<dyn Device>>) -> Box<dyn Collector> {
         Devices::told(move || devices.iter().map(|device| device.stats()).collect())
     }
 
     /// Devices that may change.
-    pub fn changing(roots: Roots) -> Box<dyn Collector> {
+    pub(crate) fn changing(roots: Roots) -> Box<dyn Collector> {
         Devices::told(move || {
             let devices = roots.0.lock().clone();
             devices.iter().map(|device| device.stats()).collect()

@@ -8,7 +8,7 @@ use esker_stack::Stack;
 use super::{Collector, Families};
 
 /// The collector: the modelled drives of a stack.
-pub struct Drives(pub Arc<Stack>);
+pub(crate) struct Drives(pub(crate) Arc<Stack>);
 
 impl Collector for Drives {
     fn collect(&self, families: &mut Families) {

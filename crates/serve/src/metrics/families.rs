@@ -12,18 +12,18 @@ use prometheus::{Result, TextEncoder};
 pub struct Families(BTreeMap<&'static str, MetricFamily>);
 
 /// A name, its meaning, and the names of its labels.
-pub type About<const N: usize> = (&'static str, &'static str, [&'static str; N]);
+pub(crate) type About<const N: usize> = (&'static str, &'static str, [&'static str; N]);
 
 /// How many of something were how large.
-pub struct Buckets {
+pub(crate) struct Buckets {
     /// For each bucket its upper end, and how many are in it and in no bucket before. The last one has no end.
-    pub counts: Vec<(f64, u64)>,
+    pub(crate) counts: Vec<(f64, u64)>,
     /// All of them together.
-    pub sum: f64,
+    pub(crate) sum: f64,
 }
 
 /// A type that can be the value of a metric.
-pub trait Value {
+pub(crate) trait Value {
     fn value(self) -> f64;
 }
 
@@ -58,18 +58,18 @@ impl Value for bool {
 }
 
 /// Nanoseconds as the seconds of a metric.
-pub fn seconds(ns: u64) -> f64 {
+pub(crate) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
 impl Families {
     /// A count that only grows.
-    pub fn counter(&mut self, name: &'static str, help: &'static str, value: impl Value) {
+    pub(crate) fn counter(&mut self, name: &'static str, help: &'static str, value: impl Value) {
         self.counters((name, help, []), [([], value)]);
     }
 
     /// Counts that only grow, by labels.
-    pub fn counters<const N: usize, V: Value>(
+    pub(crate) fn counters<const N: usize, V: Value>(
         &mut self,
         about: About<N>,
         values: impl IntoIterator<Item = ([String; N], V)>,
@@ -83,12 +83,12 @@ impl Families {
     }
 
     /// A figure of this moment.
-    pub fn gauge(&mut self, name: &'static str, help: &'static str, value: impl Value) {
+    pub(crate) fn gauge(&mut self, name: &'static str, help: &'static str, value: impl Value) {
         self.gauges((name, help, []), [([], value)]);
     }
 
     /// Figures of this moment, by labels.
-    pub fn gauges<const N: usize, V: Value>(
+    pub(crate) fn gauges<const N: usize, V: Value>(
         &mut self,
         about: About<N>,
         values: impl IntoIterator<Item = ([String; N], V)>,
@@ -102,7 +102,7 @@ impl Families {
     }
 
     /// Histograms, by labels.
-    pub fn histograms<const N: usize>(
+    pub(crate) fn histograms<const N: usize>(
         &mut self,
         about: About<N>,
         values: impl IntoIterator<Item = ([String; N], Buckets)>,
@@ -151,7 +151,7 @@ impl Families {
     }
 
     /// All of them as Prometheus reads them (text format 0.0.4).
-    pub fn text(self) -> Result<String> {
+    pub(crate) fn text(self) -> Result<String> {
         TextEncoder::new().encode_to_string(&self.0.into_values().collect::<Vec<_>>())
     }
 }

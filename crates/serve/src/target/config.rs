@@ -297,7 +297,8 @@ fn read(path: &Path) -> Result<File> {
 }
 
 /// Whether a text is a configuration.
-pub fn is_configuration(text: &str) -> bool {
+#[cfg(any(test, fuzzing))]
+pub(crate) fn is_configuration(text: &str) -> bool {
     toml::from_str::<File>(text).is_ok()
 }
 

@@ -10,7 +10,7 @@ use esker_nvmf::target::metrics::{BUCKETS, FlowMetrics, bucket_start};
 use crate::metrics::{Buckets, Collector, Families, Page};
 
 /// The page `/status` of a target.
-pub fn page(target: Arc<Target>) -> Page {
+pub(crate) fn page(target: Arc<Target>) -> Page {
     ("/status", Box::new(move || status(&target)))
 }
 
@@ -60,7 +60,7 @@ fn status(target: &Target) -> String {
 }
 
 /// The collector.
-pub struct TargetMetrics(pub Arc<Target>);
+pub(crate) struct TargetMetrics(pub(crate) Arc<Target>);
 
 /// A figure of a flow.
 type Figure = fn(&FlowMetrics) -> u64;

@@ -20,9 +20,8 @@ use esker_stack::{Spec, VolumeSpec, show_uuid};
 use serde_json::Value;
 
 use super::export::{namespace_uuid, nqn};
-use super::refusal::Refusal;
 use super::served::Served;
-use super::socket::default_path;
+use crate::error::{Result, ServeError};
 
 /// The most layers that are looked through.
 const LAYERS_MAX: usize = 16;
@@ -32,12 +31,12 @@ const ANSWER: Duration = Duration::from_secs(5);
 const SYS: &str = "/sys/dev/block";
 
 /// Refuses a specification that leads back to the pool.
-pub(super) fn check(served: &Served, spec: &Spec) -> Result<(), Refusal> {
+pub(super) fn check(served: &Served, spec: &Spec) -> Result {
     Search::new(served).spec(spec, 0).map_or(Ok(()), |found| Err(refused(served, spec, &found)))
 }
 
 /// Refuses an open device that is a volume of the pool, or a part of one.
-pub(super) fn check_open(served: &Served, spec: &Spec, device: &dyn Device) -> Result<(), Refusal> {
+pub(super) fn check_open(served: &Served, spec: &Spec, device: &dyn Device) -> Result {
     let Some(identity) = device.identity() else { return Ok(()) };
     let uuid = served.status().uuid.0;
     let is_it = |id: u64| {
@@ -54,9 +53,9 @@ pub(super) fn check_open(served: &Served, spec: &Spec, device: &dyn Device) -> R
     }
 }
 
-fn refused(served: &Served, spec: &Spec, found: &str) -> Refusal {
+fn refused(served: &Served, spec: &Spec, found: &str) -> ServeError {
     let pool = served.pool.name();
-    Refusal::invalid(format!(
+    ServeError::invalid(format!(
         "{spec}: {found}, so pool {pool} would stand on its own volume and wait for itself; name another device"
     ))
 }
@@ -106,7 +105,7 @@ impl Search<'_> {
     /// A volume of a pool that another process serves: that process tells its devices.
     fn served_volume(&self, volume: &VolumeSpec, layer: usize) -> Option<String> {
         let layer = next(layer)?;
-        let socket = volume.socket.clone().unwrap_or_else(|| default_path(&volume.pool));
+        let socket = self.served.stack.socket_of(volume);
         let patience = Patience { limit: ANSWER, ..Patience::default() };
         let config = ask(&socket, "GET", "/v1/config", None, &Value::Null, patience).ok()?;
         let devices = ["drives", "buffers"].into_iter().filter_map(|list| config[list].as_array());

@@ -9,11 +9,11 @@ use esker_volume::{VolumeError, VolumeInfo, VolumeOptions};
 use super::route::Outcome::{Did, Would};
 use super::route::{Call, Outcome, Route};
 use super::users::Users;
+use crate::error::{Result, ServeError};
 use crate::pool::answer::DeletedView;
 use crate::pool::export::export_of;
 use crate::pool::hosts::{HostView, Hosts};
 use crate::pool::operations::Goal;
-use crate::pool::refusal::Refusal;
 use crate::pool::request::{
     AddHost, ChangeVolume, CloneSnapshot, CreateSnapshot, CreateVolume, DeleteSnapshot,
     DeleteVolume, Nothing, RemoveHost, Rollback,
@@ -69,7 +69,7 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-fn has_snapshot(info: &VolumeInfo, name: &str) -> Result<(), Refusal> {
+fn has_snapshot(info: &VolumeInfo, name: &str) -> Result {
     match info.snapshots.iter().any(|snapshot| snapshot.name == name) {
         true => Ok(()),
         false => {
@@ -80,7 +80,7 @@ fn has_snapshot(info: &VolumeInfo, name: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses a name that a volume has already.
-fn check_new(pool: &OpenPool, name: &str) -> Result<(), Refusal> {
+fn check_new(pool: &OpenPool, name: &str) -> Result {
     match pool.show(name) {
         Ok(_) => Err(VolumeError::Exists { what: "volume", name: name.to_owned() }.into()),
         Err(_) => Ok(()),
@@ -91,11 +91,7 @@ fn did(info: &VolumeInfo) -> Outcome<VolumeView> {
     Did(VolumeView::new(info), Goal::Reached)
 }
 
-fn create(
-    served: &Served,
-    _: &Call<'_>,
-    asked: CreateVolume,
-) -> Result<Outcome<VolumeView>, Refusal> {
+fn create(served: &Served, _: &Call<'_>, asked: CreateVolume) -> Result<Outcome<VolumeView>> {
     let pool = &served.pool;
     let CreateVolume { name, bytes, compression, iops_limit, bytes_limit, dry_run } = asked;
     if dry_run {
@@ -106,11 +102,7 @@ fn create(
     Ok(did(&pool.create_volume(&name, bytes, options)?))
 }
 
-fn change(
-    served: &Served,
-    call: &Call<'_>,
-    changes: ChangeVolume,
-) -> Result<Outcome<VolumeView>, Refusal> {
+fn change(served: &Served, call: &Call<'_>, changes: ChangeVolume) -> Result<Outcome<VolumeView>> {
     let pool = &served.pool;
     let name = call.name(0);
     let mut info = pool.show(name)?;
@@ -126,7 +118,7 @@ fn change(
                 human_bytes(info.bytes),
                 human_bytes(bytes)
             );
-            return Err(Refusal::invalid(why));
+            return Err(ServeError::invalid(why));
         }
     }
     let hosts = match changes.hosts {
@@ -164,7 +156,7 @@ fn change(
 }
 
 /// To a request that may be a repetition, a volume that is not there any more is deleted.
-fn gone<T>(result: Result<T, VolumeError>, call: &Call<'_>) -> Result<Option<T>, Refusal> {
+fn gone<T>(result: Result<T, VolumeError>, call: &Call<'_>) -> Result<Option<T>> {
     match result {
         Ok(done) => Ok(Some(done)),
         Err(VolumeError::NotFound { .. }) if call.has_key => Ok(None),
@@ -172,11 +164,7 @@ fn gone<T>(result: Result<T, VolumeError>, call: &Call<'_>) -> Result<Option<T>,
     }
 }
 
-fn delete(
-    served: &Served,
-    call: &Call<'_>,
-    asked: DeleteVolume,
-) -> Result<Outcome<DeletedView>, Refusal> {
+fn delete(served: &Served, call: &Call<'_>, asked: DeleteVolume) -> Result<Outcome<DeletedView>> {
     let pool = &served.pool;
     let name = call.name(0);
     let users = Users::of(served, name);
@@ -203,11 +191,7 @@ fn delete(
     Ok(Did(DeletedView { deleted: name.to_owned() }, goal))
 }
 
-fn restore(
-    served: &Served,
-    call: &Call<'_>,
-    asked: Nothing,
-) -> Result<Outcome<VolumeView>, Refusal> {
+fn restore(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<VolumeView>> {
     let pool = &served.pool;
     let name = call.name(0);
     let is_it = |one: &VolumeInfo| one.name == name && one.trashed_until.is_some();
@@ -230,7 +214,7 @@ fn snapshot(
     served: &Served,
     call: &Call<'_>,
     asked: CreateSnapshot,
-) -> Result<Outcome<SnapshotView>, Refusal> {
+) -> Result<Outcome<SnapshotView>> {
     let pool = &served.pool;
     let volume = call.name(0);
     if asked.dry_run {
@@ -245,7 +229,7 @@ fn delete_snapshot(
     served: &Served,
     call: &Call<'_>,
     asked: DeleteSnapshot,
-) -> Result<Outcome<DeletedView>, Refusal> {
+) -> Result<Outcome<DeletedView>> {
     let pool = &served.pool;
     let (volume, snapshot) = (call.name(0), call.name(1));
     let users = Users::of_snapshot(served, volume, snapshot);
@@ -261,11 +245,7 @@ fn delete_snapshot(
     Ok(Did(DeletedView { deleted: format!("{volume}@{snapshot}") }, goal))
 }
 
-fn clone(
-    served: &Served,
-    call: &Call<'_>,
-    asked: CloneSnapshot,
-) -> Result<Outcome<VolumeView>, Refusal> {
+fn clone(served: &Served, call: &Call<'_>, asked: CloneSnapshot) -> Result<Outcome<VolumeView>> {
     let pool = &served.pool;
     let CloneSnapshot { snapshot, name, dry_run } = asked;
     let volume = call.name(0);
@@ -277,11 +257,7 @@ fn clone(
     Ok(did(&pool.clone_volume(volume, &snapshot, &name)?))
 }
 
-fn rollback(
-    served: &Served,
-    call: &Call<'_>,
-    asked: Rollback,
-) -> Result<Outcome<VolumeView>, Refusal> {
+fn rollback(served: &Served, call: &Call<'_>, asked: Rollback) -> Result<Outcome<VolumeView>> {
     let pool = &served.pool;
     let Rollback { snapshot, if_generation, force, dry_run } = asked;
     let volume = call.name(0);
@@ -295,7 +271,7 @@ fn rollback(
             "{volume} has generation {}, not {generation}: it was set back meanwhile; look at it and ask again",
             info.generation
         );
-        return Err(Refusal::new(ErrorKind::Conflict, why));
+        return Err(ServeError::new(ErrorKind::Conflict, why));
     }
     let users = Users::of_content(served, &info);
     users.check(volume, force)?;
@@ -310,19 +286,11 @@ fn rollback(
 
 /// Whether a volume was set back to this snapshot before this process opened the pool. Then a request whose key is not
 /// known may be the repetition of the one that did it; those of this process are known by their keys.
-fn was_set_back_before(
-    served: &Served,
-    info: &VolumeInfo,
-    snapshot: &str,
-) -> Result<bool, Refusal> {
+fn was_set_back_before(served: &Served, info: &VolumeInfo, snapshot: &str) -> Result<bool> {
     Ok(info.generation <= served.newest_at_open && served.pool.is_from(&info.name, snapshot)?)
 }
 
-fn add_host(
-    served: &Served,
-    call: &Call<'_>,
-    asked: AddHost,
-) -> Result<Outcome<ExportView>, Refusal> {
+fn add_host(served: &Served, call: &Call<'_>, asked: AddHost) -> Result<Outcome<ExportView>> {
     let pool = &served.pool;
     let AddHost { nqn, snapshot, key_file, controller_key_file, tls_key_file, dry_run } = asked;
     forget_openers(served)?;
@@ -345,11 +313,7 @@ fn add_host(
     Ok(Did(export, Goal::Reached))
 }
 
-fn remove_host(
-    served: &Served,
-    call: &Call<'_>,
-    asked: RemoveHost,
-) -> Result<Outcome<VolumeView>, Refusal> {
+fn remove_host(served: &Served, call: &Call<'_>, asked: RemoveHost) -> Result<Outcome<VolumeView>> {
     let pool = &served.pool;
     let (volume, nqn) = (call.name(0), call.name(1));
     let mut info = pool.show(volume)?;
@@ -369,7 +333,7 @@ fn remove_host(
 }
 
 /// Takes hosts off that were made up for a device, and have not been seen for a while.
-fn forget_openers(served: &Served) -> Result<(), Refusal> {
+fn forget_openers(served: &Served) -> Result {
     let Some(exports) = &served.exports else { return Ok(()) };
     for (volume, hosts) in exports.without_lost_openers() {
         let Ok(info) = served.pool.show(&volume) else { continue };

@@ -11,7 +11,7 @@ use esker_device::Device;
 use esker_stack::Spec;
 use parking_lot::{Condvar, Mutex};
 
-use super::refusal::Refusal;
+use crate::error::{Result, ServeError};
 
 /// The longest wait for a request that opens the same device.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub(crate) struct Turn {
 }
 
 /// A device with its specification, unless the pool knows it by that already; or the reason why it cannot be had.
-pub(super) type Found = Result<(Arc<dyn Device>, Option<Spec>), Refusal>;
+pub(super) type Found = Result<(Arc<dyn Device>, Option<Spec>)>;
 
 /// A device that was opened for a change.
 pub(crate) struct Opened {
@@ -40,13 +40,13 @@ pub(crate) struct Opened {
 
 impl Openings {
     /// Waits until no other request opens this specification.
-    pub(super) fn take(self: &Arc<Openings>, spec: &Spec) -> Result<Turn, Refusal> {
+    pub(super) fn take(self: &Arc<Openings>, spec: &Spec) -> Result<Turn> {
         let spec = spec.for_reopening()?;
         let mut busy = self.busy.lock();
         let waits = |busy: &mut Vec<Spec>| busy.contains(&spec);
         if self.freed.wait_while_for(&mut busy, waits, PATIENCE).timed_out() {
             let why = format!("{spec}: another request is opening it; ask again when it has ended");
-            return Err(Refusal::new(ErrorKind::Retry, why));
+            return Err(ServeError::new(ErrorKind::Retry, why));
         }
         busy.push(spec.clone());
         drop(busy);
@@ -76,7 +76,7 @@ impl Opened {
     pub(super) fn take(&mut self) -> Found {
         self.device.take().unwrap_or_else(|| {
             let why = "the drive has changed while the request waited; ask again";
-            Err(Refusal::new(ErrorKind::Retry, why))
+            Err(ServeError::new(ErrorKind::Retry, why))
         })
     }
 }

@@ -27,9 +27,8 @@ use std::sync::LazyLock;
 use esker_base::ErrorKind;
 use serde_json::Value;
 
-use super::refusal::{Answer, Refusal};
 use super::served::Served;
-use crate::failure::Failure;
+use crate::error::{Result, ServeError};
 use route::{Call, Ran, Route};
 
 /// All requests.
@@ -42,18 +41,21 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
 
 impl Served {
     /// Runs a request; `body` is null where there is none. With a key, a repeated change is made once.
-    pub(crate) fn run(&self, method: &str, url: &str, key: Option<&str>, body: Value) -> Answer {
+    ///
+    /// # Errors
+    /// The request is refused, and has changed nothing.
+    pub fn run(&self, method: &str, url: &str, key: Option<&str>, body: Value) -> Result<Value> {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
         let named = ROUTES.iter().filter_map(|route| Some((route, matched(route.path, path)?)));
         let mut named: Vec<_> = named.collect();
         if named.is_empty() {
             let why = format!("there is no {path}; GET /v1 tells what there is");
-            return Err(Refusal::new(ErrorKind::NotFound, why));
+            return Err(ServeError::new(ErrorKind::NotFound, why));
         }
         let Some(index) = named.iter().position(|(route, _)| route.method == method) else {
             let known: Vec<_> = named.iter().map(|(route, _)| route.method).collect();
             let why = format!("{path} takes {}, not {method}", known.join(", "));
-            return Err(Refusal::new(ErrorKind::Unsupported, why));
+            return Err(ServeError::new(ErrorKind::Unsupported, why));
         };
         let (route, names) = named.swap_remove(index);
         let queries = queries(route, query)?;
@@ -86,9 +88,9 @@ impl Served {
                 let entered = (request, body);
                 let answer = self.operations.enter(&self.status(), key, entered, answer, goal);
                 if let Some(exports) = self.exports.as_ref().filter(|_| route.exports) {
-                    exports.refresh().map_err(|refusal| Refusal {
-                        message: format!("it was done, and is not exported: {}", refusal.message),
-                        ..refusal
+                    exports.refresh().map_err(|error| {
+                        let why = format!("it was done, and is not exported: {error}");
+                        ServeError::new(error.kind(), why)
                     })?;
                 }
                 Ok(answer)
@@ -97,10 +99,13 @@ impl Served {
     }
 
     /// Asks once, and closes the pool.
-    pub(crate) fn ask(self, path: &str) -> Result<Value, Failure> {
+    ///
+    /// # Errors
+    /// The request is refused, or the pool cannot be closed.
+    pub fn ask(self, path: &str) -> Result<Value> {
         let answer = self.run("GET", path, None, Value::Null);
         let closed = self.close();
-        let answer = answer.map_err(|refusal| Failure::new(refusal.kind, refusal.message))?;
+        let answer = answer?;
         closed.map(|()| answer)
     }
 }
@@ -135,7 +140,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn queries<'a>(route: &Route, query: &'a str) -> Result<BTreeMap<&'a str, &'a str>, Refusal> {
+fn queries<'a>(route: &Route, query: &'a str) -> Result<BTreeMap<&'a str, &'a str>> {
     let mut found = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -143,7 +148,7 @@ fn queries<'a>(route: &Route, query: &'a str) -> Result<BTreeMap<&'a str, &'a st
             let known: Vec<&str> = route.queries.iter().map(|(known, _)| *known).collect();
             let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
             let why = format!("{} takes {known} behind '?', not '{name}'", route.path);
-            return Err(Refusal::invalid(why));
+            return Err(ServeError::invalid(why));
         }
         found.insert(name, value);
     }

@@ -19,8 +19,8 @@ use esker_volume::{VolumeError, VolumeInfo};
 use parking_lot::Mutex;
 
 use super::hosts::{ANY_HOST, HostView, Hosts, config_of};
-use super::refusal::Refusal;
 use super::view::{AlarmView, ExportView};
+use crate::error::Result;
 
 /// A host that was made up for a device, and is not connected for so long, has ended without letting go.
 const LOST: Duration = Duration::from_secs(120);
@@ -78,7 +78,7 @@ impl Exports {
         listen: &[SocketAddr],
         listen_tls: &[SocketAddr],
         workers: Option<usize>,
-    ) -> Result<Exports, Refusal> {
+    ) -> Result<Exports> {
         let plain = listen.iter().map(|&address| PortalConfig::new(address));
         let tls = listen_tls
             .iter()
@@ -107,7 +107,7 @@ impl Exports {
     }
 
     /// Exports volumes and snapshots that have hosts now, and nothing else; connected hosts are told of changes.
-    pub(crate) fn refresh(&self) -> Result<(), Refusal> {
+    pub(crate) fn refresh(&self) -> Result {
         let mut state = self.state.lock();
         let (subsystems, devices, kept_out) = wanted(&self.pool, &state.devices)?;
         let config = TargetConfig { subsystems, ..state.config.clone() };
@@ -192,7 +192,7 @@ impl Exports {
 fn wanted(
     pool: &Arc<OpenPool>,
     open: &Devices,
-) -> Result<(Vec<SubsystemConfig>, Devices, Refused), Refusal> {
+) -> Result<(Vec<SubsystemConfig>, Devices, Refused)> {
     let uuid = pool.status().uuid.0;
     let (mut subsystems, mut devices, mut kept_out) = (Vec::new(), BTreeMap::new(), Vec::new());
     for (volume, snapshot, hosts) in exported(pool) {

@@ -15,8 +15,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::answer::{OperationState, OperationView, ProgressView};
-use super::refusal::Refusal;
-use crate::args::operation_id;
+use crate::error::{Result, ServeError};
 
 /// How many operations are kept.
 pub(crate) const KEPT: usize = 1024;
@@ -138,12 +137,7 @@ fn now() -> u64 {
 
 impl Operations {
     /// The first answer to a request with this key, if there was one.
-    pub(crate) fn first(
-        &self,
-        key: &str,
-        request: &str,
-        body: &Value,
-    ) -> Result<Option<Value>, Refusal> {
+    pub(crate) fn first(&self, key: &str, request: &str, body: &Value) -> Result<Option<Value>> {
         check_key(key)?;
         let mut state = self.0.lock();
         state.forget();
@@ -152,7 +146,7 @@ impl Operations {
             return Ok(Some(found.answer.clone()));
         }
         let why = format!("the key '{key}' was used for another request; give each its own");
-        Err(Refusal::new(ErrorKind::Conflict, why))
+        Err(ServeError::new(ErrorKind::Conflict, why))
     }
 
     /// A change was made: its answer with the id of the operation, which is the key where there is one.
@@ -227,13 +221,34 @@ impl State {
     }
 }
 
-fn check_key(key: &str) -> Result<(), Refusal> {
-    operation_id(key).map_err(Refusal::invalid)?;
+/// Whether ids may have it.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.:".contains(c)
+}
+
+/// The longest id of an operation.
+const ID_MAX: usize = 128;
+
+/// Reads the id of an operation.
+///
+/// # Errors
+/// A sentence that says the right form.
+pub fn operation_id(text: &str) -> Result<String, String> {
+    match (1..=ID_MAX).contains(&text.len()) && text.chars().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "'{text}' is no key of an operation: 1 to {ID_MAX} ASCII letters, digits and - _ . : are"
+        )),
+    }
+}
+
+fn check_key(key: &str) -> Result {
+    operation_id(key).map_err(ServeError::invalid)?;
     if key.starts_with(OWN) {
         let why = format!(
             "'{key}' is no key of an operation: ids that begin with '{OWN}' are the server's own"
         );
-        return Err(Refusal::invalid(why));
+        return Err(ServeError::invalid(why));
     }
     Ok(())
 }

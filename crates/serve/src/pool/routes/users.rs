@@ -4,9 +4,9 @@ use esker_base::ErrorKind;
 use esker_stack::served::OPENER;
 use esker_volume::VolumeInfo;
 
+use crate::error::{Result, ServeError};
 use crate::pool::export::User;
 use crate::pool::hosts::{ANY_HOST, HostView};
-use crate::pool::refusal::Refusal;
 use crate::pool::served::Served;
 
 /// The consequence of a change for the hosts that use what is changed.
@@ -59,7 +59,7 @@ impl Users {
     }
 
     /// Refuses a change under its users, unless it is forced.
-    pub(super) fn check(&self, name: &str, force: bool) -> Result<(), Refusal> {
+    pub(super) fn check(&self, name: &str, force: bool) -> Result {
         if force || self.list.is_empty() {
             return Ok(());
         }
@@ -87,7 +87,7 @@ impl Users {
             "{name} is in use: {}; detach it first, or say force (--force), and {outcome}",
             whys.join("; ")
         );
-        Err(Refusal::new(ErrorKind::Conflict, why))
+        Err(ServeError::new(ErrorKind::Conflict, why))
     }
 
     /// The hosts that would be disturbed, as the end of a sentence.

@@ -8,11 +8,11 @@ use esker_volume::{DriveIndex, MemberState, Role, VolumeError, check_repair_shar
 
 use super::route::Outcome::{Did, Would};
 use super::route::{Call, Outcome, Route};
+use crate::error::{Result, ServeError};
 use crate::pool::answer::{DriveView, ScrubStarted, Settings};
 use crate::pool::cycle;
 use crate::pool::opening::{Found, Opened};
 use crate::pool::operations::{Goal, chunks_to_move};
-use crate::pool::refusal::Refusal;
 use crate::pool::request::{AddDrive, ChangeSettings, Nothing, RejoinDrive, ReplaceDrive};
 use crate::pool::served::Served;
 
@@ -36,23 +36,23 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-pub(super) fn index(text: &str) -> Result<DriveIndex, Refusal> {
+pub(super) fn index(text: &str) -> Result<DriveIndex> {
     let why = || format!("'{text}' is no number of a drive; the status shows them");
-    text.parse().map(DriveIndex).map_err(|_| Refusal::invalid(why()))
+    text.parse().map(DriveIndex).map_err(|_| ServeError::invalid(why()))
 }
 
 type Device = Arc<dyn esker_device::Device>;
 
-fn read(text: &str) -> Result<Spec, Refusal> {
+fn read(text: &str) -> Result<Spec> {
     let spec: Spec = text.parse::<Spec>()?;
     if !spec.is_lasting() {
         let why = "what it holds is gone when the process ends; name a file or a block device";
-        return Err(Refusal::invalid(format!("{spec}: {why}")));
+        return Err(ServeError::invalid(format!("{spec}: {why}")));
     }
     Ok(spec)
 }
 
-fn open(served: &Served, spec: &Spec) -> Result<Device, Refusal> {
+fn open(served: &Served, spec: &Spec) -> Result<Device> {
     cycle::check(served, spec)?;
     let device = served.stack.open_member(spec)?.device;
     cycle::check_open(served, spec, &*device)?;
@@ -88,7 +88,7 @@ fn added(served: &Served, asked: &AddDrive, spec: &Spec) -> Option<DriveIndex> {
     member(served, spec, role_of(asked)).filter(|_| !asked.dry_run)
 }
 
-fn open_added(served: &Served, _: &Call<'_>, asked: &AddDrive) -> Result<Opened, Refusal> {
+fn open_added(served: &Served, _: &Call<'_>, asked: &AddDrive) -> Result<Opened> {
     let spec = read(&asked.device)?;
     let turn = served.openings.take(&spec)?;
     if added(served, asked, &spec).is_some() {
@@ -98,7 +98,7 @@ fn open_added(served: &Served, _: &Call<'_>, asked: &AddDrive) -> Result<Opened,
     Ok(Opened::new(turn, prepared(served, spec, check)))
 }
 
-fn add(served: &Served, call: &Call<'_>, asked: AddDrive) -> Result<Outcome<DriveView>, Refusal> {
+fn add(served: &Served, call: &Call<'_>, asked: AddDrive) -> Result<Outcome<DriveView>> {
     let pool = &served.pool;
     let role = role_of(&asked);
     let spec = read(&asked.device)?;
@@ -128,11 +128,7 @@ fn replacement(
     if is_replaced && !asked.dry_run { member(served, spec, old.role) } else { None }
 }
 
-fn open_replacement(
-    served: &Served,
-    call: &Call<'_>,
-    asked: &ReplaceDrive,
-) -> Result<Opened, Refusal> {
+fn open_replacement(served: &Served, call: &Call<'_>, asked: &ReplaceDrive) -> Result<Opened> {
     let old = index(call.name(0))?;
     let spec = read(&asked.device)?;
     let turn = served.openings.take(&spec)?;
@@ -144,11 +140,7 @@ fn open_replacement(
     Ok(Opened::new(turn, prepared(served, spec, check)))
 }
 
-fn replace(
-    served: &Served,
-    call: &Call<'_>,
-    asked: ReplaceDrive,
-) -> Result<Outcome<DriveView>, Refusal> {
+fn replace(served: &Served, call: &Call<'_>, asked: ReplaceDrive) -> Result<Outcome<DriveView>> {
     let pool = &served.pool;
     let old = index(call.name(0))?;
     let spec = read(&asked.device)?;
@@ -173,11 +165,7 @@ fn emptied(served: &Served, drive: DriveIndex, view: DriveView) -> Outcome<Drive
 
 /// The device that a drive returns with: the one that is named, or the one that it had. That one is opened anew, or
 /// used as it is while this process still has it.
-fn open_returning(
-    served: &Served,
-    call: &Call<'_>,
-    asked: &RejoinDrive,
-) -> Result<Opened, Refusal> {
+fn open_returning(served: &Served, call: &Call<'_>, asked: &RejoinDrive) -> Result<Opened> {
     let pool = &served.pool;
     let drive = index(call.name(0))?;
     pool.role(drive)?;
@@ -186,7 +174,7 @@ fn open_returning(
     let spec = asked.device.as_deref().map(read).transpose()?.or_else(|| known.clone());
     let Some(spec) = spec else {
         let why = format!("{drive} was not there since the pool was opened; name its device");
-        return Err(Refusal::invalid(why));
+        return Err(ServeError::invalid(why));
     };
     let turn = served.openings.take(&spec)?;
     if returned(served, drive, asked) {
@@ -194,7 +182,7 @@ fn open_returning(
     }
     let device = match open(served, &spec) {
         Ok(device) => Ok((device, Some(spec))),
-        Err(error) if error.kind == ErrorKind::Conflict && is_same(known.as_ref(), &spec) => {
+        Err(error) if error.kind() == ErrorKind::Conflict && is_same(known.as_ref(), &spec) => {
             Ok((had.expect("it has a specification"), None))
         }
         Err(error) => Err(error),
@@ -226,11 +214,7 @@ fn returned(served: &Served, drive: DriveIndex, asked: &RejoinDrive) -> bool {
     is_there(member.state) && !asked.dry_run && asked.device.as_deref().is_none_or(is_its)
 }
 
-fn rejoin(
-    served: &Served,
-    call: &Call<'_>,
-    asked: RejoinDrive,
-) -> Result<Outcome<DriveView>, Refusal> {
+fn rejoin(served: &Served, call: &Call<'_>, asked: RejoinDrive) -> Result<Outcome<DriveView>> {
     let pool = &served.pool;
     let drive = index(call.name(0))?;
     if returned(served, drive, &asked) {
@@ -254,7 +238,7 @@ fn verified(served: &Served, drive: DriveIndex, device: Option<String>) -> Outco
     Did(DriveView { drive: drive.0, device }, Goal::Verified { drive, chunks })
 }
 
-fn retire(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<DriveView>, Refusal> {
+fn retire(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<DriveView>> {
     let pool = &served.pool;
     let drive = index(call.name(0))?;
     let members = served.status().members;
@@ -271,7 +255,7 @@ fn retire(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<Dr
     Ok(emptied(served, drive, DriveView { drive: drive.0, device: None }))
 }
 
-fn keep(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<DriveView>, Refusal> {
+fn keep(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<DriveView>> {
     let pool = &served.pool;
     let drive = index(call.name(0))?;
     if asked.dry_run {
@@ -282,7 +266,7 @@ fn keep(served: &Served, call: &Call<'_>, asked: Nothing) -> Result<Outcome<Driv
     Ok(Did(DriveView { drive: drive.0, device: None }, Goal::Reached))
 }
 
-fn scrub(served: &Served, _: &Call<'_>, asked: Nothing) -> Result<Outcome<ScrubStarted>, Refusal> {
+fn scrub(served: &Served, _: &Call<'_>, asked: Nothing) -> Result<Outcome<ScrubStarted>> {
     let pool = &served.pool;
     if asked.dry_run {
         return Ok(Would(format!("read all that {} holds, and verify it", pool.name())));
@@ -291,7 +275,7 @@ fn scrub(served: &Served, _: &Call<'_>, asked: Nothing) -> Result<Outcome<ScrubS
     Ok(Did(ScrubStarted { pool: pool.name().to_owned() }, Goal::Scrubbed))
 }
 
-fn set(served: &Served, _: &Call<'_>, asked: ChangeSettings) -> Result<Outcome<Settings>, Refusal> {
+fn set(served: &Served, _: &Call<'_>, asked: ChangeSettings) -> Result<Outcome<Settings>> {
     let (pool, repair_share) = (&served.pool, asked.repair_share);
     check_repair_share(repair_share)?;
     if asked.dry_run {

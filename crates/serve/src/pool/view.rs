@@ -1,5 +1,7 @@
 //! Answers of a pool, as JSON: the same from a pool of this process and over the socket.
 
+#![allow(missing_docs)] // a comment on a field becomes its description in the description of all requests
+
 use esker_volume::{
     Examined, MemberState, Role, SnapshotInfo, SpaceUse, Status, VolumeInfo, VolumeOptions,
     VolumeSpace, WriteCounts,
@@ -12,7 +14,7 @@ use super::hosts::{HostView, Hosts};
 /// How a pool is, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum PoolState {
+pub enum PoolState {
     /// All is well, but for what the alarms say.
     Online,
     /// Something is missing that can be made good.
@@ -24,7 +26,8 @@ pub(crate) enum PoolState {
 }
 
 impl PoolState {
-    pub(crate) fn name(self) -> &'static str {
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             PoolState::Online => "online",
             PoolState::Degraded => "degraded",
@@ -36,149 +39,149 @@ impl PoolState {
 
 /// How a pool is.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct PoolView {
-    pub(crate) name: String,
-    pub(crate) uuid: String,
-    pub(crate) state: PoolState,
-    pub(crate) parity: u8,
-    pub(crate) width: u16,
-    pub(crate) epoch: u64,
-    pub(crate) incarnation: u64,
-    pub(crate) members: Vec<MemberView>,
-    pub(crate) space: SpaceView,
-    pub(crate) log: LogView,
+pub struct PoolView {
+    pub name: String,
+    pub uuid: String,
+    pub state: PoolState,
+    pub parity: u8,
+    pub width: u16,
+    pub epoch: u64,
+    pub incarnation: u64,
+    pub members: Vec<MemberView>,
+    pub space: SpaceView,
+    pub log: LogView,
     /// Segments by how many of their chunks are lost: none, one, two, more.
-    pub(crate) segments: [u64; 4],
-    pub(crate) beyond_repair: u64,
-    pub(crate) rebuild: Option<RebuildView>,
+    pub segments: [u64; 4],
+    pub beyond_repair: u64,
+    pub rebuild: Option<RebuildView>,
     /// Lineages that are being swept: something of them was deleted, or was written over by a clone.
-    pub(crate) sweeping: u64,
-    pub(crate) scrub: Option<ScrubView>,
-    pub(crate) written: WrittenView,
-    pub(crate) map_bytes: u64,
-    pub(crate) map_loads: u64,
-    pub(crate) alarms: Vec<AlarmView>,
-    pub(crate) remarks: Vec<String>,
+    pub sweeping: u64,
+    pub scrub: Option<ScrubView>,
+    pub written: WrittenView,
+    pub map_bytes: u64,
+    pub map_loads: u64,
+    pub alarms: Vec<AlarmView>,
+    pub remarks: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct MemberView {
-    pub(crate) index: u16,
-    pub(crate) uuid: String,
-    pub(crate) device: Option<String>,
-    pub(crate) last_name: String,
-    pub(crate) role: String,
-    pub(crate) state: String,
-    pub(crate) bytes: u64,
-    pub(crate) free_slots: u64,
-    pub(crate) slots: u64,
-    pub(crate) read_errors: u64,
-    pub(crate) write_errors: u64,
-    pub(crate) checksum_errors: u64,
+pub struct MemberView {
+    pub index: u16,
+    pub uuid: String,
+    pub device: Option<String>,
+    pub last_name: String,
+    pub role: String,
+    pub state: String,
+    pub bytes: u64,
+    pub free_slots: u64,
+    pub slots: u64,
+    pub read_errors: u64,
+    pub write_errors: u64,
+    pub checksum_errors: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct SpaceView {
-    pub(crate) raw: u64,
-    pub(crate) free: u64,
-    pub(crate) waiting: u64,
-    pub(crate) parity: u64,
-    pub(crate) garbage: u64,
-    pub(crate) live: u64,
-    pub(crate) metadata: u64,
-    pub(crate) reserve: u64,
+pub struct SpaceView {
+    pub raw: u64,
+    pub free: u64,
+    pub waiting: u64,
+    pub parity: u64,
+    pub garbage: u64,
+    pub live: u64,
+    pub metadata: u64,
+    pub reserve: u64,
     /// Bytes that volumes can hold at most, as they are stored.
-    pub(crate) usable: u64,
+    pub usable: u64,
     /// Of that, what nothing has yet.
-    pub(crate) available: u64,
+    pub available: u64,
     /// Sizes of all volumes together, without those in the trash. More than usable is overcommitted: writes fail
     /// when the space is full, and before volumes are.
-    pub(crate) provisioned: u64,
+    pub provisioned: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct LogView {
-    pub(crate) members: Vec<u16>,
-    pub(crate) bytes: u64,
-    pub(crate) used: u64,
-    pub(crate) pending: u64,
+pub struct LogView {
+    pub members: Vec<u16>,
+    pub bytes: u64,
+    pub used: u64,
+    pub pending: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct RebuildView {
-    pub(crate) chunks: u64,
-    pub(crate) bytes_left: u64,
-    pub(crate) bytes_done: u64,
+pub struct RebuildView {
+    pub chunks: u64,
+    pub bytes_left: u64,
+    pub bytes_done: u64,
     /// The drives' time that it takes while volumes are used, in thousandths.
-    pub(crate) share: u64,
-    pub(crate) eta_secs: Option<u64>,
+    pub share: u64,
+    pub eta_secs: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct ScrubView {
-    pub(crate) is_running: bool,
-    pub(crate) bytes: u64,
-    pub(crate) errors: u64,
+pub struct ScrubView {
+    pub is_running: bool,
+    pub bytes: u64,
+    pub errors: u64,
     /// When the last one ended that read everything, in seconds since 1970.
-    pub(crate) finished: Option<u64>,
+    pub finished: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct WrittenView {
-    pub(crate) user: u64,
-    pub(crate) destaged: u64,
-    pub(crate) cleaned: u64,
-    pub(crate) metadata: u64,
-    pub(crate) rebuilt: u64,
-    pub(crate) checkpoints: u64,
-    pub(crate) reconstructed: u64,
-    pub(crate) salvaged: u64,
+pub struct WrittenView {
+    pub user: u64,
+    pub destaged: u64,
+    pub cleaned: u64,
+    pub metadata: u64,
+    pub rebuilt: u64,
+    pub checkpoints: u64,
+    pub reconstructed: u64,
+    pub salvaged: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct AlarmView {
+pub struct AlarmView {
     /// For ever the same, for programs.
-    pub(crate) code: String,
+    pub code: String,
     /// One sentence.
-    pub(crate) text: String,
+    pub text: String,
     /// The cure.
-    pub(crate) action: String,
+    pub action: String,
     /// The command to run; words in capitals stand for what has to be chosen.
-    pub(crate) command: String,
+    pub command: String,
 }
 
 /// A volume.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct VolumeView {
-    pub(crate) id: u64,
-    pub(crate) name: String,
+pub struct VolumeView {
+    pub id: u64,
+    pub name: String,
     /// Changes when it is set back to a snapshot.
-    pub(crate) generation: u64,
+    pub generation: u64,
     /// Its size, as a host sees it.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Whether its blocks are compressed when they leave the write buffer.
-    pub(crate) compression: bool,
+    pub compression: bool,
     /// The most operations a second; 0 for no limit.
-    pub(crate) iops_limit: u64,
+    pub iops_limit: u64,
     /// The most bytes a second; 0 for no limit.
-    pub(crate) bytes_limit: u64,
+    pub bytes_limit: u64,
     /// When it was made, in seconds since 1970.
-    pub(crate) made: u64,
+    pub made: u64,
     /// In the trash: until when, in seconds since 1970.
-    pub(crate) trashed_until: Option<u64>,
-    pub(crate) snapshots: Vec<SnapshotView>,
+    pub trashed_until: Option<u64>,
+    pub snapshots: Vec<SnapshotView>,
     /// Hosts that may use it.
-    pub(crate) hosts: Vec<HostView>,
+    pub hosts: Vec<HostView>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct SnapshotView {
+pub struct SnapshotView {
     /// The volume.
-    pub(crate) volume: String,
-    pub(crate) id: u64,
-    pub(crate) name: String,
-    pub(crate) bytes: u64,
-    pub(crate) made: u64,
+    pub volume: String,
+    pub id: u64,
+    pub name: String,
+    pub bytes: u64,
+    pub made: u64,
 }
 
 /// A volume that hosts may use.
@@ -199,37 +202,37 @@ pub(crate) struct ExportView {
 
 /// The space of a volume.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct DuView {
-    pub(crate) provisioned: u64,
-    pub(crate) used: u64,
-    pub(crate) stored: u64,
-    pub(crate) unique: u64,
-    pub(crate) shared: u64,
+pub struct DuView {
+    pub provisioned: u64,
+    pub used: u64,
+    pub stored: u64,
+    pub unique: u64,
+    pub shared: u64,
     /// Of what is stored, that which its ancestors hold.
     #[serde(default)]
-    pub(crate) inherited: u64,
+    pub inherited: u64,
     /// Bytes that its ancestors hold and nobody shows any more: they are freed within a minute.
     #[serde(default)]
-    pub(crate) unswept: u64,
+    pub unswept: u64,
 }
 
 /// The label of a device.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct LabelView {
-    pub(crate) device: String,
-    pub(crate) pool: String,
-    pub(crate) uuid: String,
-    pub(crate) drive: String,
-    pub(crate) index: u16,
-    pub(crate) role: String,
-    pub(crate) state: String,
-    pub(crate) sequence: u64,
-    pub(crate) epoch: u64,
-    pub(crate) incarnation: u64,
-    pub(crate) checkpoint: u64,
-    pub(crate) is_clean: bool,
-    pub(crate) members: usize,
-    pub(crate) parity: u8,
+pub struct LabelView {
+    pub device: String,
+    pub pool: String,
+    pub uuid: String,
+    pub drive: String,
+    pub index: u16,
+    pub role: String,
+    pub state: String,
+    pub sequence: u64,
+    pub epoch: u64,
+    pub incarnation: u64,
+    pub checkpoint: u64,
+    pub is_clean: bool,
+    pub members: usize,
+    pub parity: u8,
 }
 
 fn role(role: Role) -> String {
@@ -406,7 +409,8 @@ impl From<VolumeSpace> for DuView {
 }
 
 impl LabelView {
-    pub(crate) fn new(device: &str, found: &Examined) -> LabelView {
+    #[must_use]
+    pub fn new(device: &str, found: &Examined) -> LabelView {
         LabelView {
             device: device.to_owned(),
             pool: found.pool.clone(),

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::drives::index;
 use super::route::{Call, Route};
+use crate::error::{Result, ServeError};
 use crate::pool::answer::{
     ConfigView, DriveLossView, ExplainView, FreedView, OperationList, OperationView, RouteView,
     SnapshotList, StatsList, StatsView, VolumeConfig, VolumeList, ns,
@@ -15,7 +16,6 @@ use crate::pool::explain;
 use crate::pool::export::Exports;
 use crate::pool::hosts::{HostView, Hosts};
 use crate::pool::openapi;
-use crate::pool::refusal::Refusal;
 use crate::pool::served::Served;
 use crate::pool::view::{DuView, ExportView, PoolView, SnapshotView, VolumeView};
 
@@ -68,7 +68,7 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-fn known(_: &Served, call: &Call<'_>) -> Result<Vec<RouteView>, Refusal> {
+fn known(_: &Served, call: &Call<'_>) -> Result<Vec<RouteView>> {
     let view = |route: &Route| RouteView {
         method: route.method.to_owned(),
         path: route.path.to_owned(),
@@ -77,30 +77,30 @@ fn known(_: &Served, call: &Call<'_>) -> Result<Vec<RouteView>, Refusal> {
     Ok(call.known.iter().map(view).collect())
 }
 
-fn described(_: &Served, call: &Call<'_>) -> Result<Value, Refusal> {
+fn described(_: &Served, call: &Call<'_>) -> Result<Value> {
     Ok(openapi::document(call.known))
 }
 
-fn status(served: &Served, _: &Call<'_>) -> Result<PoolView, Refusal> {
+fn status(served: &Served, _: &Call<'_>) -> Result<PoolView> {
     Ok(served.view())
 }
 
-fn exports(served: &Served, _: &Call<'_>) -> Result<Vec<ExportView>, Refusal> {
+fn exports(served: &Served, _: &Call<'_>) -> Result<Vec<ExportView>> {
     Ok(served.exports.as_ref().map(Exports::list).unwrap_or_default())
 }
 
-fn operations(served: &Served, _: &Call<'_>) -> Result<OperationList, Refusal> {
+fn operations(served: &Served, _: &Call<'_>) -> Result<OperationList> {
     Ok(OperationList { operations: served.operations.list(&served.status()) })
 }
 
-fn operation(served: &Served, call: &Call<'_>) -> Result<OperationView, Refusal> {
+fn operation(served: &Served, call: &Call<'_>) -> Result<OperationView> {
     let id = call.name(0);
     let mut all = served.operations.list(&served.status()).into_iter();
     all.find(|one| one.id == id).ok_or_else(|| {
         let why = format!(
             "there is no operation '{id}': it is older than a day, or of a server that has ended; what it did is there"
         );
-        Refusal::new(ErrorKind::NotFound, why)
+        ServeError::new(ErrorKind::NotFound, why)
     })
 }
 
@@ -109,11 +109,11 @@ fn page<T>(
     call: &Call<'_>,
     mut all: Vec<T>,
     id: impl Fn(&T) -> u64,
-) -> Result<(Vec<T>, Option<String>), Refusal> {
+) -> Result<(Vec<T>, Option<String>)> {
     let number = |name: &str| match call.queries.get(name) {
         None => Ok(None),
         Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
-            Refusal::invalid(format!("'{text}' is no {name}; leave it out to begin anew"))
+            ServeError::invalid(format!("'{text}' is no {name}; leave it out to begin anew"))
         }),
     };
     let max = number("max")?.and_then(|max| usize::try_from(max).ok()).unwrap_or(LIST_MAX);
@@ -127,12 +127,12 @@ fn page<T>(
     Ok((all, last.filter(|_| has_more)))
 }
 
-fn volumes(served: &Served, call: &Call<'_>) -> Result<VolumeList, Refusal> {
+fn volumes(served: &Served, call: &Call<'_>) -> Result<VolumeList> {
     let (volumes, next_token) = page(call, served.pool.volumes(), |one| one.id.0)?;
     Ok(VolumeList { volumes: volumes.iter().map(VolumeView::new).collect(), next_token })
 }
 
-fn snapshots(served: &Served, call: &Call<'_>) -> Result<SnapshotList, Refusal> {
+fn snapshots(served: &Served, call: &Call<'_>) -> Result<SnapshotList> {
     let volumes = served.pool.volumes();
     let of = |one: &VolumeInfo| -> Vec<SnapshotView> {
         one.snapshots.iter().map(|snapshot| SnapshotView::new(&one.name, snapshot)).collect()
@@ -141,15 +141,15 @@ fn snapshots(served: &Served, call: &Call<'_>) -> Result<SnapshotList, Refusal> 
     Ok(SnapshotList { snapshots, next_token })
 }
 
-fn volume(served: &Served, call: &Call<'_>) -> Result<VolumeView, Refusal> {
+fn volume(served: &Served, call: &Call<'_>) -> Result<VolumeView> {
     Ok(VolumeView::new(&served.pool.show(call.name(0))?))
 }
 
-fn space(served: &Served, call: &Call<'_>) -> Result<DuView, Refusal> {
+fn space(served: &Served, call: &Call<'_>) -> Result<DuView> {
     Ok(served.pool.du(call.name(0))?.into())
 }
 
-fn stats(served: &Served, _: &Call<'_>) -> Result<StatsList, Refusal> {
+fn stats(served: &Served, _: &Call<'_>) -> Result<StatsList> {
     let names = served.pool.volumes();
     let name = |id| names.iter().find(|one| one.id == id).map(|one| one.name.as_str());
     let found = served.pool.stats();
@@ -158,30 +158,30 @@ fn stats(served: &Served, _: &Call<'_>) -> Result<StatsList, Refusal> {
     Ok(StatsList { at_ns, volumes: volumes.collect() })
 }
 
-fn explained(served: &Served, call: &Call<'_>) -> Result<ExplainView, Refusal> {
+fn explained(served: &Served, call: &Call<'_>) -> Result<ExplainView> {
     let info = served.pool.show(call.name(0))?;
     let stats = served.pool.stats().into_iter().find(|(id, _)| *id == info.id);
-    let (_, stats) = stats.ok_or_else(|| Refusal::new(ErrorKind::NotFound, "it was deleted"))?;
+    let (_, stats) = stats.ok_or_else(|| ServeError::new(ErrorKind::NotFound, "it was deleted"))?;
     let inherits = info.ancestors > 0;
     let space = inherits.then(|| served.pool.du(&info.name)).transpose()?;
     let stats = StatsView::new(&info.name, &stats);
     Ok(explain::volume(&served.status(), &info, space.as_ref(), stats))
 }
 
-fn if_volume_deleted(served: &Served, call: &Call<'_>) -> Result<FreedView, Refusal> {
+fn if_volume_deleted(served: &Served, call: &Call<'_>) -> Result<FreedView> {
     let name = call.name(0);
     let snapshots = served.pool.show(name)?.snapshots.len() as u64;
     let freed = served.pool.if_deleted(name, None)?;
     Ok(FreedView { name: name.to_owned(), freed, snapshots })
 }
 
-fn if_snapshot_deleted(served: &Served, call: &Call<'_>) -> Result<FreedView, Refusal> {
+fn if_snapshot_deleted(served: &Served, call: &Call<'_>) -> Result<FreedView> {
     let (volume, snapshot) = (call.name(0), call.name(1));
     let freed = served.pool.if_deleted(volume, Some(snapshot))?;
     Ok(FreedView { name: format!("{volume}@{snapshot}"), freed, snapshots: 0 })
 }
 
-fn if_failed(served: &Served, call: &Call<'_>) -> Result<DriveLossView, Refusal> {
+fn if_failed(served: &Served, call: &Call<'_>) -> Result<DriveLossView> {
     let drive = index(call.name(0))?;
     Ok(DriveLossView::new(drive.0, &served.pool.if_failed(drive)?))
 }
@@ -191,7 +191,7 @@ fn from_anywhere(spec: &esker_stack::Spec) -> String {
     spec.for_reopening().unwrap_or_else(|_| spec.clone()).to_string()
 }
 
-fn config(served: &Served, _: &Call<'_>) -> Result<ConfigView, Refusal> {
+fn config(served: &Served, _: &Call<'_>) -> Result<ConfigView> {
     let (pool, status) = (&served.pool, served.status());
     let specs = pool.specs();
     let devices = |role: Role| {

@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::error::{Result, ServeError};
 use crate::pool::answer::WouldView;
 use crate::pool::opening::{Found, Opened};
 use crate::pool::operations::Goal;
-use crate::pool::refusal::{Answer, Refusal};
 use crate::pool::request::Request;
 use crate::pool::served::Served;
 
@@ -53,11 +53,10 @@ pub(super) enum Ran {
     Did(Value, Goal),
 }
 
-pub(super) type Run = Box<dyn Fn(&Served, &Call<'_>, Value) -> Result<Ran, Refusal> + Send + Sync>;
+pub(super) type Run = Box<dyn Fn(&Served, &Call<'_>, Value) -> Result<Ran> + Send + Sync>;
 
 /// Opens the device of a change, before its turn.
-pub(super) type Open =
-    Box<dyn Fn(&Served, &Call<'_>, &Value) -> Result<Opened, Refusal> + Send + Sync>;
+pub(super) type Open = Box<dyn Fn(&Served, &Call<'_>, &Value) -> Result<Opened> + Send + Sync>;
 
 /// Tells the form of a body.
 pub(crate) type Describe = fn(&mut SchemaGenerator) -> Schema;
@@ -82,14 +81,14 @@ pub(crate) struct Route {
     pub(super) run: Run,
 }
 
-fn parsed<B: DeserializeOwned>(body: Value) -> Result<B, Refusal> {
+fn parsed<B: DeserializeOwned>(body: Value) -> Result<B> {
     let body = if body.is_null() { json!({}) } else { body };
     serde_json::from_value(body)
-        .map_err(|error| Refusal::invalid(format!("the request's body: {error}")))
+        .map_err(|error| ServeError::invalid(format!("the request's body: {error}")))
 }
 
-fn as_json(view: &impl Serialize) -> Answer {
-    serde_json::to_value(view).map_err(|error| Refusal::invalid(error.to_string()))
+fn as_json(view: &impl Serialize) -> Result<Value> {
+    serde_json::to_value(view).map_err(|error| ServeError::invalid(error.to_string()))
 }
 
 impl Route {
@@ -98,7 +97,7 @@ impl Route {
         path: &'static str,
         id: &'static str,
         about: &'static str,
-        run: fn(&Served, &Call<'_>) -> Result<T, Refusal>,
+        run: fn(&Served, &Call<'_>) -> Result<T>,
     ) -> Route {
         let run: Run =
             Box::new(move |served, call, _| as_json(&run(served, call)?).map(Ran::Answer));
@@ -122,7 +121,7 @@ impl Route {
         (method, path): (&'static str, &'static str),
         id: &'static str,
         about: &'static str,
-        run: fn(&Served, &Call<'_>, B) -> Result<Outcome<T>, Refusal>,
+        run: fn(&Served, &Call<'_>, B) -> Result<Outcome<T>>,
     ) -> Route
     where
         B: Request + DeserializeOwned + JsonSchema + 'static,
@@ -148,7 +147,7 @@ impl Route {
     /// The same change, for which a device is opened before its turn.
     pub(super) fn opening<B: DeserializeOwned + 'static>(
         self,
-        open: fn(&Served, &Call<'_>, &B) -> Result<Opened, Refusal>,
+        open: fn(&Served, &Call<'_>, &B) -> Result<Opened>,
     ) -> Route {
         let open: Open =
             Box::new(move |served, call, body| open(served, call, &parsed(body.clone())?));

@@ -9,65 +9,69 @@
 //! | `PATCH /v1/cache` | changes `mode`, `dirty_percent`, `dirty_age_ms`, `name_age_ms`; an age of 0 is none |
 //! | `POST /v1/cache/flush` | writes back what is dirty |
 
-use std::any::Any;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use esker_base::ErrorKind;
 use esker_base::checksum::crc32c;
 use esker_cache::{Bounds, Cache, CacheError, Info, Mode};
-use esker_serve::http::{Answer, Head, Service};
-use esker_stack::served::{self, NoAnswer};
-use esker_stack::{CacheSpec, Spec};
+use esker_stack::Spec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::refusal::Refusal;
-use super::socket;
-use crate::failure::{Failure, Result};
-use crate::stderr::tell;
+use crate::error::{Result, ServeError};
+use crate::http::{Answer, Head, Service};
+use crate::socket::{self, SocketServer};
 
 /// A cache in use.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct View {
+pub struct CacheView {
+    /// Facts that its flash device has, too.
     #[serde(flatten)]
-    pub(crate) info: Info,
-    pub(crate) in_use: InUse,
+    pub info: Info,
+    /// The others.
+    pub in_use: InUse,
 }
 
 /// Facts that only the process knows which has it open.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct InUse {
+pub struct InUse {
     /// The process.
-    pub(crate) process: u32,
+    pub process: u32,
     /// The share of a set that may be dirty.
-    pub(crate) dirty_percent: u8,
+    pub dirty_percent: u8,
     /// In milliseconds; 0 for no bound.
-    pub(crate) dirty_age_ms: u64,
+    pub dirty_age_ms: u64,
     /// The same.
-    pub(crate) name_age_ms: u64,
+    pub name_age_ms: u64,
     /// Figures since it was opened.
-    pub(crate) figures: Value,
+    pub figures: Value,
 }
 
 /// A change of a cache in use; values that it does not say stay.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CacheChange {
+pub struct CacheChange {
+    /// Where writes go.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) mode: Option<Mode>,
+    pub mode: Option<Mode>,
+    /// The share of a set that may be dirty.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) dirty_percent: Option<u8>,
+    pub dirty_percent: Option<u8>,
+    /// In milliseconds; 0 for no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) dirty_age_ms: Option<u64>,
+    pub dirty_age_ms: Option<u64>,
+    /// The same.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) name_age_ms: Option<u64>,
+    pub name_age_ms: Option<u64>,
 }
 
-/// The socket of the cache on this flash device; none for one that only this process can have.
-fn path(flash: &Spec) -> Option<PathBuf> {
+/// The socket of the cache on this flash device; none for one that only this process can have. `directory` has the
+/// sockets of pools.
+#[must_use]
+pub fn path(directory: &Path, flash: &Spec) -> Option<PathBuf> {
     if !flash.is_lasting() {
         return None;
     }
@@ -81,38 +85,17 @@ fn path(flash: &Spec) -> Option<PathBuf> {
         Spec::Ssd(ssd) => format!("-{}", ssd.nsid.unwrap_or(1)),
         _ => String::new(),
     };
-    Some(socket::directory().join("cache").join(format!("{device}{namespace}.sock")))
+    Some(directory.join("cache").join(format!("{device}{namespace}.sock")))
 }
 
-/// Answers for a cache that was opened, while the result is kept.
-pub(crate) fn serve(cache: &Arc<Cache>, spec: &CacheSpec) -> Option<Box<dyn Any + Send + Sync>> {
-    let path = path(&spec.flash)?;
+/// Answers for a cache that was opened, while the result is kept; `directory` has the sockets of pools.
+///
+/// # Errors
+/// The socket cannot be had.
+pub fn serve(directory: &Path, cache: &Arc<Cache>, flash: &Spec) -> Result<Option<SocketServer>> {
+    let Some(path) = path(directory, flash) else { return Ok(None) };
     let advice = "`esker cache` cannot reach this process";
-    match socket::Server::answering(&path, "cache-socket", Requests(Arc::downgrade(cache)), advice)
-    {
-        Ok(server) => Some(Box::new(server)),
-        Err(failure) => {
-            tell!("esker: note: {}", failure.message());
-            None
-        }
-    }
-}
-
-/// Asks the process that has the cache on this flash device open; nothing when there is none.
-pub(crate) fn ask(flash: &Spec, method: &str, url: &str, body: &Value) -> Result<Option<Value>> {
-    let Some(path) = path(flash) else { return Ok(None) };
-    match served::ask(&path, method, url, None, body, socket::patience()) {
-        Ok(answer) => Ok(Some(answer)),
-        Err(NoAnswer::Absent(_)) => Ok(None),
-        Err(error) => Err(Failure::new(error.kind(), error)),
-    }
-}
-
-/// An answer as what it stands for.
-pub(crate) fn view(answer: Value) -> Result<View> {
-    serde_json::from_value(answer).map_err(|error| {
-        Failure::new(ErrorKind::Unsupported, format!("the answer is of another version: {error}"))
-    })
+    SocketServer::start(&path, "cache-socket", Requests(Arc::downgrade(cache)), advice).map(Some)
 }
 
 /// Requests to a cache.
@@ -121,13 +104,13 @@ struct Requests(Weak<Cache>);
 impl Service for Requests {
     const BODY_MAX: usize = 4 << 10;
 
-    fn admit(&self, _: &Head) -> std::result::Result<(), Answer> {
+    fn admit(&self, _: &Head) -> Result<(), Answer> {
         Ok(())
     }
 
     fn answer(&self, head: &Head, body: &[u8]) -> Answer {
         let answer = match self.0.upgrade() {
-            None => Err(Refusal::new(ErrorKind::Closed, "the cache is being closed; ask again")),
+            None => Err(ServeError::new(ErrorKind::Closed, "the cache is being closed; ask again")),
             Some(cache) => socket::parsed(body)
                 .and_then(|body| answer(&cache, head.method(), head.url(), body)),
         };
@@ -139,18 +122,13 @@ impl Service for Requests {
     }
 }
 
-fn answer(
-    cache: &Cache,
-    method: &str,
-    url: &str,
-    body: Value,
-) -> std::result::Result<Value, Refusal> {
-    let failed = |error: CacheError| Refusal::new(error.kind(), error.to_string());
+fn answer(cache: &Cache, method: &str, url: &str, body: Value) -> Result<Value> {
+    let failed = |error: CacheError| ServeError::new(error.kind(), error.to_string());
     match (method, url) {
         ("GET", "/v1/cache") => {}
         ("PATCH", "/v1/cache") => {
             let change: CacheChange = serde_json::from_value(body)
-                .map_err(|error| Refusal::invalid(format!("the change: {error}")))?;
+                .map_err(|error| ServeError::invalid(format!("the change: {error}")))?;
             let bounds = cache.bounds();
             let age = |said: Option<u64>, before: Option<Duration>| match said {
                 None => before,
@@ -176,18 +154,18 @@ fn answer(
             let why = format!(
                 "there is no {method} {url}; GET or PATCH /v1/cache, or POST /v1/cache/flush"
             );
-            return Err(Refusal::new(ErrorKind::Unsupported, why));
+            return Err(ServeError::new(ErrorKind::Unsupported, why));
         }
     }
     Ok(json!(seen(cache)))
 }
 
-fn seen(cache: &Cache) -> View {
+fn seen(cache: &Cache) -> CacheView {
     let Bounds { dirty_percent, dirty_age, name_age } = cache.bounds();
     let ms = |age: Option<Duration>| {
         age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
     };
-    View {
+    CacheView {
         info: cache.info(),
         in_use: InUse {
             process: std::process::id(),

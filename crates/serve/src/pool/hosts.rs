@@ -13,7 +13,7 @@ use esker_volume::{VolumeError, VolumeInfo};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::refusal::Refusal;
+use crate::error::{Result, ServeError};
 
 /// The host that stands for any.
 pub(crate) const ANY_HOST: &str = "*";
@@ -25,21 +25,21 @@ const HOST_MAX: usize = 2000;
 /// A host that may use a volume. Keys are in files that the server reads: secrets are in no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HostView {
+pub struct HostView {
     /// Its NQN, or `*` for any host, without proof of who it is.
-    pub(crate) nqn: String,
+    pub nqn: String,
     /// It may use this snapshot, and not the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) snapshot: Option<String>,
+    pub snapshot: Option<String>,
     /// The file with the secret that the host has to know (DH-HMAC-CHAP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) key_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
     /// The file with the secret by which the host knows the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) controller_key_file: Option<PathBuf>,
+    pub controller_key_file: Option<PathBuf>,
     /// The file with the host's key for TLS: it connects encrypted then, and not otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) tls_key_file: Option<PathBuf>,
+    pub tls_key_file: Option<PathBuf>,
 }
 
 /// The hosts of a volume.
@@ -56,26 +56,26 @@ impl Hosts {
     }
 
     /// As the pool keeps them, unless no target would take them.
-    pub(crate) fn checked(&self, volume: &VolumeInfo) -> Result<Vec<String>, Refusal> {
+    pub(crate) fn checked(&self, volume: &VolumeInfo) -> Result<Vec<String>> {
         if self.0.len() > HOSTS_MAX {
             let why = format!("a volume has at most {HOSTS_MAX} hosts; say any host, or fewer");
-            return Err(Refusal::invalid(why));
+            return Err(ServeError::invalid(why));
         }
         for host in &self.0 {
             check(host, volume)?;
         }
         let encoded = self.encoded();
         match encoded.iter().find(|text| text.len() > HOST_MAX) {
-            Some(_) => Err(Refusal::invalid("the paths of a host's keys are too long")),
+            Some(_) => Err(ServeError::invalid("the paths of a host's keys are too long")),
             None => Ok(encoded),
         }
     }
 }
 
-fn check(host: &HostView, volume: &VolumeInfo) -> Result<(), Refusal> {
+fn check(host: &HostView, volume: &VolumeInfo) -> Result {
     let files = [&host.key_file, &host.controller_key_file, &host.tls_key_file];
     if host.nqn == ANY_HOST && files.iter().any(|file| file.is_some()) {
-        return Err(Refusal::invalid("any host has no key; name the host that has it"));
+        return Err(ServeError::invalid("any host has no key; name the host that has it"));
     }
     if host.nqn != ANY_HOST {
         check_nqn(&host.nqn)?;
@@ -85,14 +85,14 @@ fn check(host: &HostView, volume: &VolumeInfo) -> Result<(), Refusal> {
             "'{}': an NQN with ?, & or % cannot be kept; name the host otherwise",
             host.nqn
         );
-        return Err(Refusal::invalid(why));
+        return Err(ServeError::invalid(why));
     }
     if host.controller_key_file.is_some() && host.key_file.is_none() {
-        return Err(Refusal::invalid("a controller's key goes with a host's key; say both"));
+        return Err(ServeError::invalid("a controller's key goes with a host's key; say both"));
     }
     if let Some(path) = files.into_iter().flatten().find(|path| !path.is_absolute()) {
         let why = format!("{}: the server needs the whole path of a key", path.display());
-        return Err(Refusal::invalid(why));
+        return Err(ServeError::invalid(why));
     }
     let is_it = |snapshot: &String| volume.snapshots.iter().any(|one| one.name == *snapshot);
     if let Some(snapshot) = host.snapshot.as_ref().filter(|one| !is_it(one)) {

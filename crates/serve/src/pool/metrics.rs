@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use esker_serve::metrics::{Buckets, Collector, Families};
 use esker_stack::OpenPool;
 use esker_volume::{Latency, MemberStatus, Status, VolumeStats};
 
+use crate::metrics::{Buckets, Collector, Families};
+
 /// The collector.
-pub(crate) struct Metrics(pub(crate) Arc<OpenPool>);
+pub(crate) struct PoolMetrics(pub(crate) Arc<OpenPool>);
 
 /// A figure of a drive.
 type Count = fn(&MemberStatus) -> u64;
 /// A figure of a volume.
 type Figure = fn(&VolumeStats) -> u64;
 
-impl Collector for Metrics {
+impl Collector for PoolMetrics {
     fn collect(&self, families: &mut Families) {
         let status = self.0.status();
         space(families, &status);

@@ -1,5 +1,7 @@
 //! Answers of a pool besides its status: lists, changes, operations, figures, forecasts.
 
+#![allow(missing_docs)] // a comment on a field becomes its description in the description of all requests
+
 use std::time::Duration;
 
 use esker_volume::{DriveLoss, Latency, VolumeStats};
@@ -21,10 +23,10 @@ pub(crate) struct RouteView {
 
 /// Volumes, in the order of their ids.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct VolumeList {
-    pub(crate) volumes: Vec<VolumeView>,
+pub struct VolumeList {
+    pub volumes: Vec<VolumeView>,
     /// There are more: ask again with this `token`.
-    pub(crate) next_token: Option<String>,
+    pub next_token: Option<String>,
 }
 
 /// Snapshots, in the order of their ids.
@@ -37,37 +39,37 @@ pub(crate) struct SnapshotList {
 
 /// A deleted volume or snapshot.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct DeletedView {
-    pub(crate) deleted: String,
+pub struct DeletedView {
+    pub deleted: String,
 }
 
 /// A drive that was added, or that is being emptied.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct DriveView {
+pub struct DriveView {
     /// Its number.
-    pub(crate) drive: u16,
+    pub drive: u16,
     /// The specification of the device that was added.
-    pub(crate) device: Option<String>,
+    pub device: Option<String>,
 }
 
 /// A scrub that was started.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct ScrubStarted {
-    pub(crate) pool: String,
+pub struct ScrubStarted {
+    pub pool: String,
 }
 
 /// How a pool goes on.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Percent of maintenance's time that repair and sweeps get at least.
-    pub(crate) repair_share: u8,
+    pub repair_share: u8,
 }
 
 /// A change that would be made; nothing was changed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct WouldView {
-    pub(crate) dry_run: bool,
-    pub(crate) would: String,
+pub struct WouldView {
+    pub dry_run: bool,
+    pub would: String,
 }
 
 /// Why a request was refused; nothing was changed.
@@ -87,7 +89,7 @@ pub(crate) struct ErrorView {
 /// Whether an operation goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum OperationState {
+pub enum OperationState {
     /// Something is still being moved, read or swept.
     Running,
     /// Nothing is left to do.
@@ -98,162 +100,162 @@ pub(crate) enum OperationState {
 
 /// A change that was made.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct OperationView {
-    pub(crate) id: String,
+pub struct OperationView {
+    pub id: String,
     /// Method and path.
-    pub(crate) request: String,
-    pub(crate) state: OperationState,
+    pub request: String,
+    pub state: OperationState,
     /// When it began, in seconds since 1970.
-    pub(crate) began: u64,
+    pub began: u64,
     /// When nothing was left to do, or that was seen first.
-    pub(crate) ended: Option<u64>,
-    pub(crate) progress: Option<ProgressView>,
+    pub ended: Option<u64>,
+    pub progress: Option<ProgressView>,
     /// The first answer.
-    pub(crate) answer: Value,
+    pub answer: Value,
 }
 
 /// How far an operation is.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct ProgressView {
-    pub(crate) done: u64,
+pub struct ProgressView {
+    pub done: u64,
     /// Of how many, where that is known.
-    pub(crate) total: Option<u64>,
+    pub total: Option<u64>,
     /// The unit of the counts.
-    pub(crate) unit: String,
+    pub unit: String,
 }
 
 /// Operations, the newest last.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct OperationList {
-    pub(crate) operations: Vec<OperationView>,
+pub struct OperationList {
+    pub operations: Vec<OperationView>,
 }
 
 /// Latencies, in nanoseconds. A percentile is a bound: the end of the bucket that it lies in, up to a quarter more than it
 /// was. The last bucket is open.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct LatencyView {
-    pub(crate) count: u64,
-    pub(crate) sum_ns: u64,
-    pub(crate) p50_ns: u64,
-    pub(crate) p99_ns: u64,
-    pub(crate) p999_ns: u64,
+pub struct LatencyView {
+    pub count: u64,
+    pub sum_ns: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
     /// Those that are not empty, the shortest first.
-    pub(crate) buckets: Vec<BucketView>,
+    pub buckets: Vec<BucketView>,
 }
 
 /// How many latencies there were in a bucket.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct BucketView {
+pub struct BucketView {
     /// Its number.
-    pub(crate) bucket: u64,
+    pub bucket: u64,
     /// It ends here.
-    pub(crate) below_ns: u64,
-    pub(crate) count: u64,
+    pub below_ns: u64,
+    pub count: u64,
 }
 
 /// A stage of commands: limit, buffer, log, map or drive.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct StageView {
-    pub(crate) stage: String,
-    pub(crate) latency: LatencyView,
+pub struct StageView {
+    pub stage: String,
+    pub latency: LatencyView,
 }
 
 /// Commands of a volume since the pool was opened.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct StatsView {
-    pub(crate) volume: String,
-    pub(crate) reads: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) writes: u64,
-    pub(crate) written_bytes: u64,
-    pub(crate) discards: u64,
-    pub(crate) errors: u64,
-    pub(crate) read_latency: LatencyView,
-    pub(crate) write_latency: LatencyView,
+pub struct StatsView {
+    pub volume: String,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub discards: u64,
+    pub errors: u64,
+    pub read_latency: LatencyView,
+    pub write_latency: LatencyView,
     /// A batch of commands is timed as a whole.
-    pub(crate) stages: Vec<StageView>,
+    pub stages: Vec<StageView>,
 }
 
 /// Commands of volumes.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct StatsList {
+pub struct StatsList {
     /// When, in nanoseconds of the server's clock.
-    pub(crate) at_ns: u64,
-    pub(crate) volumes: Vec<StatsView>,
+    pub at_ns: u64,
+    pub volumes: Vec<StatsView>,
 }
 
 /// The stages in which a volume waits.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct ExplainView {
+pub struct ExplainView {
     /// The figures.
-    pub(crate) stats: StatsView,
+    pub stats: StatsView,
     /// The stage in which most of the time went; none when there were no commands.
-    pub(crate) slowest: Option<String>,
+    pub slowest: Option<String>,
     /// The meaning of it, and the cure.
-    pub(crate) findings: Vec<String>,
+    pub findings: Vec<String>,
 }
 
 /// The pool as it would be if a drive failed now.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct DriveLossView {
-    pub(crate) drive: u16,
+pub struct DriveLossView {
+    pub drive: u16,
     /// Segments by how many of their chunks would be lost then: none, one, two, more.
-    pub(crate) segments: [u64; 4],
+    pub segments: [u64; 4],
     /// Segments whose content could not be computed any more.
-    pub(crate) beyond_repair: u64,
+    pub beyond_repair: u64,
     /// Bytes that would be moved.
-    pub(crate) to_move: u64,
+    pub to_move: u64,
     /// Bytes that volumes could hold then.
-    pub(crate) usable: u64,
+    pub usable: u64,
     /// Bytes that they hold now.
-    pub(crate) live: u64,
+    pub live: u64,
     /// Copies of the write buffer that would be left.
-    pub(crate) log_copies: u64,
+    pub log_copies: u64,
     /// Whether enough drives would be left to open the pool.
-    pub(crate) opens: bool,
+    pub opens: bool,
 }
 
 /// Bytes that deleting would free.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct FreedView {
+pub struct FreedView {
     /// The volume, or the snapshot.
-    pub(crate) name: String,
+    pub name: String,
     /// Bytes, as they are stored, without parities.
-    pub(crate) freed: u64,
+    pub freed: u64,
     /// Snapshots that would be deleted with it.
-    pub(crate) snapshots: u64,
+    pub snapshots: u64,
 }
 
 /// The configuration of a pool: its devices, volumes, limits and hosts, and nothing of their content.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ConfigView {
-    pub(crate) pool: String,
-    pub(crate) parity: u8,
-    pub(crate) width: Option<u16>,
-    pub(crate) chunk_bytes: u64,
-    pub(crate) log_bytes: u64,
-    pub(crate) spare_percent: u8,
+pub struct ConfigView {
+    pub pool: String,
+    pub parity: u8,
+    pub width: Option<u16>,
+    pub chunk_bytes: u64,
+    pub log_bytes: u64,
+    pub spare_percent: u8,
     /// Specifications of its drives.
-    pub(crate) drives: Vec<String>,
+    pub drives: Vec<String>,
     /// Specifications of its buffer devices.
     #[serde(default)]
-    pub(crate) buffers: Vec<String>,
+    pub buffers: Vec<String>,
     #[serde(default)]
-    pub(crate) volumes: Vec<VolumeConfig>,
+    pub volumes: Vec<VolumeConfig>,
 }
 
 /// The configuration of a volume.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct VolumeConfig {
-    pub(crate) name: String,
-    pub(crate) bytes: u64,
-    pub(crate) compression: bool,
-    pub(crate) iops_limit: u64,
-    pub(crate) bytes_limit: u64,
+pub struct VolumeConfig {
+    pub name: String,
+    pub bytes: u64,
+    pub compression: bool,
+    pub iops_limit: u64,
+    pub bytes_limit: u64,
     #[serde(default)]
-    pub(crate) hosts: Vec<HostView>,
+    pub hosts: Vec<HostView>,
 }
 
 pub(crate) fn ns(time: Duration) -> u64 {
@@ -283,7 +285,8 @@ impl From<&Latency> for LatencyView {
 
 impl LatencyView {
     /// The difference to an earlier moment.
-    pub(crate) fn since(&self, earlier: &LatencyView) -> LatencyView {
+    #[must_use]
+    pub fn since(&self, earlier: &LatencyView) -> LatencyView {
         let size = |view: &LatencyView| view.buckets.last().map_or(0, |last| last.bucket + 1);
         let mut counts = vec![0; usize::try_from(size(self)).unwrap_or(0)];
         for one in &self.buckets {
@@ -299,7 +302,8 @@ impl LatencyView {
         LatencyView::from(&Latency { counts, sum })
     }
 
-    pub(crate) fn mean_ns(&self) -> f64 {
+    #[must_use]
+    pub fn mean_ns(&self) -> f64 {
         self.sum_ns as f64 / self.count.max(1) as f64
     }
 }

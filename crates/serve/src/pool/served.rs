@@ -12,10 +12,10 @@ use super::export::Exports;
 use super::opening::Openings;
 use super::operations::Operations;
 use super::view::PoolView;
-use crate::failure::Failure;
+use crate::error::Result;
 
-/// A pool that answers requests.
-pub(crate) struct Served {
+/// A pool that is open in this process and answers requests.
+pub struct Served {
     pub(super) pool: Arc<OpenPool>,
     /// Opens devices that are added.
     pub(super) stack: Arc<Stack>,
@@ -30,8 +30,9 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// A pool that is open in this process and exports nothing.
-    pub(crate) fn new(stack: Arc<Stack>, pool: Arc<OpenPool>) -> Served {
+    /// A pool that exports nothing.
+    #[must_use]
+    pub fn new(stack: Arc<Stack>, pool: Arc<OpenPool>) -> Served {
         let newest_at_open = pool.volumes().iter().map(|one| one.generation).max().unwrap_or(0);
         Served {
             pool,
@@ -72,11 +73,14 @@ impl Served {
     }
 
     /// Ends exports in order, then closes the pool if nobody else has it.
-    pub(crate) fn close(self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// The target's, or the pool's; it is as after a crash then.
+    pub fn close(self) -> Result {
         let Served { pool, exports, .. } = self;
         let ended = exports.map_or(Ok(()), Exports::close);
         let closed = pool.close();
         ended?;
-        closed.map_err(|error| Failure::new(error.kind(), error))
+        Ok(closed?)
     }
 }
