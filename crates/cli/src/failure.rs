@@ -112,41 +112,18 @@ impl From<KvError> for Failure {
     }
 }
 
-impl From<CacheError> for Failure {
-    fn from(error: CacheError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
+/// Errors whose message says all.
+macro_rules! whole {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Failure {
+                Failure::new(error.kind(), error)
+            }
+        }
+    )*};
 }
 
-impl From<NvmfError> for Failure {
-    fn from(error: NvmfError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
-}
-
-impl From<AttachError> for Failure {
-    fn from(error: AttachError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
-}
-
-impl From<PagerError> for Failure {
-    fn from(error: PagerError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
-}
-
-impl From<ServeError> for Failure {
-    fn from(error: ServeError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
-}
-
-impl From<StackError> for Failure {
-    fn from(error: StackError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
-}
+whole!(CacheError, NvmfError, AttachError, PagerError, ServeError, StackError);
 
 impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Failure {

@@ -30,7 +30,7 @@ pub enum Told<'a> {
     Failure(&'a str),
 }
 
-/// Takes the messages of a service.
+/// A function that takes the messages of a service.
 pub type Tell<'a> = &'a dyn Fn(Told<'_>);
 
 /// An event that was waited for.

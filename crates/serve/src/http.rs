@@ -7,9 +7,9 @@
 //! | `server` | [`Server`]: accepts, reads, answers, ends |
 //!
 //! Invariants
-//! 1. Clients hold [`server::CONNECTIONS`] descriptors at most. A new connection is always taken: the connection that
+//! 1. Clients hold `server::CONNECTIONS` descriptors at most. A new connection is always taken: the connection that
 //!    has waited longest for its client is closed for it.
-//! 2. No client holds anything for longer than two [`server::PATIENCE`]: not a silent one, nor half a request, nor one
+//! 2. No client holds anything for longer than two `server::PATIENCE`: not a silent one, nor half a request, nor one
 //!    that takes no answer.
 //! 3. A service sees a request when all of it is there, within its limits, and is admitted by its head.
 //! 4. A service that panics fails its request, and no other.

@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Dev,
 }
 
-/// The rungs; edges go to a lower one, but that `serve` stands on `stack`. Crates that are to come have their place
+/// The rungs; edges go to a lower one, except that `serve` stands on `stack`. Crates that are to come have their place
 /// already.
 const RUNGS: [(u8, &[&str]); 5] = [
     (1, &["base"]),

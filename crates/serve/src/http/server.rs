@@ -105,7 +105,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Ends in [`ENDING`] at most; a request that takes longer goes on without a client.
+    /// Ends in half a second at most; a request that takes longer goes on without a client.
     fn drop(&mut self) {
         self.end.take();
         if let Some(thread) = self.thread.take() {
