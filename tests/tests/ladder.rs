@@ -62,6 +62,7 @@ fn dependencies_keep_to_the_ladder() {
     for name in rungs_1_to_3.into_iter().chain([
         "stack",
         "lab",
+        "serve",
         "c",
         "cli",
         "preload",
@@ -87,6 +88,11 @@ fn an_edge_off_the_ladder_is_found() {
     assert_none(&edge("esker-cli", Kind::Normal, "clap"));
     assert_none(&edge("esker-stack", Kind::Normal, "esker-flash"));
     assert_none(&edge("esker-cli", Kind::Normal, "esker-stack"));
+    assert_none(&edge("esker-serve", Kind::Normal, "esker-stack"));
+    assert_none(&edge("esker-cli", Kind::Normal, "esker-serve"));
+    assert_one(&edge("esker-stack", Kind::Normal, "esker-serve"), "up or sideways");
+    assert_one(&edge("esker-serve", Kind::Normal, "esker-lab"), "up or sideways");
+    assert_one(&edge("esker-serve", Kind::Normal, "esker-cli"), "up or sideways");
     assert_one(&edge("esker-kv", Kind::Normal, "esker-stack"), "up or sideways");
     assert_one(&edge("esker-lab", Kind::Normal, "esker-stack"), "up or sideways");
     assert_one(&edge("esker-base", Kind::Normal, "esker-device"), "up or sideways");
@@ -116,9 +122,9 @@ fn an_edge_off_the_ladder_is_found() {
 // ---- sources -------------------------------------------------------------------------------------
 
 /// The crates that are no programs.
-const LIBRARIES: [&str; 15] = [
+const LIBRARIES: [&str; 16] = [
     "base", "device", "report", "sim", "kv", "attach", "cache", "bench", "flash", "nvmf", "pager",
-    "trace", "volume", "stack", "lab",
+    "trace", "volume", "stack", "lab", "serve",
 ];
 
 #[test]
@@ -158,7 +164,7 @@ fn printing_the_environment_and_unsafe_code_are_found() {
     assert_one(&check("device", "fn f() { unsafe { g() } }"), "unsafe");
     assert_one(&check("device", "#[allow(unsafe_code)]\nfn f() {}"), "unsafe");
     assert_one(&source::findings("device", "src/lib.rs", allowed), "the whole crate");
-    for library in ["kv", "bench", "stack", "lab"] {
+    for library in ["kv", "bench", "stack", "lab", "serve"] {
         assert_one(&check(library, allowed), "unsafe");
     }
     assert_one(&check("kv", "#[cfg(test)]\nuse a::b;\nfn f() { println!() }"), "x.rs:3");

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
+use std::time::Duration;
 
 const _: () = assert!(usize::BITS == 64, "Esker needs a 64-bit target");
 
@@ -122,6 +123,45 @@ pub fn human_bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.2} {}", UNITS[unit]) }
 }
 
+/// A number with commas between thousands.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A latency of a histogram, which tells the end of a bucket alone: `≤8.59 s`. The last bucket, from `open` on, has
+/// no end: `≥51.5 s`. Nothing was counted where the end is zero.
+#[must_use]
+#[allow(clippy::cast_precision_loss)] // a figure for people, three digits
+pub fn bound(end: Duration, open: Duration) -> String {
+    const UNITS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
+    if end.is_zero() {
+        return "-".to_owned();
+    }
+    let (ns, sign, round): (_, _, fn(f64) -> f64) = match end > open {
+        true => (open.as_nanos() as f64, '≥', f64::floor),
+        false => (end.as_nanos() as f64, '≤', f64::ceil),
+    };
+    let (scale, unit) = UNITS.into_iter().find(|(scale, _)| ns >= *scale).unwrap_or((1.0, "ns"));
+    let value = ns / scale;
+    let (digits, parts) = match value {
+        _ if unit == "ns" => (0, 1.0),
+        v if v <= 9.99 => (2, 100.0),
+        v if v <= 99.9 => (1, 10.0),
+        _ => (0, 1.0),
+    };
+    // Three digits that keep the promise.
+    format!("{sign}{:.digits$} {unit}", round(value * parts) / parts)
+}
+
 /// Parses a size as people write it: `4096`, `64KiB`, `1.5GiB`, `100MB`.
 ///
 /// # Errors
@@ -173,6 +213,21 @@ mod tests {
             assert_eq!(Lba(count).offset(4096), u64::MAX);
         }
         assert_eq!((LbaCount(3).bytes(512), Lba(3).offset(4096)), (1536, 12288));
+    }
+
+    #[test]
+    fn latency_of_a_bucket_is_a_bound_that_holds() {
+        let open = 51_539_607_552;
+        let shown = [0, 256, 12_288, 999_424, 1_048_576, 8_589_934_592, open, 60_129_542_144]
+            .map(|ns| bound(Duration::from_nanos(ns), Duration::from_nanos(open)));
+        let expected =
+            ["-", "≤256 ns", "≤12.3 µs", "≤1000 µs", "≤1.05 ms", "≤8.59 s", "≤51.6 s", "≥51.5 s"];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        assert_eq!([0, 999, 1_234_567].map(grouped), ["0", "999", "1,234,567"]);
     }
 
     #[test]

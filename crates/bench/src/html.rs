@@ -9,11 +9,12 @@ mod traffic;
 
 use std::fmt::Write as _;
 
+use esker_base::units::grouped;
 use esker_report::{Block, Cell, Page, Section, Table};
 
 use crate::operation::OperationKind;
 use crate::result::{Latency, OperationResult, Report, RunResult};
-use crate::table::{counters_of, figures, grouped, warnings_of};
+use crate::table::{counters_of, figures, warnings_of};
 use crate::zipf::floor;
 
 impl Report {

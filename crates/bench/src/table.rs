@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use esker_base::units::human_bytes;
+use esker_base::units::{grouped, human_bytes};
 
 use crate::result::{Latency, Report, RunResult, Series};
 use crate::store::Unit;
@@ -135,19 +135,6 @@ pub(crate) fn micros(ns: f64) -> String {
     }
 }
 
-/// A number with commas between thousands.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Columns as wide as their widest cell; words to the left, numbers to the right.
 fn align(rows: &[[String; 10]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -261,8 +248,6 @@ mod tests {
         let texts = ns.map(micros);
         let expected = ["0.01", "9.99", "100.0", "1000.0", "1,235", "2.50 s", "3600 s"];
         assert_eq!(texts, expected);
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(1_234_567), "1,234,567");
     }
 
     #[test]

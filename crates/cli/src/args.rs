@@ -35,9 +35,10 @@ pub(crate) use kv::{CopyArgs, Escaped, KvCommand, Opening};
 pub(crate) use memory::MemoryArgs;
 pub(crate) use metrics::MetricsArgs;
 pub(crate) use parse::{Medium, Staging};
+#[cfg(any(test, fuzzing))]
+pub(crate) use pool::Cpus;
 pub(crate) use pool::{
-    Change, Cpus, Explained, NewDevice, PoolCommand, PoolCreateArgs, PoolServeArgs, VolumeName,
-    Where, operation_id,
+    Change, Explained, NewDevice, PoolCommand, PoolCreateArgs, PoolServeArgs, VolumeName, Where,
 };
 pub(crate) use pooled::PooledArgs;
 pub(crate) use replay::{AdviseArgs, CacheSize, PolicyArg, ReplayArgs, SetSize};

@@ -10,12 +10,13 @@ use esker_attach::{AttachError, Attached, Attachment, Options, State, holders};
 use esker_base::units::human_bytes;
 use esker_base::{Clock, ErrorKind, Nanos};
 use esker_device::{Create, Device, DeviceStats};
+use esker_serve::metrics::of_device;
 use esker_stack::{Spec, Stack};
 
 use crate::args::{AttachArgs, AttachTo, DetachArgs};
 use crate::failure::{Failure, Result};
 use crate::host;
-use crate::metrics::{self, Exporter};
+use crate::metrics;
 use crate::output;
 use crate::pool::link::{closed, stack};
 use crate::signals::{self, StopSignals};
@@ -63,8 +64,7 @@ pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
     };
     let mut attachment = Attachment::start(device.clone(), &args.mount_point, &options)?;
     let mut wishes = Wishes { signals, control: listen(&attachment) };
-    let exporter =
-        Exporter::if_asked(args.telling.metrics, || metrics::of_device(device.clone(), &stack))?;
+    let exporter = metrics::if_asked(args.telling.metrics, || of_device(device.clone(), &stack))?;
     output::print(&made(&attachment, &*device, args.read_only))?;
     let served = serve(&mut attachment, &mut wishes);
     let mut clients = wishes.control.map(Control::unmounted).unwrap_or_default();

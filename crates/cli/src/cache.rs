@@ -7,14 +7,16 @@ use esker_base::ErrorKind;
 use esker_base::units::human_bytes;
 use esker_cache::{Cache, CacheError, CreateOptions, Dirty, Info, Mode, OpenOptions};
 use esker_device::{Create, Device};
+use esker_serve::caches::{self, CacheChange, CacheView, InUse};
+use esker_stack::served::{self, NoAnswer};
 use esker_stack::{CacheParts, CacheSpec, Spec};
 use serde_json::Value;
 
 use crate::args::{CacheCommand, CacheDevices};
 use crate::failure::{Failure, Result};
 use crate::output;
-use crate::pool::caches::{self, CacheChange, InUse, View};
 use crate::pool::link::stack;
+use crate::pool::socket;
 use crate::unmade;
 
 /// Runs a command.
@@ -53,7 +55,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
         }
         CacheCommand::Flush { flash } => {
             let spec = flash.parse()?;
-            let answer = caches::ask(&spec, "POST", "/v1/cache/flush", &Value::Null)?;
+            let answer = ask(&spec, "POST", "/v1/cache/flush", &Value::Null)?;
             let Some(answer) = answer else {
                 let why = "no process has this cache open; `esker cache detach ORIGIN FLASH` writes everything back";
                 return Err(Failure::new(ErrorKind::NotFound, format!("{flash}: {why}")));
@@ -90,11 +92,28 @@ pub(crate) fn run(command: &CacheCommand) -> Result {
     }
 }
 
+/// Asks the process that has the cache on this flash device open; nothing when there is none.
+fn ask(flash: &Spec, method: &str, url: &str, body: &Value) -> Result<Option<Value>> {
+    let Some(path) = caches::path(&socket::directory(), flash) else { return Ok(None) };
+    match served::ask(&path, method, url, None, body, socket::patience()) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(NoAnswer::Absent(_)) => Ok(None),
+        Err(error) => Err(Failure::new(error.kind(), error)),
+    }
+}
+
+/// An answer as what it stands for.
+fn view(answer: Value) -> Result<CacheView> {
+    serde_json::from_value(answer).map_err(|error| {
+        Failure::new(ErrorKind::Unsupported, format!("the answer is of another version: {error}"))
+    })
+}
+
 /// Shows a cache, as the process that has it open or the flash device knows it.
 fn info(flash: &Spec, json: bool) -> Result {
-    let (value, text) = match caches::ask(flash, "GET", "/v1/cache", &Value::Null)? {
+    let (value, text) = match ask(flash, "GET", "/v1/cache", &Value::Null)? {
         Some(answer) => {
-            let view = caches::view(answer.clone())?;
+            let view = view(answer.clone())?;
             (answer, format!("{}{}", shown(&view.info), in_use(&view.in_use)))
         }
         None => {
@@ -110,10 +129,8 @@ fn info(flash: &Spec, json: bool) -> Result {
 }
 
 /// Changes a cache in use; nothing when no process has it open.
-fn changed(flash: &Spec, change: &CacheChange) -> Result<Option<View>> {
-    caches::ask(flash, "PATCH", "/v1/cache", &serde_json::json!(change))?
-        .map(caches::view)
-        .transpose()
+fn changed(flash: &Spec, change: &CacheChange) -> Result<Option<CacheView>> {
+    ask(flash, "PATCH", "/v1/cache", &serde_json::json!(change))?.map(view).transpose()
 }
 
 /// Says the consequences for a cache whose origin is to be another, and carries them out.

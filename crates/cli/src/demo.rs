@@ -10,6 +10,7 @@ use esker_bench::{Dataset, Report, RunOptions, Runner, ValueFormat, Workload};
 use esker_kv::{MediaClass, Policy, Stats};
 use esker_lab::store::KvStore;
 use esker_report::{Precondition, Verdict};
+use esker_serve::metrics::of_kvdb;
 use serde_json::{Value, json};
 
 use crate::args::{DemoArgs, engine_options};
@@ -18,7 +19,7 @@ use crate::figures::{self, grouped};
 use crate::host;
 use crate::measure::{self, Shown};
 use crate::media::Devices;
-use crate::metrics::{self, Exporter};
+use crate::metrics;
 use crate::output::Outputs;
 use crate::place::{self, Place};
 use crate::traffic::{HSE_ALL, HSE_CAPACITY, Traffic};
@@ -37,8 +38,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     let remarks = devices.remarks(&db);
     let kvs = db.create_kvs(measure::KVS, Policy::default())?;
     let store = KvStore { db, kvs, process: host::samples };
-    let exporter =
-        Exporter::if_asked(args.telling.metrics, || metrics::of_kvdb(&store.db, devices.stack()))?;
+    let exporter = metrics::if_asked(args.telling.metrics, || of_kvdb(&store.db, devices.stack()))?;
     let threads = args.threads.unwrap_or_else(host::cores);
     outputs.say(&introduction(args, &place, &devices, threads))?;
 

@@ -10,6 +10,7 @@ use esker_base::units::human_bytes;
 use esker_bench::zipf;
 use esker_device::Create;
 use esker_lab::device_load::{self, Job, LoadReport, Pattern, Size, Source, Target, Timing};
+use esker_serve::metrics::of_device;
 use esker_stack::{Spec, Stack, Time};
 use esker_trace::read::files_of;
 use esker_trace::{Options, Request, Trace};
@@ -19,7 +20,7 @@ use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::host;
 use crate::live::{Course, Live};
-use crate::metrics::{self, Exporter};
+use crate::metrics;
 use crate::output::Outputs;
 use crate::pool::link::stack;
 use crate::progress::Bar;
@@ -58,9 +59,8 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
     };
     let live = args.live.live.map(course).transpose()?;
     let target = Target { device: opened.device.clone(), clock, model };
-    let exporter = Exporter::if_asked(args.telling.metrics, || {
-        metrics::of_device(opened.device.clone(), &stack)
-    })?;
+    let exporter =
+        metrics::if_asked(args.telling.metrics, || of_device(opened.device.clone(), &stack))?;
     let interrupt = Interrupt::catch()?;
     let count = requests.len();
     let source = match (count, args.in_time) {

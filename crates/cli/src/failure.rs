@@ -12,6 +12,7 @@ use esker_cache::CacheError;
 use esker_kv::KvError;
 use esker_nvmf::NvmfError;
 use esker_pager::PagerError;
+use esker_serve::ServeError;
 use esker_stack::StackError;
 use esker_trace::TraceError;
 
@@ -111,35 +112,18 @@ impl From<KvError> for Failure {
     }
 }
 
-impl From<CacheError> for Failure {
-    fn from(error: CacheError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
+/// Errors whose message says all.
+macro_rules! whole {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Failure {
+                Failure::new(error.kind(), error)
+            }
+        }
+    )*};
 }
 
-impl From<NvmfError> for Failure {
-    fn from(error: NvmfError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
-}
-
-impl From<AttachError> for Failure {
-    fn from(error: AttachError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
-}
-
-impl From<PagerError> for Failure {
-    fn from(error: PagerError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
-}
-
-impl From<StackError> for Failure {
-    fn from(error: StackError) -> Failure {
-        Failure::new(error.kind(), error)
-    }
-}
+whole!(CacheError, NvmfError, AttachError, PagerError, ServeError, StackError);
 
 impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Failure {

@@ -1,8 +1,8 @@
 //! Numbers for people, and tables of them within 100 columns.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
+pub(crate) use esker_base::units::{bound, grouped};
 use esker_bench::RunResult;
 
 /// A count or a rate in three digits: `1.23 M`, `456 k`, `78`.
@@ -23,19 +23,6 @@ pub(crate) fn short(number: f64) -> String {
     format!("{value:.digits$}{}", UNITS[unit])
 }
 
-/// A number with commas between thousands.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Microseconds from nanoseconds, with the digits that matter.
 pub(crate) fn micros(ns: f64) -> String {
     let us = ns / 1e3;
@@ -45,29 +32,6 @@ pub(crate) fn micros(ns: f64) -> String {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below 2^53
         us => grouped(us.round() as u64),
     }
-}
-
-/// A latency of a histogram, which tells the end of a bucket alone: `≤8.59 s`. The last bucket, from `open` on, has
-/// no end: `≥51.5 s`. Nothing was counted where the end is zero.
-pub(crate) fn bound(end: Duration, open: Duration) -> String {
-    const UNITS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
-    if end.is_zero() {
-        return "-".to_owned();
-    }
-    let (ns, sign, round): (_, _, fn(f64) -> f64) = match end > open {
-        true => (open.as_nanos() as f64, '≥', f64::floor),
-        false => (end.as_nanos() as f64, '≤', f64::ceil),
-    };
-    let (scale, unit) = UNITS.into_iter().find(|(scale, _)| ns >= *scale).unwrap_or((1.0, "ns"));
-    let value = ns / scale;
-    let (digits, parts) = match value {
-        _ if unit == "ns" => (0, 1.0),
-        v if v <= 9.99 => (2, 100.0),
-        v if v <= 99.9 => (1, 10.0),
-        _ => (0, 1.0),
-    };
-    // Three digits that keep the promise.
-    format!("{sign}{:.digits$} {unit}", round(value * parts) / parts)
 }
 
 /// Columns as wide as their widest cell: the first `words` to the left, numbers to the right.
@@ -192,16 +156,6 @@ pub(crate) fn remarks(runs: &[RunResult]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn latency_of_a_bucket_is_a_bound_that_holds() {
-        let open = 51_539_607_552;
-        let shown = [0, 256, 12_288, 999_424, 1_048_576, 8_589_934_592, open, 60_129_542_144]
-            .map(|ns| bound(Duration::from_nanos(ns), Duration::from_nanos(open)));
-        let expected =
-            ["-", "≤256 ns", "≤12.3 µs", "≤1000 µs", "≤1.05 ms", "≤8.59 s", "≤51.6 s", "≥51.5 s"];
-        assert_eq!(shown, expected);
-    }
 
     #[test]
     fn numbers_keep_three_digits() {

@@ -17,7 +17,7 @@
 //! | [`media`] | the devices of a database, as they are said on the command line |
 //! | [`place`] | where a measured database lives |
 //! | [`measure`], [`traffic`] | one load or workload; bytes by class and stream |
-//! | [`metrics`], [`http`], [`token`] | metrics for Prometheus; a small server; the token of its clients |
+//! | [`metrics`] | where a process tells its metrics |
 //! | [`live`] | the page of a run that goes on |
 //! | [`figures`], [`output`], [`stderr`], [`progress`], [`host`] | numbers for people, reports, the machine |
 //! | [`failure`] | the problem, the remedy, and the exit code |
@@ -41,7 +41,6 @@ mod fuzz;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod host;
-mod http;
 mod kv;
 mod lab;
 mod live;
@@ -57,7 +56,6 @@ mod signals;
 mod ssd;
 mod stderr;
 mod target;
-mod token;
 mod trace;
 mod traffic;
 mod unmade;

@@ -22,12 +22,12 @@ use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, Nanos};
 use esker_report::{Page, State};
+use esker_serve::http::{self, Answer, Server};
+use esker_serve::token::Token;
 use parking_lot::{Condvar, Mutex};
 
 use crate::failure::{Failure, Result};
-use crate::http::{self, Answer, Server};
 use crate::stderr::tell;
-use crate::token::Token;
 
 pub(crate) use course::Course;
 pub(crate) use runs::Runs;

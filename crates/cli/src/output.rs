@@ -7,9 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use esker_base::{ErrorKind, files};
+use esker_serve::events::Told;
 
 use crate::failure::{Failure, Result};
-use crate::stderr::complain;
+use crate::stderr::{self, complain};
 
 const STDOUT: &str = "-";
 
@@ -23,6 +24,15 @@ pub(crate) fn print(text: &str) -> Result {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
+}
+
+/// Prints a message of a service; the lack of a reader ends nothing.
+pub(crate) fn tell(told: Told<'_>) {
+    match told {
+        Told::Output(text) => drop(print(text)),
+        Told::Note(note) => stderr::tell!("esker: note: {note}"),
+        Told::Failure(why) => complain!("esker: {why}"),
+    }
 }
 
 /// Has `write` write the file at `path`; `failed` makes a failure of an error of it. A regular file is there, or takes

@@ -2,60 +2,37 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `routes` | requests to an open pool |
-//! | `request`, `view`, `answer`, `hosts`, `refusal` | the bodies of both ways |
-//! | `openapi` | the description of both |
-//! | `opening`, `cycle` | devices that changes open: one at a time, and none that stands on the pool itself |
-//! | `operations` | changes that were made, by their ids |
-//! | `explain` | the waits of a slow volume |
 //! | `show` | answers as tables |
 //! | `link`, `socket` | the way to a pool: in this process, or over HTTP at a socket |
-//! | `caches` | the sockets of caches in use, which answer as that of a pool does |
-//! | `export` | volumes over NVMe/TCP |
-//! | `metrics` | metrics for Prometheus |
 //! | `config` | a pool like another one |
-//! | `served` | an open pool that answers |
-//! | `serve` | the process that owns a pool |
 
-pub(crate) mod answer;
-pub(crate) mod caches;
 mod config;
-mod cycle;
-mod explain;
-mod export;
-pub(crate) mod hosts;
 pub(crate) mod link;
-mod metrics;
-mod openapi;
-mod opening;
-mod operations;
-mod refusal;
-pub(crate) mod request;
-pub(crate) mod routes;
-mod serve;
-mod served;
 pub(crate) mod show;
 pub(crate) mod socket;
-pub(crate) mod view;
 
 use std::sync::Arc;
 
 use esker_device::{Create, Device};
+use esker_serve::events::Waiting;
+use esker_serve::pool::answer::{
+    DriveView, OperationList, OperationView, ScrubStarted, Settings, WouldView,
+};
+use esker_serve::pool::view::LabelView;
+use esker_serve::pool::{PoolService, Served, description};
 use esker_stack::{Spec, VolumeSpec};
 use esker_volume::{CreateOptions, Pool, VolumeError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::args::{Change, Explained, NewDevice, PoolCommand, PoolCreateArgs, Where};
+use crate::args::{
+    Change, Explained, NewDevice, PoolCommand, PoolCreateArgs, PoolServeArgs, Where,
+};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::unmade;
-use answer::{DriveView, OperationList, OperationView, ScrubStarted, Settings, WouldView};
 use link::{Link, stack};
-use routes::ROUTES;
-use served::Served;
-use view::LabelView;
 
 /// Runs a command.
 pub(crate) fn run(command: &PoolCommand) -> Result {
@@ -108,7 +85,7 @@ pub(crate) fn run(command: &PoolCommand) -> Result {
                 ended(pool, how, &format!("{pool} is being scrubbed"))
             })
         }
-        PoolCommand::Serve(args) => serve::serve(args),
+        PoolCommand::Serve(args) => serve(args),
         PoolCommand::Status { pool, at } => {
             tell(Link::open(pool, at)?.look("/v1/pool")?, at.json, show::pool)
         }
@@ -134,8 +111,20 @@ pub(crate) fn run(command: &PoolCommand) -> Result {
             }
             output::print(&config::as_toml(answer)?)
         }
-        PoolCommand::Openapi => output::print(&format!("{:#}\n", openapi::document(&ROUTES))),
+        PoolCommand::Openapi => output::print(&format!("{:#}\n", description())),
     }
+}
+
+/// Serves a pool until it is ended.
+fn serve(args: &PoolServeArgs) -> Result {
+    // Before anything is open: a signal that comes early ends it in order, too.
+    let mut events = Waiting::new(args.time)?;
+    let tell = &output::tell;
+    let options = args.options(socket::default_path(&args.pool));
+    let pool = PoolService::start(&options, Arc::new(stack()), tell)?;
+    output::print(pool.greeting())?;
+    pool.run(&mut events, tell);
+    Ok(pool.close()?)
 }
 
 fn placed(pool: &str, view: &DriveView) -> String {

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 pub(crate) const STEP: Duration = Duration::from_millis(20);
 
 /// The failure when signals cannot be caught.
-pub(crate) fn refused(error: io::Error) -> Failure {
+fn refused(error: io::Error) -> Failure {
     Failure::new(ErrorKind::from(&error), format!("waiting for signals: {error}"))
 }
 

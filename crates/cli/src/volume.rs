@@ -5,6 +5,9 @@ mod top;
 use std::path::PathBuf;
 
 use esker_base::ErrorKind;
+use esker_serve::pool::HostView;
+use esker_serve::pool::answer::{DeletedView, VolumeList};
+use esker_serve::pool::view::{PoolView, SnapshotView};
 use esker_stack::{Spec, VolumeSpec};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -12,10 +15,7 @@ use serde_json::{Value, json};
 use crate::args::{Change, VolumeCommand, VolumeName, Where};
 use crate::attach::attach_to;
 use crate::failure::{Failure, Result};
-use crate::pool::answer::{DeletedView, VolumeList};
-use crate::pool::hosts::HostView;
 use crate::pool::link::Link;
-use crate::pool::view::{PoolView, SnapshotView};
 use crate::pool::{rehearsed, show, tell};
 
 /// Runs a command.

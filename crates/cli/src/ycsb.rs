@@ -9,6 +9,7 @@ use esker_bench::{Dataset, Distribution, KeyFormat, KeyOrder, RunOptions, RunRes
 use esker_bench::{ValueFormat, Workload, zipf};
 use esker_kv::{KvError, Kvs, KvsOptions};
 use esker_lab::store::KvStore;
+use esker_serve::metrics::of_kvdb;
 use serde_json::json;
 
 use crate::args::{KeyOrderArg, RequestArg, YcsbArgs, engine_options};
@@ -17,7 +18,7 @@ use crate::figures::{self, grouped, short};
 use crate::host;
 use crate::measure::{self, Shown};
 use crate::media::{Devices, Media};
-use crate::metrics::{self, Exporter};
+use crate::metrics;
 use crate::output::Outputs;
 use crate::place::{self, Place};
 use crate::traffic::{Traffic, columns};
@@ -63,8 +64,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     };
     let present = present(&kvs, args, &workloads, &mut dataset)?;
     let store = KvStore { db, kvs, process: host::samples };
-    let exporter =
-        Exporter::if_asked(args.telling.metrics, || metrics::of_kvdb(&store.db, devices.stack()))?;
+    let exporter = metrics::if_asked(args.telling.metrics, || of_kvdb(&store.db, devices.stack()))?;
     outputs.say(&introduction(&place, &devices, &dataset, &options, args.memory))?;
 
     let mut report = measure::report("Esker: YCSB", dataset, &store, &remarks);

@@ -406,8 +406,7 @@ impl Stack {
             Err(error) if volume.drives.is_empty() || error.kind() == ErrorKind::Conflict => error,
             Err(error) => return Err(error),
         };
-        let in_place = || self.sockets.join(format!("{}.sock", volume.pool));
-        let socket = volume.socket.clone().unwrap_or_else(in_place);
+        let socket = self.socket_of(volume);
         let failed =
             |kind, cause: String| Err(StackError::Volume { spec: spec.to_string(), cause, kind });
         match served::open(spec, volume, &socket, self.patience) {
@@ -432,6 +431,13 @@ impl Stack {
             }
             Err(OpenError::NoAnswer(error)) => failed(error.kind(), error.to_string()),
         }
+    }
+
+    /// The socket of the process that serves the pool of a volume.
+    #[must_use]
+    pub fn socket_of(&self, volume: &VolumeSpec) -> PathBuf {
+        let in_place = || self.sockets.join(format!("{}.sock", volume.pool));
+        volume.socket.clone().unwrap_or_else(in_place)
     }
 
     /// Opens the pool of a volume by the labels of its devices, or finds it open. It never makes one.

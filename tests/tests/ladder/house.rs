@@ -3,7 +3,7 @@
 use super::circles;
 
 /// The rooms of a crate, from the ground up. A crate without rooms is one file.
-pub(crate) const ROOMS: [(&str, &str); 20] = [
+pub(crate) const ROOMS: [(&str, &str); 21] = [
     (
         "attach",
         "error wire mount_table sys loop_device mount engine server holders attachment detach",
@@ -28,7 +28,7 @@ pub(crate) const ROOMS: [(&str, &str); 20] = [
     ),
     (
         "cli",
-        "stderr failure figures host http metrics output signals progress token live traffic args docs unmade run \
+        "stderr failure figures host metrics output signals progress live traffic args docs unmade run \
          ssd trace pool attach cache device media measure place demo kv ycsb target lab volume",
     ),
     (
@@ -60,6 +60,7 @@ pub(crate) const ROOMS: [(&str, &str); 20] = [
         "callers remarks error bytes work opened options range rows kvs batch snapshot transaction kvdb copies measure",
     ),
     ("report", "escape table unit chart block verdict figures svg markup page live"),
+    ("serve", "error process http token metrics events target socket caches pool"),
     ("sim", "fuzz contents flight fault lba_set history image enumerate record"),
     ("stack", "error time spec drive missing closings pool served traced stack"),
     (
@@ -106,12 +107,8 @@ impl Rule {
 }
 
 /// How often crates break a rule. A count may only fall.
-const KNOWN: [(Rule, &str, usize); 4] = [
-    (Rule::Upward, "cli", 3),
-    (Rule::Names, "cli", 5),
-    (Rule::Names, "lab", 8),
-    (Rule::Circles, "lab", 25),
-];
+const KNOWN: [(Rule, &str, usize); 3] =
+    [(Rule::Names, "cli", 1), (Rule::Names, "lab", 8), (Rule::Circles, "lab", 25)];
 
 /// Returns the findings about a crate, unless they are as many as are known.
 pub(crate) fn beyond_known(rule: Rule, name: &str, findings: &[String]) -> Vec<String> {

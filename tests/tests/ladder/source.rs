@@ -29,7 +29,7 @@ pub(crate) fn too_long(path: &Path, text: &str, most: usize) -> Option<String> {
 }
 
 /// Libraries that have no need of unsafe code.
-const SAFE: [&str; 5] = ["kv", "bench", "trace", "stack", "lab"];
+const SAFE: [&str; 6] = ["kv", "bench", "trace", "stack", "lab", "serve"];
 /// The library of tests, which no product has: it reads the seeds that a person gives.
 const OF_TESTS: &str = "sim";
 

@@ -1,14 +1,15 @@
 //! The arguments of `esker pool`, and those that `esker volume` shares with it.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use esker_serve::pool::{PoolOptions, operation_id};
 use esker_stack::{Spec, VolumeSpec};
 
 use super::parse;
+use crate::host::COMMIT;
 
 /// Deficiencies that are accepted when a pool is opened.
 #[derive(Args)]
@@ -247,13 +248,6 @@ fn volume_of_pool(text: &str) -> Result<(String, Option<String>), String> {
 #[derive(Clone, Debug)]
 pub(crate) struct Cpus(pub(crate) Vec<usize>);
 
-impl fmt::Display for Cpus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let numbers: Vec<String> = self.0.iter().map(usize::to_string).collect();
-        f.write_str(&numbers.join(","))
-    }
-}
-
 impl FromStr for Cpus {
     type Err = String;
 
@@ -338,54 +332,79 @@ pub(crate) struct PoolServeArgs {
     pub(crate) pool: String,
     /// All drives of the pool, in any order
     #[arg(long, value_name = "SPEC", num_args = 1.., required = true, value_parser = parse::spec)]
-    pub(crate) drives: Vec<Spec>,
+    drives: Vec<Spec>,
     /// All buffer devices of the pool
     #[arg(long = "buffer", value_name = "SPEC", num_args = 1.., value_parser = parse::spec)]
-    pub(crate) buffers: Vec<Spec>,
+    buffers: Vec<Spec>,
     #[command(flatten)]
-    pub(crate) opening: Opening,
+    opening: Opening,
     /// How long a missing drive is waited for, such as 90s or 10min; then its chunks are rebuilt [default: 10min]
     #[arg(long = "missing-grace", value_name = "TIME", value_parser = parse::span)]
-    pub(crate) grace: Option<std::time::Duration>,
+    grace: Option<std::time::Duration>,
     /// How long a drive may answer nothing before it is taken out; one that the pool needs is waited for [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = parse::patience)]
-    pub(crate) patience: Option<std::time::Duration>,
+    patience: Option<std::time::Duration>,
     /// Percent of maintenance's time that repair and sweeps get beside writes, from 1 to 90 [default: 20]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=90))]
-    pub(crate) repair_share: Option<u8>,
+    repair_share: Option<u8>,
     /// Read and verify everything in the background within so many days [default: never]
     #[arg(long, value_name = "DAYS", value_parser = parse::days)]
-    pub(crate) scrub_within: Option<std::time::Duration>,
+    scrub_within: Option<std::time::Duration>,
     /// Where requests are answered [default: /run/esker/POOL.sock]
     #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
+    socket: Option<PathBuf>,
     /// An address at which hosts reach exported volumes; may be repeated
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4420")]
-    pub(crate) listen: Vec<SocketAddr>,
+    listen: Vec<SocketAddr>,
     /// An address at which hosts with a key for TLS reach them; may be repeated
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) listen_tls: Vec<SocketAddr>,
+    listen_tls: Vec<SocketAddr>,
     /// A loopback address at which requests are answered, too: those with the token
     #[arg(long, value_name = "ADDRESS", requires = "api_token")]
-    pub(crate) api: Option<SocketAddr>,
+    api: Option<SocketAddr>,
     /// The file with the token; one is made where there is none
     #[arg(long, value_name = "FILE", requires = "api")]
-    pub(crate) api_token: Option<PathBuf>,
+    api_token: Option<PathBuf>,
     /// The processors that the process uses, such as 0-3,8 [default: all]
     #[arg(long, value_name = "LIST")]
-    pub(crate) cpus: Option<Cpus>,
+    cpus: Option<Cpus>,
     /// Event loops of the target, each a thread [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
-    pub(crate) workers: Option<usize>,
+    workers: Option<usize>,
     /// Where to tell metrics, over HTTP: /metrics for Prometheus
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9420")]
-    pub(crate) metrics: SocketAddr,
+    metrics: SocketAddr,
     /// Memory for the pool's map [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
-    pub(crate) map: Option<u64>,
+    map: Option<u64>,
     /// End after so many seconds
     #[arg(long = "for", value_name = "SECONDS", value_parser = parse::seconds)]
     pub(crate) time: Option<std::time::Duration>,
+}
+
+impl PoolServeArgs {
+    /// How the pool is served; `socket` is where requests are answered unless something else was said.
+    pub(crate) fn options(&self, socket: PathBuf) -> PoolOptions {
+        let pool = VolumeSpec::of_pool(&self.pool, &self.drives, &self.buffers);
+        PoolOptions {
+            pool: VolumeSpec {
+                map: self.map,
+                grace: self.grace,
+                patience: self.patience,
+                repair_share: self.repair_share,
+                scrub: self.scrub_within,
+                ..self.opening.of(pool)
+            },
+            socket: self.socket.clone().unwrap_or(socket),
+            api: self.api.zip(self.api_token.clone()),
+            listen: self.listen.clone(),
+            listen_tls: self.listen_tls.clone(),
+            workers: self.workers,
+            cpus: self.cpus.as_ref().map(|cpus| cpus.0.clone()).unwrap_or_default(),
+            metrics: self.metrics,
+            commit: COMMIT,
+        }
+    }
 }
 
 /// How something is changed, and where.
@@ -427,22 +446,9 @@ impl FromStr for VolumeName {
     }
 }
 
-/// Whether names and ids may have it.
+/// Whether names may have it.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.:".contains(c)
-}
-
-/// The longest id of an operation.
-const ID_MAX: usize = 128;
-
-/// The id of an operation.
-pub(crate) fn operation_id(text: &str) -> Result<String, String> {
-    match (1..=ID_MAX).contains(&text.len()) && text.chars().all(is_plain) {
-        true => Ok(text.to_owned()),
-        false => Err(format!(
-            "'{text}' is no key of an operation: 1 to {ID_MAX} ASCII letters, digits and - _ . : are"
-        )),
-    }
 }
 
 /// The name of a pool, a volume or a snapshot.

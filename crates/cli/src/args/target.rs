@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use esker_serve::target::TargetOptions;
+
+use crate::host::COMMIT;
 
 /// Commands about targets.
 #[derive(Subcommand)]
@@ -21,6 +24,15 @@ pub(crate) enum TargetCommand {
 
 /// Where a target tells its metrics unless it is told otherwise.
 const DEFAULT_METRICS: &str = "127.0.0.1:9420";
+
+/// Whether hosts have the volatile write cache of a device.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WriteCache {
+    /// As the device has it: what a host wants durable, it flushes.
+    On,
+    /// Writes complete when they are durable.
+    Off,
+}
 
 /// The devices to serve, where and to which hosts.
 #[derive(Args)]
@@ -45,42 +57,42 @@ const DEFAULT_METRICS: &str = "127.0.0.1:9420";
 pub(crate) struct ServeArgs {
     /// A file that says what is served, instead of the options below
     #[arg(long, value_name = "FILE", conflicts_with_all = ["subsystem", "devices", "allow", "allow_any"])]
-    pub(crate) config: Option<PathBuf>,
+    config: Option<PathBuf>,
     /// An address to listen on; may be repeated [default: 127.0.0.1:4420]
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) listen: Vec<SocketAddr>,
+    listen: Vec<SocketAddr>,
     /// An address to listen on with TLS; may be repeated
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) listen_tls: Vec<SocketAddr>,
+    listen_tls: Vec<SocketAddr>,
     /// The address that discovery announces, one for each --listen and --listen-tls [default: the one listened on, or
     /// of 0.0.0.0 and [::] the one that the host reached]
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) announce: Vec<SocketAddr>,
+    announce: Vec<SocketAddr>,
     /// The NQN of the subsystem
     #[arg(long, value_name = "NQN", required_unless_present = "config")]
-    pub(crate) subsystem: Option<String>,
+    subsystem: Option<String>,
     /// A device specification: the next namespace; may be repeated
     #[arg(long = "device", value_name = "SPEC", required_unless_present = "config")]
-    pub(crate) devices: Vec<String>,
+    devices: Vec<String>,
     /// A host that may connect, by NQN; may be repeated
     #[arg(long, value_name = "NQN")]
-    pub(crate) allow: Vec<String>,
+    allow: Vec<String>,
     /// Any host may connect, without proof of who it is
     #[arg(long, conflicts_with = "allow")]
-    pub(crate) allow_any: bool,
+    allow_any: bool,
     /// The key by which allowed hosts prove who they are, in a file that its owner alone can read
     #[arg(long, value_name = "FILE", requires = "allow")]
-    pub(crate) key_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
     /// The key by which the target proves in turn who it is
     #[arg(long, value_name = "FILE", requires = "key_file")]
-    pub(crate) controller_key_file: Option<PathBuf>,
+    controller_key_file: Option<PathBuf>,
     /// The key for TLS of allowed hosts, as nvme gen-tls-key writes it, in a file that its owner
     /// alone can read
     #[arg(long, value_name = "FILE", requires = "allow")]
-    pub(crate) tls_key_file: Option<PathBuf>,
+    tls_key_file: Option<PathBuf>,
     /// A file in which reservations outlive the target where hosts ask for it
     #[arg(long, value_name = "FILE")]
-    pub(crate) reservations: Option<PathBuf>,
+    reservations: Option<PathBuf>,
     /// Whether hosts have the volatile write cache of a device. Without it a write completes when it is
     /// durable: for hosts that do not write again what was not flushed when the target was started again
     #[arg(
@@ -90,22 +102,48 @@ pub(crate) struct ServeArgs {
         default_value = "on",
         conflicts_with = "config"
     )]
-    pub(crate) write_cache: crate::target::WriteCache,
+    write_cache: WriteCache,
     /// Event loops, each a thread [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = super::parse::threads)]
-    pub(crate) workers: Option<usize>,
+    workers: Option<usize>,
     /// How long a device with commands may end none of them before hosts get errors; it should be less than the time
     /// after which hosts give up, which is 30 s for Linux [default: 25s]
     #[arg(long, value_name = "TIME", value_parser = super::parse::patience)]
-    pub(crate) patience: Option<std::time::Duration>,
+    patience: Option<std::time::Duration>,
     /// The ids of controllers, such as 1-1000, where other targets serve the same subsystem: hosts refuse an id that
     /// another has [default: from a place that the machine and the addresses determine]
     #[arg(long, value_name = "FIRST-LAST", value_parser = super::parse::controller_ids)]
-    pub(crate) controller_ids: Option<std::ops::RangeInclusive<u16>>,
+    controller_ids: Option<std::ops::RangeInclusive<u16>>,
     /// Where to tell metrics, over HTTP: /metrics for Prometheus, /status for people
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_METRICS)]
-    pub(crate) metrics: SocketAddr,
+    metrics: SocketAddr,
     /// End after so many seconds
     #[arg(long = "for", value_name = "SECONDS", value_parser = super::parse::seconds)]
     pub(crate) time: Option<std::time::Duration>,
+}
+
+impl ServeArgs {
+    /// How the target serves.
+    pub(crate) fn options(&self) -> TargetOptions {
+        TargetOptions {
+            config: self.config.clone(),
+            listen: self.listen.clone(),
+            listen_tls: self.listen_tls.clone(),
+            announce: self.announce.clone(),
+            subsystem: self.subsystem.clone(),
+            devices: self.devices.clone(),
+            allow: self.allow.clone(),
+            allow_any: self.allow_any,
+            key_file: self.key_file.clone(),
+            controller_key_file: self.controller_key_file.clone(),
+            tls_key_file: self.tls_key_file.clone(),
+            write_cache: self.write_cache == WriteCache::On,
+            reservations: self.reservations.clone(),
+            workers: self.workers,
+            patience: self.patience,
+            controller_ids: self.controller_ids.clone(),
+            metrics: self.metrics,
+            commit: COMMIT,
+        }
+    }
 }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esker_base::ErrorKind;
+use esker_serve::socket::bind;
 use esker_stack::served;
 use serde::{Deserialize, Serialize};
 
@@ -105,7 +106,7 @@ impl Control {
     fn at(path: PathBuf, advice: &str) -> Result<Control> {
         // No other mount has the number: a process that listens here has served one that is gone.
         let _ = std::fs::remove_file(&path);
-        let listener = socket::bind(&path, advice)?;
+        let listener = bind(&path, advice)?;
         let failed = |error| Failure::file(&path, &error, advice);
         listener.set_nonblocking(true).map_err(failed)?;
         let file = number(&path).map_err(failed)?;

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use esker_device::Create;
+use esker_serve::pool::Served;
+use esker_serve::pool::answer::{ConfigView, VolumeConfig, WouldView};
 use esker_stack::{Spec, VolumeSpec};
 use esker_volume::{CreateOptions, Pool};
 use serde_json::{Value, json};
 
-use super::answer::{ConfigView, VolumeConfig, WouldView};
-use super::link::{refused, stack};
-use super::served::Served;
+use super::link::stack;
 use super::{as_json, failed, open, tell};
 use crate::args::PoolCreateArgs;
 use crate::failure::{Failure, Result};
@@ -82,7 +82,10 @@ pub(super) fn create(path: &Path, args: &PoolCreateArgs) -> Result {
     made?;
     match args.json {
         true => output::print(&format!("{:#}\n", answer?)),
-        false => answer.and_then(|_| output::print(&format!("{what}\n"))),
+        false => {
+            answer?;
+            output::print(&format!("{what}\n"))
+        }
     }
 }
 
@@ -95,13 +98,13 @@ fn make(served: &Served, volume: &VolumeConfig) -> Result {
         "iops_limit": iops_limit,
         "bytes_limit": bytes_limit,
     });
-    served.run("POST", "/v1/volumes", None, body).map_err(refused)?;
+    served.run("POST", "/v1/volumes", None, body)?;
     if hosts.is_empty() {
         return Ok(());
     }
     // A snapshot is not made again, nor let to anybody.
     let hosts: Vec<_> = hosts.iter().filter(|host| host.snapshot.is_none()).collect();
     let path = format!("/v1/volumes/{name}");
-    served.run("PATCH", &path, None, json!({ "hosts": hosts })).map_err(refused)?;
+    served.run("PATCH", &path, None, json!({ "hosts": hosts }))?;
     Ok(())
 }

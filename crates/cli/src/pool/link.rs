@@ -1,21 +1,23 @@
 //! The way to a pool: it is opened in this process, or another process serves it at a socket.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind};
-use esker_stack::{Closings, Stack, VolumeSpec};
+use esker_cache::Cache;
+use esker_serve::caches;
+use esker_serve::pool::Served;
+use esker_serve::pool::answer::{OperationState, OperationView, ProgressView};
+use esker_stack::{CacheSpec, Closings, Stack, VolumeSpec};
 use serde_json::Value;
 
-use super::answer::{OperationState, OperationView, ProgressView};
-use super::caches;
-use super::refusal::Refusal;
-use super::served::Served;
 use super::{show, socket};
 use crate::args::{Change, Where};
 use crate::failure::{Failure, Result};
 use crate::progress::{Bar, Watch};
+use crate::stderr::tell;
 
 /// How often an operation is asked whether it is done.
 const STEP: Duration = Duration::from_millis(100);
@@ -40,7 +42,18 @@ static CLOSINGS: LazyLock<Closings> = LazyLock::new(Closings::default);
 pub(crate) fn stack() -> Stack {
     let stack = Stack::new().sockets_in(socket::directory());
     let stack = stack.patient(socket::patience()).noting(CLOSINGS.clone());
-    stack.serving_caches(caches::serve)
+    stack.serving_caches(serve)
+}
+
+/// Answers for a cache that was opened, while the result is kept; where that is not possible, it says so.
+fn serve(cache: &Arc<Cache>, spec: &CacheSpec) -> Option<Box<dyn Any + Send + Sync>> {
+    match caches::serve(&socket::directory(), cache, &spec.flash) {
+        Ok(server) => Some(Box::new(server?)),
+        Err(error) => {
+            tell!("esker: note: {error}");
+            None
+        }
+    }
 }
 
 /// Whether the devices that were closed until now were closed well.
@@ -131,7 +144,7 @@ impl Link {
     pub(crate) fn close<T>(self, answer: Result<T>) -> Result<T> {
         let closed = match self {
             Link::Socket { .. } => Ok(()),
-            Link::Own(served) => served.close(),
+            Link::Own(served) => served.close().map_err(Failure::from),
         };
         Failure::of_both(answer, closed)
     }
@@ -141,7 +154,7 @@ impl Link {
             Link::Socket { pool, path: socket } => {
                 socket::ask(pool, socket, method, path, key, &body)
             }
-            Link::Own(served) => served.run(method, path, key, body).map_err(refused),
+            Link::Own(served) => Ok(served.run(method, path, key, body)?),
         }
     }
 }
@@ -153,9 +166,4 @@ fn draw(bar: &Bar, progress: &ProgressView) {
         Some(total) => bar.share("", progress.done as f64 / total.max(1) as f64, text),
         None => bar.say("", text),
     }
-}
-
-/// A refusal as the end of a command.
-pub(crate) fn refused(refusal: Refusal) -> Failure {
-    Failure::new(refusal.kind, refusal.message)
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use esker_base::units::human_bytes;
 use esker_volume::stats::{BUCKETS, Latency};
 
-use super::answer::{
+use crate::figures::{align, bound, grouped, micros, short, wrapped};
+use esker_serve::pool::HostView;
+use esker_serve::pool::answer::{
     DriveLossView, ExplainView, FreedView, OperationState, OperationView, ProgressView, StatsList,
     StatsView,
 };
-use super::hosts::HostView;
-use super::view::{DuView, LabelView, PoolView, SpaceView, VolumeView};
-use crate::figures::{align, bound, grouped, micros, short, wrapped};
+use esker_serve::pool::view::{DuView, LabelView, PoolView, SpaceView, VolumeView};
 
 /// How wide the bar of used space is.
 const BAR: u64 = 30;

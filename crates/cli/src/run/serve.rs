@@ -13,6 +13,7 @@ use std::time::Duration;
 use esker_base::units::to_usize;
 use esker_base::{Clock, Nanos};
 use esker_pager::{Options, Pager, Stats, launch};
+use esker_serve::metrics::{Exporter, Paging, of_device};
 use esker_stack::{Closings, Stack};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -20,7 +21,7 @@ use super::tree::{Main, has_any};
 use super::{VARIABLE, figures, swap};
 use crate::args::RunArgs;
 use crate::failure::Result;
-use crate::metrics::{self, Exporter, Paging};
+use crate::metrics;
 use crate::progress::Line;
 use crate::stderr;
 
@@ -82,9 +83,9 @@ impl Service<'_> {
         pager.hold_exit(main.number());
         pager.set_strict(args.strict);
         pager.set_output(io::stderr().as_fd().try_clone_to_owned().ok());
-        let exporter = Exporter::if_asked(args.telling.metrics, || {
+        let exporter = metrics::if_asked(args.telling.metrics, || {
             let paging = Paging { pager: pager.clone(), budget_bytes: args.memory };
-            let mut collectors = metrics::of_device(swap, &stack);
+            let mut collectors = of_device(swap, &stack);
             collectors.push(Box::new(paging));
             collectors
         })?;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use esker_serve::pool::answer::{StageView, StatsList, StatsView};
 use serde_json::{Value, json};
 
 use crate::args::Where;
 use crate::failure::{Failure, Result};
 use crate::output;
-use crate::pool::answer::{StatsList, StatsView};
 use crate::pool::link::Link;
 use crate::pool::show;
 use crate::signals::StopSignals;
@@ -69,7 +69,7 @@ fn since(now: &StatsView, earlier: &StatsList) -> StatsView {
     };
     let stages = now.stages.iter().zip(&then.stages).map(|(now, then)| {
         let latency = now.latency.since(&then.latency);
-        crate::pool::answer::StageView { stage: now.stage.clone(), latency }
+        StageView { stage: now.stage.clone(), latency }
     });
     StatsView {
         volume: now.volume.clone(),

@@ -1,0 +1,44 @@
+//! A pool of drives that is open in this process: requests to it, over HTTP or not, and its volumes over NVMe/TCP.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `hosts`, [`view`], [`answer`], `request` | the bodies of both ways |
+//! | `opening`, `operations` | devices that changes open, one at a time; changes that were made, by their ids |
+//! | `explain` | the waits of a slow volume |
+//! | `export` | volumes over NVMe/TCP |
+//! | `served` | [`Served`]: an open pool that answers |
+//! | `cycle` | devices that stand on the pool itself |
+//! | `routes` | requests to an open pool |
+//! | `openapi` | the description of them |
+//! | `metrics` | metrics for Prometheus |
+//! | `api` | requests over HTTP |
+//! | `service` | [`PoolService`]: the process that owns a pool |
+
+pub mod answer;
+mod api;
+mod cycle;
+mod explain;
+mod export;
+mod hosts;
+mod metrics;
+mod openapi;
+mod opening;
+mod operations;
+pub(crate) mod request;
+pub(crate) mod routes;
+mod served;
+mod service;
+pub mod view;
+
+use serde_json::Value;
+
+pub use hosts::HostView;
+pub use operations::operation_id;
+pub use served::Served;
+pub use service::{PoolOptions, PoolService};
+
+/// The description of all requests (OpenAPI 3.1).
+#[must_use]
+pub fn description() -> Value {
+    openapi::document(&routes::ROUTES)
+}

@@ -1,0 +1,62 @@
+//! Requests to a pool over HTTP: on a socket, and on request on a loopback address with a token.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::served::Served;
+use crate::error::{Result, ServeError};
+use crate::http::{self, Answer, Head, Service};
+use crate::socket::{SocketServer, answered, parsed, refused, unheard};
+use crate::token::Token;
+
+/// Answers at a socket.
+pub(super) fn at_socket(path: &Path, served: &Arc<Served>) -> Result<SocketServer> {
+    let requests = Requests { served: served.clone(), token: None };
+    SocketServer::start(path, "pool-socket", requests, "choose another path with --socket")
+}
+
+/// Answers clients with the token at a loopback address.
+pub(super) fn at_address(
+    address: SocketAddr,
+    token: Token,
+    served: &Arc<Served>,
+) -> Result<(http::Server, SocketAddr)> {
+    if !address.ip().is_loopback() {
+        let why = format!(
+            "{address}: the token would be read on the way; say a loopback address, and put a proxy with TLS before it"
+        );
+        return Err(ServeError::invalid(why));
+    }
+    let requests = Requests { served: served.clone(), token: Some(token) };
+    http::Server::start_at(address, "--api", requests)
+}
+
+/// Requests to a pool.
+struct Requests {
+    served: Arc<Served>,
+    token: Option<Token>,
+}
+
+impl Service for Requests {
+    const BODY_MAX: usize = 1 << 20;
+
+    fn admit(&self, head: &Head) -> Result<(), Answer> {
+        let said = head.header("Authorization").unwrap_or_default();
+        if self.token.as_ref().is_some_and(|token| !token.is_in(&said)) {
+            let why = "the token is missing or wrong; send Authorization: Bearer TOKEN";
+            return Err(refused(401, "DENIED", why));
+        }
+        Ok(())
+    }
+
+    fn answer(&self, head: &Head, body: &[u8]) -> Answer {
+        let key = head.header("Idempotency-Key");
+        let run = |body| self.served.run(head.method(), head.url(), key.as_deref(), body);
+        answered(parsed(body).and_then(run))
+    }
+
+    fn error(&self, status: u16, why: &str) -> Answer {
+        unheard(status, why)
+    }
+}
