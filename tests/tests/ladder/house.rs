@@ -19,7 +19,7 @@ pub(crate) const ROOMS: [(&str, &str); 21] = [
     ),
     (
         "c",
-        "error border bytes list options kvs iter batch snapshot transaction kvdb maintenance arena",
+        "error border bytes list options kvs iter batch snapshot transaction kvdb maintenance arena measure",
     ),
     (
         "cache",
