@@ -4,7 +4,7 @@
 //!     ESKER_MEASURE=1 bindings/c/build && cargo bench -p esker-c --bench border
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
@@ -51,8 +51,8 @@ type Next = unsafe extern "C" fn(Handle, *mut Slice, *mut Slice, *mut bool) -> H
 type Free = unsafe extern "C" fn(Handle);
 type NewOptions = unsafe extern "C" fn() -> Handle;
 type SetMemory = unsafe extern "C" fn(Handle, u64);
-/// A loop in Rust over keys, which writes its nanoseconds.
-type Loop = unsafe extern "C" fn(Handle, *const Slice, usize, *mut u64) -> Handle;
+/// An operation in Rust with each key, and its nanoseconds.
+type Measure = unsafe extern "C" fn(Handle, *const c_char, *const Slice, usize, *mut u64) -> Handle;
 
 struct Library(Handle);
 
@@ -97,16 +97,22 @@ fn ok(error: Handle) {
     assert!(error.is_null());
 }
 
-/// A loop in Rust of one operation, and the KVS that it works on.
+/// The loops in Rust, and the KVS that they work on.
 struct Sides {
     kvs: Handle,
-    rust: Loop,
+    measure: Measure,
 }
 
 impl Sides {
     /// Prints the median in Rust, how much more that of the calls is, which `c` makes, and the difference of two loops in
     /// Rust: the noise. The order changes from round to round, since the first of a round finds its keys in no cache.
-    fn compare(&self, name: &str, rounds: usize, parts: &[&[Slice]], mut c: impl FnMut(&[Slice])) {
+    fn compare(
+        &self,
+        operation: &CStr,
+        rounds: usize,
+        parts: &[&[Slice]],
+        mut c: impl FnMut(&[Slice]),
+    ) {
         let clock = Clock::real();
         let mut all = [Vec::new(), Vec::new(), Vec::new()];
         for round in 0..rounds {
@@ -123,7 +129,13 @@ impl Sides {
                     let mut nanoseconds = 0;
                     // SAFETY: a live handle, and keys that are there.
                     ok(unsafe {
-                        (self.rust)(self.kvs, keys.as_ptr(), keys.len(), &raw mut nanoseconds)
+                        (self.measure)(
+                            self.kvs,
+                            operation.as_ptr(),
+                            keys.as_ptr(),
+                            keys.len(),
+                            &raw mut nanoseconds,
+                        )
                     });
                     nanoseconds
                 };
@@ -135,7 +147,8 @@ impl Sides {
         let [one, other, c] = all.map(median);
         let rust = f64::midpoint(one, other);
         println!(
-            "{name:10} Rust {rust:7.1} ns   border {:6.1} ns   two loops in Rust {:6.1} ns",
+            "{:10} Rust {rust:7.1} ns   border {:6.1} ns   two loops in Rust {:6.1} ns",
+            operation.to_str().unwrap(),
             c - rust,
             one - other
         );
@@ -187,9 +200,9 @@ fn main() {
         let mut rng = Rng::new(1);
         let random: Vec<_> = (0..CALLS).map(|_| key(rng.below(KEYS))).collect();
         let random = slices(&random);
-        let side = |name: &str| Sides { kvs, rust: library.function(name) };
+        let sides = Sides { kvs, measure: library.function("esker_measure") };
 
-        side("esker_measure_get").compare("get", ROUNDS, &[&random], |keys| {
+        sides.compare(c"get", ROUNDS, &[&random], |keys| {
             for key in keys {
                 let mut found = Value { data: ptr::null_mut(), size: 0, capacity: 0 };
                 ok(get(kvs, key.data.cast(), key.size, &raw mut found));
@@ -198,7 +211,7 @@ fn main() {
             }
         });
         let mut buffer = [0; VALUE];
-        side("esker_measure_get_into").compare("get_into", ROUNDS, &[&random], |keys| {
+        sides.compare(c"get_into", ROUNDS, &[&random], |keys| {
             for key in keys {
                 let (mut size, mut found) = (0, false);
                 let (to, room) = (buffer.as_mut_ptr(), buffer.len());
@@ -207,7 +220,7 @@ fn main() {
                 assert!(found && size == VALUE);
             }
         });
-        side("esker_measure_get_many").compare("get_many", ROUNDS, &[&random], |keys| {
+        sides.compare(c"get_many", ROUNDS, &[&random], |keys| {
             let none = Value { data: ptr::null_mut(), size: 0, capacity: 0 };
             for keys in keys.chunks(MANY) {
                 let mut found = [none; MANY];
@@ -216,7 +229,7 @@ fn main() {
                 free_values(found.as_mut_ptr(), keys.len());
             }
         });
-        side("esker_measure_scan").compare("scan, row", ROUNDS, &[&random], |keys| {
+        sides.compare(c"scan", ROUNDS, &[&random], |keys| {
             let mut iter = ptr::null_mut();
             ok(new_iter(kvs, ptr::null_mut(), &raw mut iter));
             let none = Slice { data: ptr::null(), size: 0 };
@@ -228,7 +241,7 @@ fn main() {
             free_iter(iter);
         });
         let few: Vec<&[Slice]> = random.chunks(PUTS).collect();
-        side("esker_measure_put").compare("put", PUT_ROUNDS, &few, |keys| {
+        sides.compare(c"put", PUT_ROUNDS, &few, |keys| {
             keys.iter().for_each(put_slice);
         });
         free_kvs(kvs);

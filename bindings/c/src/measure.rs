@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code)]
 
+use std::ffi::{CStr, c_char};
 use std::hint::black_box;
 
 use esker_base::Clock;
@@ -13,119 +14,64 @@ use crate::bytes::{Slice, many};
 use crate::error::{Error, Result};
 use crate::kvs::KvsHandle;
 
-/// Writes the nanoseconds that `work` takes.
+/// Keys of a multi-get.
+const MANY: usize = 50;
+
+/// Writes the nanoseconds that an operation takes for all keys.
 ///
 /// # Safety
-/// `kvs` is null or live, `keys` null or `count` slices, `nanoseconds` null or writable.
-unsafe fn timed(
+/// `kvs` is null or live, `operation` ends with a zero, `keys` is null or `count` slices, `nanoseconds` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn esker_measure(
     kvs: *const KvsHandle,
-    (keys, count): (*const Slice, usize),
+    operation: *const c_char,
+    keys: *const Slice,
+    count: usize,
     nanoseconds: *mut u64,
-    work: impl FnOnce(&Kvs, &[&[u8]]) -> Result<()>,
 ) -> *mut Error {
     border(|| {
         // SAFETY: the caller's promise.
-        let (kvs, keys) = unsafe { (the(kvs)?, many(keys, count)?) };
+        let (kvs, operation, keys) =
+            unsafe { (the(kvs)?, CStr::from_ptr(operation), many(keys, count)?) };
         let clock = Clock::real();
         let began = clock.now();
-        work(&kvs.kvs, &keys)?;
+        repeat(&kvs.kvs, operation, &keys)?;
         let took = clock.now().0 - began.0;
         // SAFETY: the caller's promise.
         unsafe { put(nanoseconds, "nanoseconds", took) }
     })
 }
 
-/// A get of each key.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn esker_measure_get(
-    kvs: *const KvsHandle,
-    keys: *const Slice,
-    count: usize,
-    nanoseconds: *mut u64,
-) -> *mut Error {
-    // SAFETY: the caller's promise, which is the same.
-    unsafe {
-        timed(kvs, (keys, count), nanoseconds, |kvs, keys| {
+/// Does an operation with each key; a scan walks over as many rows.
+fn repeat(kvs: &Kvs, operation: &CStr, keys: &[&[u8]]) -> Result<()> {
+    match operation.to_bytes() {
+        b"get" => {
             for key in keys {
                 black_box(kvs.get(key)?);
             }
-            Ok(())
-        })
-    }
-}
-
-/// A get of each key into one buffer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn esker_measure_get_into(
-    kvs: *const KvsHandle,
-    keys: *const Slice,
-    count: usize,
-    nanoseconds: *mut u64,
-) -> *mut Error {
-    let mut value = Vec::new();
-    // SAFETY: the caller's promise, which is the same.
-    unsafe {
-        timed(kvs, (keys, count), nanoseconds, |kvs, keys| {
+        }
+        b"get_into" => {
+            let mut value = Vec::new();
             for key in keys {
                 black_box(kvs.get_into(key, &mut value)?);
             }
-            Ok(())
-        })
-    }
-}
-
-/// Multi-gets of 50 keys each.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn esker_measure_get_many(
-    kvs: *const KvsHandle,
-    keys: *const Slice,
-    count: usize,
-    nanoseconds: *mut u64,
-) -> *mut Error {
-    // SAFETY: the caller's promise, which is the same.
-    unsafe {
-        timed(kvs, (keys, count), nanoseconds, |kvs, keys| {
-            for keys in keys.chunks(50) {
+        }
+        b"get_many" => {
+            for keys in keys.chunks(MANY) {
                 black_box(kvs.get_many(keys)?);
             }
-            Ok(())
-        })
-    }
-}
-
-/// A walk over as many rows as there are keys.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn esker_measure_scan(
-    kvs: *const KvsHandle,
-    keys: *const Slice,
-    count: usize,
-    nanoseconds: *mut u64,
-) -> *mut Error {
-    // SAFETY: the caller's promise, which is the same.
-    unsafe {
-        timed(kvs, (keys, count), nanoseconds, |kvs, keys| {
+        }
+        b"scan" => {
             let mut cursor = kvs.cursor()?;
             for _ in keys {
                 black_box(cursor.next()?);
             }
-            Ok(())
-        })
+        }
+        b"put" => {
+            let value = [7; 1_000];
+            keys.iter().try_for_each(|key| kvs.put(key, value))?;
+        }
+        _ => return Err(Error::invalid("the operation is none that is measured")),
     }
-}
-
-/// A put of 1,000 bytes to each key.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn esker_measure_put(
-    kvs: *const KvsHandle,
-    keys: *const Slice,
-    count: usize,
-    nanoseconds: *mut u64,
-) -> *mut Error {
-    let value = [7; 1_000];
-    // SAFETY: the caller's promise, which is the same.
-    unsafe {
-        timed(kvs, (keys, count), nanoseconds, |kvs, keys| {
-            Ok(keys.iter().try_for_each(|key| kvs.put(key, value))?)
-        })
-    }
+    Ok(())
 }
