@@ -2,7 +2,6 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::ops::Bound as Limit;
 use std::os::unix::ffi::OsStrExt;
@@ -225,38 +224,21 @@ pub unsafe extern "C" fn esker_values_free(values: *mut Value, count: usize) {
     }
 }
 
-/// A buffer that is larger than this is not kept by its thread.
-const KEPT_BYTES: usize = 64 << 10;
-
-thread_local! {
-    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// Has `read` read a value, and copies as much of it to the caller's buffer as that takes. Returns the value's size,
-/// or none where there is no value.
+/// The caller's buffer.
 ///
 /// # Safety
-/// `buffer` is null or takes `capacity` bytes.
+/// `buffer` is null or takes `capacity` bytes, which nobody else looks at while the result is used.
 #[inline]
-pub(crate) unsafe fn copy_out(
-    buffer: *mut c_void,
-    capacity: usize,
-    read: impl FnOnce(&mut Vec<u8>) -> Result<bool>,
-) -> Result<Option<usize>> {
-    if buffer.is_null() && capacity > 0 {
-        return Err(Error::invalid("the buffer is NULL: pass one, or a size of 0"));
+pub(crate) unsafe fn buffer<'a>(buffer: *mut c_void, capacity: usize) -> Result<&'a mut [u8]> {
+    if buffer.is_null() || capacity > isize::MAX.unsigned_abs() {
+        return if capacity == 0 {
+            Ok(&mut [])
+        } else {
+            Err(Error::invalid(
+                "the buffer is NULL, or cannot be as large: pass one, or a size of 0",
+            ))
+        };
     }
-    // Taken, so that a call within this one has another one.
-    let mut value = SCRATCH.try_with(Cell::take).unwrap_or_default();
-    let size = read(&mut value)?.then_some(value.len());
-    if size.is_some() && capacity > 0 {
-        // SAFETY: the buffer takes as much, and is not the vector's.
-        unsafe {
-            ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len().min(capacity));
-        }
-    }
-    if value.capacity() <= KEPT_BYTES {
-        let _ = SCRATCH.try_with(|scratch| scratch.set(value));
-    }
-    Ok(size)
+    // SAFETY: the caller's promise.
+    Ok(unsafe { slice::from_raw_parts_mut(buffer.cast(), capacity) })
 }

@@ -7,7 +7,7 @@ use std::ffi::{CString, c_char, c_void};
 use esker_kv::{KvError, Kvs, WriteOptions};
 
 use crate::border::{Handle, border, free, give, put, the, wanted};
-use crate::bytes::{Range, Slice, Value, bytes, copy_out, limits, many};
+use crate::bytes::{Range, Slice, Value, buffer, bytes, limits, many};
 use crate::error::{Error, Result};
 use crate::options::parsed;
 
@@ -68,19 +68,18 @@ pub(crate) unsafe fn get_value(
 /// Reads a value to the caller's buffer.
 ///
 /// # Safety
-/// `key` is null or has `key_size` bytes, `buffer` takes `capacity`, and results are null or writable.
+/// `key` is null or has `key_size` bytes, `to` takes `capacity`, and results are null or writable.
 #[inline]
 pub(crate) unsafe fn get_to_buffer(
     (key, key_size): (*const c_void, usize),
-    (buffer, capacity): (*mut c_void, usize),
+    (to, capacity): (*mut c_void, usize),
     (size, found): (*mut usize, *mut bool),
-    read: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<bool, KvError>,
+    read: impl FnOnce(&[u8], &mut [u8]) -> Result<Option<usize>, KvError>,
 ) -> Result<()> {
     let (size, found) = (wanted(size, "size")?, wanted(found, "found")?);
     // SAFETY: the caller's promise.
     unsafe {
-        let key = bytes(key, key_size, "key")?;
-        let copied = copy_out(buffer, capacity, |value| Ok(read(key, value)?))?;
+        let copied = read(bytes(key, key_size, "key")?, buffer(to, capacity)?)?;
         size.write(copied.unwrap_or(0));
         found.write(copied.is_some());
     }
@@ -192,7 +191,7 @@ pub unsafe extern "C" fn esker_get_into(
         // SAFETY: null or live, readable and writable, as the header demands.
         unsafe {
             let kvs = &the(kvs)?.kvs;
-            let read = |key: &[u8], value: &mut Vec<u8>| kvs.get_into(key, value);
+            let read = |key: &[u8], buffer: &mut [u8]| kvs.get_to_buffer(key, buffer);
             get_to_buffer((key, key_size), (buffer, capacity), (size, found), read)
         }
     })

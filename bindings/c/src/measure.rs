@@ -51,9 +51,9 @@ fn repeat(kvs: &Kvs, operation: &CStr, keys: &[&[u8]]) -> Result<()> {
             }
         }
         b"get_into" => {
-            let mut value = Vec::new();
+            let mut buffer = [0; 1_000];
             for key in keys {
-                black_box(kvs.get_into(key, &mut value)?);
+                black_box(kvs.get_to_buffer(key, &mut buffer)?);
             }
         }
         b"get_many" => {

@@ -63,7 +63,7 @@ pub unsafe extern "C" fn esker_snapshot_get_into(
         // SAFETY: null or live, readable and writable, as the header demands.
         unsafe {
             let (snapshot, kvs) = (the(snapshot)?, &the(kvs)?.kvs);
-            let read = |key: &[u8], value: &mut Vec<u8>| snapshot.get_into(kvs, key, value);
+            let read = |key: &[u8], buffer: &mut [u8]| snapshot.get_to_buffer(kvs, key, buffer);
             get_to_buffer((key, key_size), (buffer, capacity), (size, found), read)
         }
     })

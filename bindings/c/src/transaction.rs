@@ -161,7 +161,7 @@ pub unsafe extern "C" fn esker_txn_get_into(
 ) -> *mut Error {
     border(|| {
         let read = |txn: &mut EngineTransaction, kvs: &Kvs| {
-            let read = |key: &[u8], value: &mut Vec<u8>| txn.get_into(kvs, key, value);
+            let read = |key: &[u8], buffer: &mut [u8]| txn.get_to_buffer(kvs, key, buffer);
             // SAFETY: null, readable and writable, as the header demands.
             unsafe { get_to_buffer((key, key_size), (buffer, capacity), (size, found), read) }
         };

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use common::records::check_buffer;
 use common::shaped::ShapedDevice;
 use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
@@ -236,11 +237,10 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
             }
             760..960 => {
                 let key = key(&mut rng);
-                assert_eq!(
-                    kvs.get(&key).unwrap().as_deref(),
-                    oracle.get(&key).map(Vec::as_slice),
-                    "step {step}"
-                );
+                let expected = oracle.get(&key).map(Vec::as_slice);
+                assert_eq!(kvs.get(&key).unwrap().as_deref(), expected, "step {step}");
+                let room = rng.below(4) * 400;
+                check_buffer(expected, room, |buffer| kvs.get_to_buffer(&key, buffer));
             }
             960..968 => walk(kvs, oracle, &mut rng),
             968..975 => walk_within(kvs, oracle, &mut rng),

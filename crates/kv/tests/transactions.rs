@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::records::check_buffer;
 use common::{Devices, OnDevices};
 use common::{small_tuning, test_options};
 use esker_base::{ErrorKind, Rng, thread};
@@ -173,7 +174,11 @@ impl Model {
             }
             9..14 => {
                 let got = one.transaction.get(&kvs, &key.1).unwrap();
-                assert_eq!(got.as_deref(), one.sees.get(&key).map(Vec::as_slice));
+                let expected = one.sees.get(&key).map(Vec::as_slice);
+                assert_eq!(got.as_deref(), expected);
+                check_buffer(expected, self.rng.below(20), |buffer| {
+                    one.transaction.get_to_buffer(&kvs, &key.1, buffer)
+                });
             }
             14 => {
                 let got = one.transaction.get_for_update(&kvs, &key.1).unwrap();
@@ -249,10 +254,10 @@ impl Model {
         let key = self.key();
         let (snapshot, content) = &self.snapshots[at];
         let kvs = &self.kvss[key.0];
-        assert_eq!(
-            snapshot.get(kvs, &key.1).unwrap().as_deref(),
-            content.get(&key).map(Vec::as_slice)
-        );
+        let expected = content.get(&key).map(Vec::as_slice);
+        assert_eq!(snapshot.get(kvs, &key.1).unwrap().as_deref(), expected);
+        let room = self.rng.below(20);
+        check_buffer(expected, room, |buffer| snapshot.get_to_buffer(kvs, &key.1, buffer));
         assert_eq!(all(snapshot.cursor(kvs).unwrap()), of(content, key.0));
         let keys: Vec<Vec<u8>> = (0..40).map(|n| format!("key{:03}", n * 5).into_bytes()).collect();
         let expected: Vec<Option<Value>> = keys

@@ -212,6 +212,17 @@ impl Kvs {
         self.look(|engine, view, moment| engine.find(view, self.id, key.as_ref(), moment, value))
     }
 
+    /// Copies as much of the value of `key` as `buffer` takes, and returns the value's size; none when there is no
+    /// value.
+    ///
+    /// # Errors
+    /// As [`Kvs::get`].
+    pub fn get_to_buffer(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>> {
+        self.look(|engine, view, moment| {
+            engine.find_to_buffer(view, self.id, key.as_ref(), moment, buffer)
+        })
+    }
+
     /// Whether `key` has a value, which is not read.
     ///
     /// # Errors

@@ -26,6 +26,18 @@ pub trait Readable: Sealed {
     /// See [`Readable`].
     fn get_into(&self, kvs: &Kvs, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool>;
 
+    /// Copies as much of the value of `key` as `buffer` takes, and returns the value's size; none when there is no
+    /// value.
+    ///
+    /// # Errors
+    /// See [`Readable`].
+    fn get_to_buffer(
+        &self,
+        kvs: &Kvs,
+        key: impl AsRef<[u8]>,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>>;
+
     /// The values of `keys`, in their order; see [`Kvs::get_many`].
     ///
     /// # Errors

@@ -63,6 +63,18 @@ impl Readable for Snapshot {
         self.0.engine.find(&self.0.view, kvs.id, key.as_ref(), self.moment(), value)
     }
 
+    fn get_to_buffer(
+        &self,
+        kvs: &Kvs,
+        key: impl AsRef<[u8]>,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>> {
+        self.check(kvs)?;
+        self.0.engine.counters.gets.add(1);
+        let (view, key) = (&self.0.view, key.as_ref());
+        self.0.engine.find_to_buffer(view, kvs.id, key, self.moment(), buffer)
+    }
+
     fn get_many<K: AsRef<[u8]>>(&self, kvs: &Kvs, keys: &[K]) -> Result<Vec<Option<Value>>> {
         self.check(kvs)?;
         self.0.engine.counters.gets.add(keys.len() as u64);

@@ -26,6 +26,7 @@ use crate::engine::shared::Engine;
 use crate::engine::transactions::{HISTORY_PART, Sight};
 use crate::omf::frame::{Change, Record};
 use crate::read::cursor::Cursor;
+use crate::read::get::copy;
 use crate::tree::memtable::Memtable;
 use crate::tree::source::MemtableSource;
 use crate::tree::view::View;
@@ -426,6 +427,20 @@ impl Readable for Transaction {
         match own {
             Some(found) => Ok(found),
             None => self.engine.find(&view, kvs.id, key, self.moment(), value),
+        }
+    }
+
+    fn get_to_buffer(
+        &self,
+        kvs: &Kvs,
+        key: impl AsRef<[u8]>,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let (view, key) = (self.view(kvs)?, key.as_ref());
+        self.engine.counters.gets.add(1);
+        match self.get_own(kvs, key, |own| own.map(|value| copy(value, buffer))) {
+            Some(found) => Ok(found),
+            None => self.engine.find_to_buffer(&view, kvs.id, key, self.moment(), buffer),
         }
     }
 

@@ -21,8 +21,8 @@ use crate::values::cache::record::RecordKey;
 pub(crate) enum Located<'v> {
     /// Nowhere.
     Absent,
-    /// Written to the caller's buffer.
-    Copied,
+    /// In DRAM: the caller has got it.
+    Found,
     /// In this block; it is the newest one in a tree of this age, or will be.
     Stored(&'v Arc<ValueBlock>, Stored, Seqno),
 }
@@ -44,15 +44,36 @@ impl Engine {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let key = RecordKey::new(kvs, key);
-        match self.if_open(self.locate(view, &key, moment, out))? {
-            Located::Absent => {
-                out.clear();
-                Ok(false)
-            }
-            Located::Copied => Ok(true),
+        out.clear();
+        match self.locate(view, &key, moment, &mut |value| out.extend_from_slice(value))? {
+            Located::Absent => Ok(false),
+            Located::Found => Ok(true),
             Located::Stored(block, stored, age) => {
                 let wanted = Wanted { index: 0, block, key, stored, age };
                 self.if_open(self.values.read(&wanted, out)).map(|()| true)
+            }
+        }
+    }
+
+    /// Like [`Engine::find`], but writes as much of the value as `buffer` takes, and returns the value's size.
+    pub(crate) fn find_to_buffer(
+        &self,
+        view: &View,
+        kvs: KvsId,
+        key: &[u8],
+        moment: Moment<'_>,
+        buffer: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let key = RecordKey::new(kvs, key);
+        let mut size = 0;
+        match self.locate(view, &key, moment, &mut |value| size = copy(value, buffer))? {
+            Located::Absent => Ok(None),
+            Located::Found => Ok(Some(size)),
+            Located::Stored(block, stored, age) => {
+                let (wanted, mut value) =
+                    (Wanted { index: 0, block, key, stored, age }, Vec::new());
+                self.if_open(self.values.read(&wanted, &mut value))?;
+                Ok(Some(copy(&value, buffer)))
             }
         }
     }
@@ -65,8 +86,8 @@ impl Engine {
         key: &[u8],
         moment: Moment<'_>,
     ) -> Result<bool> {
-        let located = self.locate(view, &RecordKey::new(kvs, key), moment, &mut Vec::new());
-        Ok(!matches!(self.if_open(located)?, Located::Absent))
+        let located = self.locate(view, &RecordKey::new(kvs, key), moment, &mut |_| {})?;
+        Ok(!matches!(located, Located::Absent))
     }
 
     /// Like [`Engine::find`], for many keys: records on the media are read several at a time.
@@ -81,7 +102,8 @@ impl Engine {
         let mut wanted = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let (key, mut value) = (RecordKey::new(kvs, key.as_ref()), Vec::new());
-            let located = self.if_open(self.locate(view, &key, moment, &mut value))?;
+            let mut copy = |found: &[u8]| value.extend_from_slice(found);
+            let located = self.locate(view, &key, moment, &mut copy)?;
             values.push((!matches!(located, Located::Absent)).then_some(value));
             if let Located::Stored(block, stored, age) = located {
                 wanted.push(Wanted { index, block, key, stored, age });
@@ -94,13 +116,24 @@ impl Engine {
     }
 
     /// Looks for a key at `moment`, newest first: in the memtables, in replayed records, among the cached
-    /// records, in the root and in the leaf.
-    pub(crate) fn locate<'v>(
+    /// records, in the root and in the leaf. A value that is in DRAM is handed to `found`, once, which may hold up
+    /// others.
+    fn locate<'v>(
         &self,
         view: &'v View,
         key: &RecordKey<'_>,
         moment: Moment<'_>,
-        out: &mut Vec<u8>,
+        found: &mut dyn FnMut(&[u8]),
+    ) -> Result<Located<'v>> {
+        self.if_open(self.locate_in(view, key, moment, found))
+    }
+
+    fn locate_in<'v>(
+        &self,
+        view: &'v View,
+        key: &RecordKey<'_>,
+        moment: Moment<'_>,
+        found: &mut dyn FnMut(&[u8]),
     ) -> Result<Located<'v>> {
         let &RecordKey { kvs, key: bytes, key_hash } = key;
         let Some(tree) = view.tree(kvs) else {
@@ -110,13 +143,11 @@ impl Engine {
             self.values.cache.prefetch_entry(key.hash());
         }
         for table in view.memtables() {
-            let found = table.get(kvs, (bytes, key_hash), moment.seqno, |written| {
-                out.clear();
-                let value = written.value.filter(|_| moment.sees(written.expiry));
-                value.map(|value| out.extend_from_slice(value)).is_some()
+            let is_there = table.get(kvs, (bytes, key_hash), moment.seqno, |written| {
+                written.value.filter(|_| moment.sees(written.expiry)).map(&mut *found).is_some()
             });
-            match found {
-                Some(true) => return Ok(Located::Copied),
+            match is_there {
+                Some(true) => return Ok(Located::Found),
                 Some(false) => return Ok(Located::Absent),
                 None => {}
             }
@@ -127,9 +158,8 @@ impl Engine {
                 Some(Item::Tombstone) => return Ok(Located::Absent),
                 Some(item) if !moment.sees(item.expiry()) => return Ok(Located::Absent),
                 Some(Item::Value(value, _)) => {
-                    out.clear();
-                    out.extend_from_slice(value);
-                    return Ok(Located::Copied);
+                    found(value);
+                    return Ok(Located::Found);
                 }
                 Some(Item::Stored(block, stored)) => {
                     return Ok(Located::Stored(block, stored, table.last_seqno()));
@@ -137,19 +167,18 @@ impl Engine {
             }
         }
         let is_newest = |age| tree.is_newest(bytes, key_hash, age);
-        if tree.refers && self.values.cache.newest(key, tree.age, is_newest, out) {
-            return Ok(Located::Copied);
+        if tree.refers && self.values.cache.newest(key, tree.age, is_newest, &mut *found) {
+            return Ok(Located::Found);
         }
         let leaf = &tree.leaves[tree.leaf_of(bytes)];
         for kvset in tree.root.iter().chain(&leaf.kvsets) {
             match kvset.get(bytes, key_hash)? {
                 None => {}
                 Some(Found::Tombstone) => return Ok(Located::Absent),
-                Some(found) if !moment.sees(found.expiry()) => return Ok(Located::Absent),
+                Some(item) if !moment.sees(item.expiry()) => return Ok(Located::Absent),
                 Some(Found::Inline(bytes, size, _)) => {
-                    out.clear();
-                    out.extend_from_slice(&bytes[..size]);
-                    return Ok(Located::Copied);
+                    found(&bytes[..size]);
+                    return Ok(Located::Found);
                 }
                 Some(Found::Stored(stored)) => {
                     return Ok(Located::Stored(kvset.block(&stored), stored, tree.age));
@@ -158,4 +187,11 @@ impl Engine {
         }
         Ok(Located::Absent)
     }
+}
+
+/// Copies as much of a value as `buffer` takes; returns the value's size.
+pub(crate) fn copy(value: &[u8], buffer: &mut [u8]) -> usize {
+    let size = value.len().min(buffer.len());
+    buffer[..size].copy_from_slice(&value[..size]);
+    value.len()
 }

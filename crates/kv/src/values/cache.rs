@@ -76,19 +76,18 @@ impl RecordCache {
         }
     }
 
-    /// Copies the value of `key` in a tree of this age to `out`, in place of its content; false, and
-    /// `out` is unchanged, when it is not cached or not known to be the newest. `is_newest` says whether
-    /// the newest one as of another age is the newest in the tree; it holds up one shard.
+    /// Hands the value of `key` in a tree of this age to `read`; false when it is not cached or not known to be
+    /// the newest. `is_newest` says whether the newest one as of another age is the newest in the tree; both
+    /// hold up one shard.
     pub(crate) fn newest(
         &self,
         key: &RecordKey<'_>,
         age: Seqno,
         is_newest: impl FnOnce(Seqno) -> bool,
-        out: &mut Vec<u8>,
+        read: impl FnOnce(&[u8]),
     ) -> bool {
         let mut shard = self.shard(key.hash()).lock();
-        let value = shard.visit_newest(key, age, is_newest);
-        value.map(|value| copy(value, out)).is_some()
+        shard.visit_newest(key, age, is_newest).map(read).is_some()
     }
 
     /// Copies the record with this hash at `address` to `out`, in place of its content; false, and
@@ -101,7 +100,11 @@ impl RecordCache {
         age: Seqno,
         out: &mut Vec<u8>,
     ) -> bool {
-        self.with(hash, address, age, |value| copy(value, out)).is_some()
+        let copy = |value: &[u8]| {
+            out.clear();
+            out.extend_from_slice(value);
+        };
+        self.with(hash, address, age, copy).is_some()
     }
 
     /// Like [`RecordCache::get`], but hands the record to `read`, which holds up one shard meanwhile.
@@ -159,11 +162,6 @@ impl RecordCache {
         }
         total
     }
-}
-
-fn copy(value: &[u8], out: &mut Vec<u8>) {
-    out.clear();
-    out.extend_from_slice(value);
 }
 
 fn per_shard(capacity: u64) -> usize {
