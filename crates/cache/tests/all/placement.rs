@@ -1,0 +1,90 @@
+//! Placement ids: metadata and data of the flash device are told apart, the host's go to the origin.
+
+use crate::rig;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use esker_base::{AlignedBuf, Lba};
+use esker_cache::{Cache, Mode};
+use esker_device::{
+    Command, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, PlacementId, Port,
+    QueuePair,
+};
+
+type Seen = Arc<Mutex<Vec<(Lba, Option<PlacementId>)>>>;
+
+/// A device with placement handles that notes the handles of writes.
+struct Noting {
+    inner: MemoryDevice,
+    seen: Seen,
+}
+
+struct Queue {
+    inner: Box<dyn QueuePair>,
+    seen: Seen,
+}
+
+fn noting(name: &str, bytes: u64) -> (Arc<dyn Device>, Seen) {
+    let (inner, seen) = (MemoryDevice::new(name, bytes, 4096), Seen::default());
+    (Arc::new(Noting { inner, seen: seen.clone() }), seen)
+}
+
+impl Device for Noting {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn geometry(&self) -> Geometry {
+        Geometry { placement_handles: 8, ..self.inner.geometry() }
+    }
+    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
+        let inner = self.inner.queue_pair(depth)?;
+        Ok(Box::new(Queue { inner, seen: self.seen.clone() }))
+    }
+    fn stats(&self) -> DeviceStats {
+        self.inner.stats()
+    }
+}
+
+impl QueuePair for Queue {
+    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
+        for command in &*commands {
+            if let Op::Write { lba, placement, .. } = &command.op {
+                self.seen.lock().unwrap().push((*lba, *placement));
+            }
+        }
+        self.inner.submit(commands)
+    }
+
+    esker_device::forward!(inner: poll, wait, in_flight);
+}
+
+#[test]
+fn metadata_and_data_have_ids_of_their_own_and_the_hosts_pass_through() {
+    for mode in rig::MODES {
+        let (origin, at_origin) = noting("origin", rig::ORIGIN);
+        let (flash, at_flash) = noting("flash", rig::FLASH);
+        Cache::create(&*origin, &flash, &rig::create_options(mode)).unwrap();
+        let cache = rig::open(&origin, &flash);
+        assert_eq!(cache.geometry().placement_handles, 8);
+        at_flash.lock().unwrap().clear();
+        let mut port = Port::open(&cache, 4).unwrap();
+        for lba in 0..8 {
+            let buf = AlignedBuf::zeroed(4096);
+            port.write(Lba(lba), buf, Some(PlacementId(5))).unwrap();
+            port.read(Lba(lba), AlignedBuf::zeroed(4096)).unwrap();
+        }
+        port.flush().unwrap();
+        cache.close().unwrap();
+        let slots = rig::DATA / 4096..rig::LAST / 4096;
+        let ids = |is_data: bool| -> BTreeSet<Option<PlacementId>> {
+            let seen = at_flash.lock().unwrap();
+            let of = seen.iter().filter(|(lba, _)| slots.contains(&lba.0) == is_data);
+            of.map(|(_, id)| *id).collect()
+        };
+        assert_eq!(ids(true), BTreeSet::from([Some(PlacementId(1))]), "{mode}: data");
+        assert_eq!(ids(false), BTreeSet::from([Some(PlacementId(0))]), "{mode}: metadata");
+        let written = at_origin.lock().unwrap();
+        let carried = written.iter().all(|(_, id)| *id == Some(PlacementId(5)));
+        assert!(carried && written.is_empty() == (mode == Mode::WriteBack), "{mode}: {written:?}");
+    }
+}
