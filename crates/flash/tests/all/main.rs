@@ -3,10 +3,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../common/readers.rs"]
-mod readers;
-#[path = "../common/timed.rs"]
-mod timed;
 
 mod crash;
 mod disk;
@@ -23,5 +19,4 @@ mod namespaces;
 mod profiles;
 mod ssd;
 mod timing;
-mod waiting;
 mod wear;

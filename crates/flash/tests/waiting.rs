@@ -1,6 +1,10 @@
 //! Cost of waiting for an emulated drive. (The only test of its process: it counts the processor time of all threads.)
 
-use crate::readers;
+#[path = "common/readers.rs"]
+mod readers;
+#[path = "common/timed.rs"]
+mod timed;
+
 use std::time::Duration;
 
 use esker_flash::emulate::Pace;
