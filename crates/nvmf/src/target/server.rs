@@ -1,5 +1,6 @@
 //! A target that runs: started from a configuration, asked, changed and closed.
 
+pub(super) mod hosts;
 mod reload;
 
 use std::collections::BTreeSet;

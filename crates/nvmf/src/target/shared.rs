@@ -27,7 +27,7 @@ const MOST_PANICS: usize = 16;
 /// An address that hosts connect to.
 pub(crate) struct Portal {
     pub(crate) listen: SocketAddr,
-    announce: Option<SocketAddr>,
+    pub(crate) announce: Option<SocketAddr>,
     /// Whether connections through it are encrypted.
     pub(crate) tls: bool,
     ana: AtomicU8,

@@ -31,6 +31,7 @@ use super::connection::{Connection, Role};
 use super::ids::{Address, Place, Visitor};
 use super::limits::admission::Verdict;
 use super::metrics;
+use super::refusals::RefusalReason;
 use super::shared::{Shared, WorkerMessage};
 use crate::socket::{self, Poller, Ready};
 use listen::Listeners;
@@ -280,6 +281,8 @@ impl Worker {
             let visitor = match verdict {
                 Verdict::Refused => {
                     metrics::count(&counts.refused);
+                    let when = shared.clock.unix_time();
+                    counts.refusals.enter("", Some(from), RefusalReason::Busy, when);
                     continue;
                 }
                 Verdict::Taken(visitor) => visitor,

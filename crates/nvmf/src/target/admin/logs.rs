@@ -205,7 +205,7 @@ fn discovery(shared: &Shared, controller: &Controller) -> Vec<u8> {
         ..DiscoveryEntry::default()
     };
     let through = |subtype, nqn: &str, number, portal: &Portal| {
-        let mut entry = entry(subtype, nqn, number, portal.announced(controller.reached)?);
+        let mut entry = entry(subtype, nqn, number, portal.announced(controller.ends.reached)?);
         if portal.tls {
             entry.treq |= TREQ_SECURE;
             entry.tsas[0] = SECTYPE_TLS13;

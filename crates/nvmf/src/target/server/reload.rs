@@ -46,6 +46,17 @@ impl Started {
 }
 
 impl Target {
+    /// Checks a configuration as [`Target::reconfigure`] does, and changes nothing.
+    ///
+    /// # Errors
+    /// When the configuration is wrong.
+    pub fn check(&self, config: &TargetConfig) -> Result<(), NvmfError> {
+        config.check()?;
+        let known = |nqn: &str| self.shared.subsystem(nqn);
+        let known = config.subsystems.iter().filter_map(|one| Some((known(&one.nqn)?, one)));
+        known.into_iter().try_for_each(|(subsystem, wanted)| subsystem.check(wanted))
+    }
+
     /// Puts another configuration into force: subsystems and namespaces come and go, hosts may
     /// connect or not any more, keys are others, referrals too. Connected hosts are told. Namespaces
     /// are the same if their device is, as an object; addresses, limits and the file of reservations

@@ -6,18 +6,18 @@ use esker_volume::{Role, VolumeInfo};
 use serde_json::Value;
 
 use super::drives::index;
-use super::route::{Call, Route};
+use super::{Call, Route, description};
 use crate::error::{Result, ServeError};
 use crate::pool::answer::{
-    ConfigView, DriveLossView, ExplainView, FreedView, OperationList, OperationView, RouteView,
-    SnapshotList, StatsList, StatsView, VolumeConfig, VolumeList, ns,
+    ConfigView, DriveLossView, ExplainView, FreedView, OperationList, OperationView, SnapshotList,
+    StatsList, StatsView, VolumeConfig, VolumeList, ns,
 };
 use crate::pool::explain;
 use crate::pool::export::Exports;
 use crate::pool::hosts::{HostView, Hosts};
-use crate::pool::openapi;
 use crate::pool::served::Served;
 use crate::pool::view::{DuView, ExportView, PoolView, SnapshotView, VolumeView};
+use crate::requests::route::known;
 
 /// The most in one list.
 const LIST_MAX: usize = 1000;
@@ -68,17 +68,8 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-fn known(_: &Served, call: &Call<'_>) -> Result<Vec<RouteView>> {
-    let view = |route: &Route| RouteView {
-        method: route.method.to_owned(),
-        path: route.path.to_owned(),
-        about: route.about.to_owned(),
-    };
-    Ok(call.known.iter().map(view).collect())
-}
-
-fn described(_: &Served, call: &Call<'_>) -> Result<Value> {
-    Ok(openapi::document(call.known))
+fn described(_: &Served, _: &Call<'_>) -> Result<Value> {
+    Ok(description())
 }
 
 fn status(served: &Served, _: &Call<'_>) -> Result<PoolView> {
