@@ -164,7 +164,7 @@ impl TargetFile {
             }
             for namespace in &mut subsystem.namespace {
                 let device = namespace.device.parse::<Spec>()?;
-                if device.is_lasting() {
+                if device.is_lasting() && device.paths().iter().any(|path| path.is_relative()) {
                     namespace.device = device.for_reopening()?.to_string();
                 }
             }
