@@ -21,6 +21,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_base::ErrorKind;
@@ -66,9 +67,11 @@ impl TargetService {
         process::allow_descriptors();
         let (address, commit, socket) = (options.metrics, options.commit, options.control.clone());
         let mut planner = Planner::new(options, stack.clone());
-        let plan = planner.plan()?;
+        let mut plan = planner.plan()?;
         plan.remarks.iter().for_each(|remark| tell(Told::Note(remark)));
         let target = Arc::new(Target::start(&plan.target)?);
+        let numbers: Vec<usize> = target.portals().iter().map(|one| one.portal).collect();
+        plan.listens(&target, &numbers);
         planner.keep(plan, false);
         let collectors: Vec<Box<dyn Collector>> = vec![
             Box::new(TargetMetrics(target.clone())),
@@ -129,6 +132,7 @@ impl TargetService {
     /// A device hangs, or a request has not ended. Devices are left open then, as after a crash.
     pub fn close(self) -> Result {
         let TargetService { requests, exporter, control, .. } = self;
+        control.is_ending.store(true, Ordering::Release);
         drop(requests);
         drop(exporter);
         let unended = || {

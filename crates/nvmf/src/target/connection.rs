@@ -205,6 +205,11 @@ impl Connection {
         core.shared.metrics.refusals.enter(host, address, reason, core.shared.clock.unix_time());
     }
 
+    /// Commands that devices have or will get, and those that wait.
+    pub(crate) fn under_way(&self) -> usize {
+        self.in_device + self.waiting.len() + self.fenced.len()
+    }
+
     /// Whether it can be closed: it ends, the devices are done, and the last output is sent.
     pub(crate) fn is_over(&self) -> bool {
         self.is_ending && self.in_device == 0 && self.parting.is_none()

@@ -17,6 +17,7 @@ use esker_base::sync::Mutex;
 
 use super::config::HostConfig;
 use super::ids::{AbortId, Address};
+use super::portal::Portal;
 use super::reservation::{Claimant, HostId, NO_HOST_ID};
 use super::subsystem::Subsystem;
 use crate::conn::Slot;
@@ -60,6 +61,8 @@ pub(crate) struct Controller {
     /// The credentials that the host has to prove, if any.
     pub(crate) credentials: Option<HostConfig>,
     pub(crate) portal: usize,
+    /// The portal itself.
+    pub(crate) through: Arc<Portal>,
     /// The addresses of its admin connection.
     pub(crate) ends: Ends,
     /// When the host connected, since 1970.
@@ -120,7 +123,7 @@ impl Controller {
         host: Host,
         subsystem: Option<Arc<Subsystem>>,
         credentials: Option<HostConfig>,
-        (portal, ends, admin): (usize, Ends, Address),
+        ((portal, through), ends, admin): ((usize, Arc<Portal>), Ends, Address),
     ) -> Controller {
         Controller {
             id,
@@ -129,6 +132,7 @@ impl Controller {
             subsystem,
             credentials,
             portal,
+            through,
             ends,
             since: unix_time(),
             admin,
@@ -342,12 +346,16 @@ fn enabling(event: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::config::PortalConfig;
     use crate::target::ids::Visitor;
 
     fn controller() -> Controller {
         let host = Host { nqn: "nqn.2026-01.io.esker:host".to_owned(), id: [1; 16] };
         let admin = Address { worker: 0, connection: 0, visitor: Visitor::default() };
-        let controller = Controller::new((1, 1), host, None, None, (0, Ends::default(), admin));
+        let at = "127.0.0.1:4420".parse().unwrap();
+        let through = (0, Arc::new(Portal::new(at, &PortalConfig::new(at))));
+        let controller =
+            Controller::new((1, 1), host, None, None, (through, Ends::default(), admin));
         controller.configure(CC_EN);
         controller.state.lock().io_queues = 2;
         controller

@@ -6,17 +6,14 @@ use std::time::Duration;
 
 use esker_base::ErrorKind;
 use esker_device::{Create, Device, WriteThrough};
-use esker_nvmf::TargetConfig;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig};
+use esker_nvmf::{Target, TargetConfig};
 use esker_stack::{Opened, Spec, Stack, parse_uuid};
 
-use super::file::{HostFile, NamespaceFile, SubsystemFile, TargetFile, WriteCache};
+use super::file::{HostFile, NamespaceFile, PortalFile, SubsystemFile, TargetFile, WriteCache};
 use super::options::TargetOptions;
 use crate::error::{Result, ServeError};
 use crate::metrics::Roots;
-
-/// Where a target listens unless it is told otherwise.
-const LISTEN: &str = "127.0.0.1:4420";
 
 /// The configuration to serve, with the devices open.
 pub(super) struct Plan {
@@ -25,6 +22,17 @@ pub(super) struct Plan {
     open: Devices,
     keys: Keys,
     pub(super) remarks: Vec<String>,
+}
+
+impl Plan {
+    /// The target listens on these portals of it, by their numbers: their addresses are known now.
+    pub(super) fn listens(&mut self, target: &Target, numbers: &[usize]) {
+        let portals = target.portals();
+        for (file, number) in self.file.portal.iter_mut().zip(numbers) {
+            let found = portals.iter().find(|one| one.portal == *number);
+            file.listen = found.map_or(file.listen, |one| one.listen);
+        }
+    }
 }
 
 /// Devices that are open: subsystem, namespace, specification.
@@ -96,19 +104,7 @@ impl Planner {
     }
 
     /// Returns the plan to serve this.
-    pub(super) fn plan_of(&self, mut file: TargetFile, mut source: Source) -> Result<Plan> {
-        if file.listen.is_empty() && file.listen_tls.is_empty() {
-            file.listen.push(LISTEN.parse().expect("an address"));
-        }
-        let count = file.listen.len() + file.listen_tls.len();
-        if !file.announce.is_empty() && file.announce.len() != count {
-            let why = format!(
-                "{} addresses to announce for {} to listen on; give one for each, or none",
-                file.announce.len(),
-                count
-            );
-            return Err(ServeError::invalid(why));
-        }
+    pub(super) fn plan_of(&self, file: TargetFile, mut source: Source) -> Result<Plan> {
         let mut target = TargetConfig {
             referrals: file.referrals.clone(),
             reservations: file.reservations.clone(),
@@ -121,12 +117,7 @@ impl Planner {
             return Err(ServeError::invalid("patience = 0: a device has at least a second"));
         }
         target.controller_ids = file.controller_ids.map(|(first, last)| first..=last);
-        let plain = file.listen.iter().map(|&listen| (listen, false));
-        let listened = plain.chain(file.listen_tls.iter().map(|&listen| (listen, true)));
-        for (index, (listen, tls)) in listened.enumerate() {
-            let announce = file.announce.get(index).copied();
-            target.portals.push(PortalConfig { announce, tls, ..PortalConfig::new(listen) });
-        }
+        target.portals = file.portal.iter().map(portal).collect();
         let (open, keys, remarks) = (Devices::new(), Keys::new(), Vec::new());
         let mut plan = Plan { target, file: TargetFile::default(), open, keys, remarks };
         let mut left = self.left(&file.subsystem);
@@ -170,7 +161,7 @@ impl Planner {
     }
 
     /// Whether requests change it: it may serve nothing yet then, and nobody.
-    fn is_controlled(&self) -> bool {
+    pub(super) fn is_controlled(&self) -> bool {
         self.options.control.is_some()
     }
 
@@ -262,6 +253,11 @@ impl Planner {
             }),
         }
     }
+}
+
+fn portal(file: &PortalFile) -> PortalConfig {
+    let PortalFile { listen, announce, tls, ana } = *file;
+    PortalConfig { listen, announce, tls, ana: ana.into() }
 }
 
 /// A device with this specification, wherever it was.

@@ -7,20 +7,19 @@
 //!    to look.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind};
 use esker_device::Create;
 use esker_nvmf::Target;
-use esker_nvmf::wire::log::AnaState;
+use esker_nvmf::target::PortalState;
 use esker_stack::{Opened, Spec, Stack};
 use parking_lot::{Mutex, RwLock};
 
 use super::config::{Plan, Planner, Source};
-use super::file::{SubsystemFile, TargetFile};
-use super::view::{
-    AnaView, ChangedView, LASTS, NamespaceView, PortalView, SubsystemView, TargetView,
-};
+use super::file::{Ana, PortalFile, SubsystemFile, TargetFile};
+use super::view::{ChangedView, LASTS, NamespaceView, PortalView, SubsystemView, TargetView};
 use crate::error::{Result, ServeError};
 use crate::requests::changes::{self, Changes};
 use crate::requests::route::Outcome;
@@ -38,6 +37,8 @@ pub(crate) struct Control {
     /// Held while something is changed.
     pub(super) changing: Mutex<()>,
     pub(super) changes: Changes<()>,
+    /// The target ends: no request waits for anything any more.
+    pub(super) is_ending: AtomicBool,
     /// When this process began to serve, in seconds since 1970.
     pub(super) began: u64,
 }
@@ -48,13 +49,22 @@ pub(super) struct Edit {
     pub(super) did: String,
     /// The namespace that is added or replaced.
     pub(super) nsid: Option<u32>,
+    /// Whether a portal is added.
+    pub(super) adds_portal: bool,
+}
+
+impl Edit {
+    pub(super) fn new(did: String) -> Edit {
+        Edit { did, nsid: None, adds_portal: false }
+    }
 }
 
 impl Control {
     pub(super) fn new(target: Arc<Target>, stack: Arc<Stack>, planner: Planner) -> Control {
         let (changing, changes) = (Mutex::default(), Changes::default());
         let (planner, began) = (RwLock::new(planner), changes::now());
-        Control { target, stack, planner, changing, changes, began }
+        let is_ending = AtomicBool::new(false);
+        Control { target, stack, planner, changing, changes, is_ending, began }
     }
 
     /// Reads the configuration again; what requests have changed is gone. Returns remarks.
@@ -66,7 +76,12 @@ impl Control {
 
     /// Puts a plan into force. Returns remarks.
     fn enforce(&self, mut plan: Plan, is_request: bool) -> Result<Vec<String>> {
-        let mut remarks = self.target.reconfigure(&plan.target)?;
+        let (mut remarks, numbers) = match self.planner.read().is_controlled() {
+            true => self.target.reconfigure_with_portals(&plan.target)?,
+            // A signal alone leaves the addresses as they are.
+            false => (self.target.reconfigure(&plan.target)?, Vec::new()),
+        };
+        plan.listens(&self.target, &numbers);
         remarks.append(&mut plan.remarks);
         self.planner.write().keep(plan, is_request);
         Ok(remarks)
@@ -102,7 +117,7 @@ impl Control {
         is_rehearsal: bool,
         edit: impl FnOnce(&mut TargetFile) -> Result<Edit>,
     ) -> Result<Outcome<ChangedView, ()>> {
-        let (plan, Edit { did, nsid }) = {
+        let (plan, Edit { did, nsid, adds_portal }) = {
             let planner = self.planner.read();
             let mut file = planner.file().clone();
             let done = edit(&mut file)?;
@@ -113,16 +128,52 @@ impl Control {
             return Ok(Outcome::Would(did));
         }
         let remarks = self.enforce(plan, true)?;
-        Ok(Outcome::Did(changed(did, nsid, remarks), ()))
+        // A new one has the largest number.
+        let newest = self.target.portals().last().map(|one| one.portal);
+        let portal = newest.filter(|_| adds_portal);
+        Ok(Outcome::Did(ChangedView { nsid, portal, ..changed(did, remarks) }, ()))
+    }
+
+    /// Has hosts go on through other portals, and waits until no command is under way through this one, or the time is up.
+    pub(super) fn drain(&self, portal: usize, patience: Duration) -> Result<()> {
+        {
+            let _one_at_a_time = self.changing.lock();
+            self.change(None, false, |file| {
+                self.portal_of(file, portal)?.ana = Ana::Inaccessible;
+                Ok(Edit::new(String::new()))
+            })?;
+        }
+        let clock = Clock::real();
+        let end = clock.now() + patience;
+        // A command that came before may be on its way to a device still.
+        clock.sleep(STEP);
+        while self.target.commands_through(portal) != Some(0) && clock.now() < end {
+            if self.is_ending.load(Ordering::Acquire) {
+                return Err(ServeError::new(ErrorKind::Closed, "the target ends"));
+            }
+            clock.sleep(STEP);
+        }
+        Ok(())
+    }
+
+    /// A portal of a configuration, by the number that it has.
+    pub(super) fn portal_of<'a>(
+        &self,
+        file: &'a mut TargetFile,
+        portal: usize,
+    ) -> Result<&'a mut PortalFile> {
+        let all = self.target.portals();
+        let known = all.iter().find(|one| one.portal == portal);
+        let is_it = |one: &&mut PortalFile| known.is_some_and(|it| it.listen == one.listen);
+        file.portal.iter_mut().find(is_it).ok_or_else(|| {
+            let why = format!("there is no portal {portal}; GET /v1/target shows them");
+            ServeError::new(ErrorKind::NotFound, why)
+        })
     }
 
     /// The configuration in force, with the addresses that are listened on.
     pub(super) fn file(&self) -> Result<TargetFile> {
-        let mut file = self.planner.read().file().clone();
-        let of = |tls| self.target.portals().into_iter().filter(move |one| one.tls == tls);
-        file.listen = of(false).map(|one| one.listen).collect();
-        file.listen_tls = of(true).map(|one| one.listen).collect();
-        file.absolute()
+        self.planner.read().file().clone().absolute()
     }
 
     /// How the target is.
@@ -142,15 +193,14 @@ impl Control {
     }
 
     fn portals(&self) -> Vec<PortalView> {
-        let portals = self.target.portals().into_iter().enumerate();
-        let view = |(portal, one): (usize, esker_nvmf::target::PortalState)| PortalView {
-            portal,
+        let view = |one: PortalState| PortalView {
+            portal: one.portal,
             listen: one.listen,
             announce: one.announce,
             tls: one.tls,
             ana: one.ana.into(),
         };
-        portals.map(view).collect()
+        self.target.portals().into_iter().map(view).collect()
     }
 
     fn subsystem(&self, file: &SubsystemFile) -> SubsystemView {
@@ -177,8 +227,8 @@ impl Control {
 }
 
 /// The answer to a change that was made.
-pub(super) fn changed(did: String, nsid: Option<u32>, remarks: Vec<String>) -> ChangedView {
-    ChangedView { did, nsid, remarks, lasts: LASTS.to_owned() }
+pub(super) fn changed(did: String, remarks: Vec<String>) -> ChangedView {
+    ChangedView { did, nsid: None, portal: None, remarks, lasts: LASTS.to_owned() }
 }
 
 /// The subsystem with an NQN, in a configuration.
@@ -196,16 +246,4 @@ fn uuid_text(uuid: [u8; 16]) -> String {
     let (a, rest) = hex.split_at(8);
     let parts = [&rest[..4], &rest[4..8], &rest[8..12], &rest[12..]];
     format!("{a}-{}", parts.join("-"))
-}
-
-impl From<AnaState> for AnaView {
-    fn from(state: AnaState) -> AnaView {
-        match state {
-            AnaState::Optimized => AnaView::Optimized,
-            AnaState::NonOptimized => AnaView::NonOptimized,
-            AnaState::Inaccessible => AnaView::Inaccessible,
-            AnaState::PersistentLoss => AnaView::PersistentLoss,
-            AnaState::Change => AnaView::Change,
-        }
-    }
 }

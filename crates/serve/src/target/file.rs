@@ -7,6 +7,7 @@ use esker_base::files;
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::HostConfig;
 use esker_nvmf::tls::{Derivation, TlsKey};
+use esker_nvmf::wire::log::AnaState;
 use esker_stack::Spec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::options::TargetOptions;
 use crate::error::{Result, ServeError};
 
+/// Where a target listens unless it is told otherwise.
+const LISTEN: &str = "127.0.0.1:4420";
 /// The most bytes of a configuration file.
 const FILE_MAX: u64 = 16 << 20;
 
@@ -45,9 +48,74 @@ pub struct TargetFile {
     /// The first and the last id of its controllers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller_ids: Option<(u16, u16)>,
+    /// Addresses to listen on, with more to be said of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub portal: Vec<PortalFile>,
     /// Its subsystems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subsystem: Vec<SubsystemFile>,
+}
+
+/// A portal: an address that hosts connect to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortalFile {
+    /// The address to listen on; port 0 is any that is free.
+    pub listen: SocketAddr,
+    /// The address that discovery announces, where it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announce: Option<SocketAddr>,
+    /// Whether connections through it are encrypted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tls: bool,
+    /// How well namespaces are reached through it.
+    #[serde(default, skip_serializing_if = "Ana::is_optimized")]
+    pub ana: Ana,
+}
+
+/// A state of asymmetric namespace access (ANA).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ana {
+    /// The best way.
+    #[default]
+    Optimized,
+    /// A way that works, when there is no better one.
+    NonOptimized,
+    /// No way, for now.
+    Inaccessible,
+    /// No way, ever.
+    PersistentLoss,
+    /// About to become another state.
+    Change,
+}
+
+/// Each state, and as the protocol has it.
+const STATES: [(Ana, AnaState); 5] = [
+    (Ana::Optimized, AnaState::Optimized),
+    (Ana::NonOptimized, AnaState::NonOptimized),
+    (Ana::Inaccessible, AnaState::Inaccessible),
+    (Ana::PersistentLoss, AnaState::PersistentLoss),
+    (Ana::Change, AnaState::Change),
+];
+
+impl Ana {
+    #[allow(clippy::trivially_copy_pass_by_ref)] // serde's form
+    fn is_optimized(&self) -> bool {
+        *self == Ana::Optimized
+    }
+}
+
+impl From<Ana> for AnaState {
+    fn from(ana: Ana) -> AnaState {
+        STATES.iter().find(|(one, _)| *one == ana).expect("each has one").1
+    }
+}
+
+impl From<AnaState> for Ana {
+    fn from(state: AnaState) -> Ana {
+        STATES.iter().find(|(_, one)| *one == state).expect("each has one").0
+    }
 }
 
 /// A subsystem.
@@ -136,6 +204,10 @@ impl TargetFile {
                 here.clone_from(option);
             }
         }
+        if !options.listen.is_empty() || !options.listen_tls.is_empty() {
+            file.portal.clear();
+        }
+        file.name_portals()?;
         file.workers = options.workers.or(file.workers);
         file.reservations = options.reservations.clone().or(file.reservations);
         let patience =
@@ -144,6 +216,36 @@ impl TargetFile {
         let ids = options.controller_ids.clone().map(std::ops::RangeInclusive::into_inner);
         file.controller_ids = ids.or(file.controller_ids);
         Ok(file)
+    }
+
+    /// Says of each address that is listened on what there is to say of it.
+    fn name_portals(&mut self) -> Result {
+        let plain = std::mem::take(&mut self.listen).into_iter().map(|listen| (listen, false));
+        let tls = std::mem::take(&mut self.listen_tls).into_iter().map(|listen| (listen, true));
+        let listened: Vec<_> = plain.chain(tls).collect();
+        let announced = std::mem::take(&mut self.announce);
+        if !announced.is_empty() && announced.len() != listened.len() {
+            let why = format!(
+                "{} addresses to announce for {} to listen on; give one for each, or none",
+                announced.len(),
+                listened.len()
+            );
+            return Err(ServeError::invalid(why));
+        }
+        let portals = listened.into_iter().enumerate().map(|(index, (listen, tls))| PortalFile {
+            listen,
+            announce: announced.get(index).copied(),
+            tls,
+            ana: Ana::Optimized,
+        });
+        let own = std::mem::take(&mut self.portal);
+        self.portal = portals.chain(own).collect();
+        if self.portal.is_empty() {
+            let listen = LISTEN.parse().expect("an address");
+            let (announce, tls, ana) = (None, false, Ana::Optimized);
+            self.portal.push(PortalFile { listen, announce, tls, ana });
+        }
+        Ok(())
     }
 
     /// The same, which can be read from any directory.

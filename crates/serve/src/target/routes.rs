@@ -1,15 +1,20 @@
 //! Requests to a target that runs: one table of routes, for the socket and for the description of them.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use esker_base::ErrorKind;
+use esker_nvmf::wire::log::AnaState;
 use esker_stack::Opened;
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::control::{Control, Edit, changed, subsystem};
-use super::file::{HostFile, NamespaceFile, SubsystemFile, TargetFile, WriteCache};
+use super::file::{
+    Ana, HostFile, NamespaceFile, PortalFile, SubsystemFile, TargetFile, WriteCache,
+};
 use super::view::{ChangedView, ConnectedList, RefusedList, TargetView};
 use crate::error::{Result, ServeError};
 use crate::requests::body::{Nothing, requests};
@@ -18,6 +23,10 @@ use crate::requests::route::{self, Serves, known};
 
 /// The host that stands for any.
 const ANY_HOST: &str = "*";
+
+/// How long commands are waited for when a portal is drained, where nothing is said, and at most.
+const DRAIN_SECS: u64 = 10;
+const DRAIN_SECS_MAX: u64 = 60;
 
 /// The outcome of a change.
 type Outcome = route::Outcome<ChangedView, ()>;
@@ -67,6 +76,32 @@ requests! {
         force: bool,
     }
 
+    /// An address that hosts connect to from now on.
+    AddPortal {
+        /// The address to listen on; port 0 is any that is free.
+        listen: SocketAddr,
+        /// The address that discovery announces, where it is another one.
+        announce: Option<SocketAddr>,
+        /// Whether connections through it are encrypted.
+        #[serde(default)]
+        tls: bool,
+        /// How well namespaces are reached through it.
+        #[serde(default)]
+        ana: Ana,
+    }
+
+    /// How well namespaces are reached through a portal.
+    ChangePortal {
+        /// The state of asymmetric namespace access.
+        ana: Ana,
+    }
+
+    /// How a portal is drained: hosts go on through others, and it is removed then.
+    DrainPortal {
+        /// How many seconds commands under way are waited for: 10 where nothing is said, and 60 at most.
+        secs: Option<u64>,
+    }
+
     /// How a host is disconnected.
     DisconnectHost {
         /// From this subsystem; from all where none is said.
@@ -81,6 +116,7 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     let hosts = "/v1/subsystems/{subsystem}/hosts";
     let host = "/v1/subsystems/{subsystem}/hosts/{host}";
     let disconnect = "/v1/hosts/{host}/disconnect";
+    let portal = "/v1/portals/{portal}";
     vec![
         Route::look("/v1", "listRequests", "All requests", known),
         Route::look("/v1/openapi.json", "getOpenapi", "This description", |_, _| Ok(description())),
@@ -95,6 +131,26 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         Route::change(("DELETE", namespace), "removeNamespace", "Serve a device no more", remove),
         Route::change(("POST", hosts), "allowHost", "Let a host use a subsystem", allow),
         Route::change(("DELETE", host), "forbidHost", "Let a host use a subsystem no more", forbid),
+        Route::change(("POST", "/v1/portals"), "addPortal", "Listen on an address", add_portal),
+        Route::change(
+            ("PATCH", portal),
+            "changePortal",
+            "Set how well namespaces are reached through a portal",
+            change_portal,
+        ),
+        Route::change(
+            ("DELETE", portal),
+            "removePortal",
+            "Listen on an address no more; connections through it are closed",
+            remove_portal,
+        ),
+        Route::change(
+            ("POST", "/v1/portals/{portal}/drain"),
+            "drainPortal",
+            "Have hosts go on through other portals, wait for their commands, and remove the portal",
+            drain_portal,
+        )
+        .opening(await_commands),
         Route::change(
             ("POST", disconnect),
             "disconnectHost",
@@ -191,7 +247,7 @@ fn add(control: &Control, call: &Call<'_>, asked: AddNamespace) -> Result<Outcom
         }
         let did = format!("serve {device} as namespace {nsid} of {}", its.nqn);
         its.namespace.push(NamespaceFile { nsid, device, write_cache, uuid });
-        Ok(Edit { did, nsid: Some(nsid) })
+        Ok(Edit { nsid: Some(nsid), ..Edit::new(did) })
     })
 }
 
@@ -214,7 +270,7 @@ fn replace(control: &Control, call: &Call<'_>, asked: ReplaceNamespace) -> Resul
         let before = std::mem::take(&mut its.namespace[at].device);
         let did = format!("serve {device} as namespace {nsid} of {}, not {before}", its.nqn);
         its.namespace[at] = NamespaceFile { nsid, device, write_cache, uuid };
-        Ok(Edit { did, nsid: Some(nsid) })
+        Ok(Edit { nsid: Some(nsid), ..Edit::new(did) })
     })
 }
 
@@ -225,7 +281,7 @@ fn remove(control: &Control, call: &Call<'_>, asked: Nothing) -> Result<Outcome>
         let at = place(its, nsid)?;
         let device = its.namespace.remove(at).device;
         let did = format!("serve {device} as namespace {nsid} of {} no more", its.nqn);
-        Ok(Edit { did, nsid: None })
+        Ok(Edit::new(did))
     })
 }
 
@@ -263,7 +319,7 @@ fn allow(control: &Control, call: &Call<'_>, asked: AllowHost) -> Result<Outcome
                 its.host.push(host);
             }
         }
-        Ok(Edit { did, nsid: None })
+        Ok(Edit::new(did))
     })
 }
 
@@ -279,7 +335,90 @@ fn forbid(control: &Control, call: &Call<'_>, asked: Nothing) -> Result<Outcome>
             return Err(ServeError::new(ErrorKind::NotFound, why));
         }
         let who = if was_any { "any host that it does not name" } else { host };
-        Ok(Edit { did: format!("let {who} use {} no more", its.nqn), nsid: None })
+        Ok(Edit::new(format!("let {who} use {} no more", its.nqn)))
+    })
+}
+
+fn portal_number(text: &str) -> Result<usize> {
+    let why = || format!("'{text}' is no number of a portal; GET /v1/target shows them");
+    text.parse().map_err(|_| ServeError::invalid(why()))
+}
+
+fn add_portal(control: &Control, _: &Call<'_>, asked: AddPortal) -> Result<Outcome> {
+    let AddPortal { listen, announce, tls, ana, dry_run } = asked;
+    control.change(None, dry_run, |file| {
+        if file.portal.iter().any(|one| one.listen == listen) {
+            let why = format!("{listen} is a portal already; GET /v1/target shows them");
+            return Err(ServeError::new(ErrorKind::Exists, why));
+        }
+        file.portal.push(PortalFile { listen, announce, tls, ana });
+        Ok(Edit { adds_portal: true, ..Edit::new(format!("listen on {listen}")) })
+    })
+}
+
+fn change_portal(control: &Control, call: &Call<'_>, asked: ChangePortal) -> Result<Outcome> {
+    let number = portal_number(call.name(0))?;
+    control.change(None, asked.dry_run, |file| {
+        let portal = control.portal_of(file, number)?;
+        portal.ana = asked.ana;
+        let state = AnaState::from(asked.ana);
+        Ok(Edit::new(format!("set portal {number} ({}) to {state:?}", portal.listen)))
+    })
+}
+
+/// Takes a portal out of a configuration; it is not the last one.
+fn without_portal(control: &Control, file: &mut TargetFile, number: usize) -> Result<SocketAddr> {
+    let listen = control.portal_of(file, number)?.listen;
+    if file.portal.len() == 1 {
+        let why = format!("portal {number} is the last one; add another one first");
+        return Err(ServeError::new(ErrorKind::Conflict, why));
+    }
+    file.portal.retain(|one| one.listen != listen);
+    Ok(listen)
+}
+
+fn remove_portal(control: &Control, call: &Call<'_>, asked: Nothing) -> Result<Outcome> {
+    let number = portal_number(call.name(0))?;
+    control.change(None, asked.dry_run, |file| {
+        let listen = without_portal(control, file, number)?;
+        Ok(Edit::new(format!("listen on {listen} (portal {number}) no more")))
+    })
+}
+
+fn await_commands(
+    control: &Control,
+    call: &Call<'_>,
+    asked: &DrainPortal,
+) -> Result<Option<Opened>> {
+    let (number, secs) = (portal_number(call.name(0))?, asked.secs.unwrap_or(DRAIN_SECS));
+    if secs > DRAIN_SECS_MAX {
+        let why = format!(
+            "secs is {DRAIN_SECS_MAX} at most; commands that devices have are finished anyway"
+        );
+        return Err(ServeError::invalid(why));
+    }
+    without_portal(control, &mut control.file()?, number)?;
+    if !asked.dry_run {
+        control.drain(number, Duration::from_secs(secs))?;
+    }
+    Ok(None)
+}
+
+fn drain_portal(control: &Control, call: &Call<'_>, asked: DrainPortal) -> Result<Outcome> {
+    let number = portal_number(call.name(0))?;
+    let left = control.target.commands_through(number);
+    control.change(None, asked.dry_run, |file| {
+        if !asked.dry_run && control.portal_of(file, number)?.ana != Ana::Inaccessible {
+            let why = format!("portal {number} was set to another state meanwhile; it stays");
+            return Err(ServeError::new(ErrorKind::Conflict, why));
+        }
+        let listen = without_portal(control, file, number)?;
+        let left = match left {
+            Some(0) => "no command was under way".to_owned(),
+            Some(count) => format!("{count} commands under way are finished by their devices"),
+            None => "a worker did not say which commands are under way".to_owned(),
+        };
+        Ok(Edit::new(format!("listen on {listen} (portal {number}) no more; {left}")))
     })
 }
 
@@ -298,7 +437,7 @@ fn disconnect(control: &Control, call: &Call<'_>, asked: DisconnectHost) -> Resu
     }
     let count = control.target.disconnect(host, nqn);
     let did = format!("disconnect {host}{from}: {count} controllers");
-    Ok(Outcome::Did(changed(did, None, Vec::new()), ()))
+    Ok(Outcome::Did(changed(did, Vec::new()), ()))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use esker_nvmf::target::{ConnectedHost, Refusal};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::file::{HostFile, WriteCache};
+use super::file::{Ana, HostFile, WriteCache};
 
 /// How long a change by a request lasts.
 pub(crate) const LASTS: &str = "until the target ends or reads its configuration again (SIGHUP); GET /v1/config has the \
@@ -39,18 +39,7 @@ pub struct PortalView {
     /// Whether connections through it are encrypted.
     pub tls: bool,
     /// How well namespaces are reached through it.
-    pub ana: AnaView,
-}
-
-/// A state of asymmetric namespace access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum AnaView {
-    Optimized,
-    NonOptimized,
-    Inaccessible,
-    PersistentLoss,
-    Change,
+    pub ana: Ana,
 }
 
 /// A subsystem.
@@ -132,6 +121,8 @@ pub struct ChangedView {
     pub did: String,
     /// The namespace that was added or replaced.
     pub nsid: Option<u32>,
+    /// The portal that was added.
+    pub portal: Option<usize>,
     /// Facts that a person should know.
     pub remarks: Vec<String>,
     /// How long it lasts.

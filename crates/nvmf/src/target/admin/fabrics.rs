@@ -200,6 +200,7 @@ fn admin_queue(
 ) -> Result<Arc<Controller>, Wrong> {
     let Asked { request, host, cntlid, subsystem: nqn } = asked;
     let shared = core.shared.clone();
+    let through = shared.portals.get(connection.portal).expect("it came through it");
     let subsystem = match nqn.as_str() {
         DISCOVERY_NQN => None,
         _ => Some(
@@ -214,7 +215,7 @@ fn admin_queue(
         let barred = || Wrong::missing(RefusalReason::NotAllowed);
         credentials = subsystem.admits(&host.nqn).ok_or_else(barred)?;
         let has_key = credentials.as_ref().is_some_and(|one| one.tls_key.is_some());
-        if has_key != shared.portals[connection.portal].tls {
+        if has_key != through.tls {
             return Err(Wrong::missing(RefusalReason::Tls));
         }
     }
@@ -225,7 +226,7 @@ fn admin_queue(
     let at = connection.address(core.index);
     let reached = connection.stream.tcp().local_addr().ok().map(|at| at.ip());
     let from = connection.stream.tcp().peer_addr().ok();
-    let portal = (connection.portal, Ends { reached, from }, at);
+    let portal = ((connection.portal, through), Ends { reached, from }, at);
     let controller = shared
         .admit(|id| Controller::new(id, host, subsystem, credentials, portal))
         .ok_or_else(Wrong::busy)?;

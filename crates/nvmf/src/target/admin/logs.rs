@@ -172,7 +172,7 @@ fn ana(
     subsystem: &Subsystem,
     groups_only: bool,
 ) -> Vec<u8> {
-    let portal = &shared.portals[controller.portal];
+    let portal = &controller.through;
     let chgcnt = portal.ana_changes.load(Ordering::Relaxed);
     let state: AnaState = portal.ana();
     let namespaces = if groups_only { Vec::new() } else { subsystem.namespaces() };
@@ -212,18 +212,20 @@ fn discovery(shared: &Shared, controller: &Controller) -> Vec<u8> {
         }
         Some(entry)
     };
-    for (number, portal) in (1..).zip(&shared.portals) {
-        entries.extend(through(SUBTYPE_CURRENT, DISCOVERY_NQN, number, portal));
+    let portals = shared.portals.open();
+    for (number, portal) in &portals {
+        entries.extend(through(SUBTYPE_CURRENT, DISCOVERY_NQN, number + 1, portal));
     }
     // A host sees the subsystems that it may use.
     for subsystem in &*shared.subsystems.read() {
         let Some(host) = subsystem.admits(&controller.host.nqn) else { continue };
         let has_key = host.is_some_and(|host| host.tls_key.is_some());
-        for (number, portal) in (1..).zip(&shared.portals).filter(|(_, one)| one.tls == has_key) {
-            entries.extend(through(SUBTYPE_NVM, &subsystem.nqn, number, portal));
+        for (number, portal) in portals.iter().filter(|(_, one)| one.tls == has_key) {
+            entries.extend(through(SUBTYPE_NVM, &subsystem.nqn, number + 1, portal));
         }
     }
-    for (number, &referral) in (shared.portals.len() + 1..).zip(&*shared.referrals.read()) {
+    let first = portals.last().map_or(0, |(number, _)| number + 1) + 1;
+    for (number, &referral) in (first..).zip(&*shared.referrals.read()) {
         entries.push(entry(SUBTYPE_REFERRAL, DISCOVERY_NQN, number, referral));
     }
     let header = DiscoveryHeader {

@@ -1,4 +1,4 @@
-//! What a target that runs knows of its portals, namespaces and hosts; hosts that are disconnected.
+//! What a target that runs knows of its namespaces and hosts; hosts that are disconnected.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,21 +6,6 @@ use std::time::Duration;
 use super::Target;
 use crate::error::NvmfError;
 use crate::target::refusals::Refusal;
-use crate::target::shared::Portal;
-use crate::wire::log::AnaState;
-
-/// A portal of a target that runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortalState {
-    /// Where it listens.
-    pub listen: SocketAddr,
-    /// The address that discovery announces, where it is another one.
-    pub announce: Option<SocketAddr>,
-    /// Whether connections through it are encrypted.
-    pub tls: bool,
-    /// How well namespaces are reached through it.
-    pub ana: AnaState,
-}
 
 /// A namespace that hosts have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +31,7 @@ pub struct ConnectedHost {
     pub subsystem: Option<String>,
     /// Id of the controller.
     pub controller: u16,
-    /// Index of the portal that it came through.
+    /// Number of the portal that it came through.
     pub portal: usize,
     /// Its address, as far as it is known.
     pub address: Option<SocketAddr>,
@@ -57,16 +42,6 @@ pub struct ConnectedHost {
 }
 
 impl Target {
-    /// Its portals, in the order of their indices.
-    #[must_use]
-    pub fn portals(&self) -> Vec<PortalState> {
-        let state = |portal: &Portal| {
-            let Portal { listen, announce, tls, .. } = *portal;
-            PortalState { listen, announce, tls, ana: portal.ana() }
-        };
-        self.shared.portals.iter().map(state).collect()
-    }
-
     /// The namespaces of a subsystem, in the order of their numbers.
     ///
     /// # Errors
