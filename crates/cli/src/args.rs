@@ -48,7 +48,8 @@ pub(crate) use ssd::{
     LabCommand, NamespaceCommand, PlanArgs, SsdCommand,
 };
 pub(crate) use target::{
-    HostCommand, ServeArgs, ServedCommand, TargetAt, TargetChange, TargetCommand, WriteCache,
+    AnaArg, HostCommand, PortalCommand, ServeArgs, ServedCommand, TargetAt, TargetChange,
+    TargetCommand, WriteCache,
 };
 pub(crate) use trace::{MrcArgs, SampleArg, TraceCommand, TraceInput};
 pub(crate) use volume::VolumeCommand;

@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use esker_serve::events::Waiting;
-use esker_serve::target::file::TargetFile;
-use esker_serve::target::view::{ConnectedList, RefusedList, TargetView};
+use esker_serve::target::file::{Ana, TargetFile};
+use esker_serve::target::view::{ConnectedList, PortalView, RefusedList, TargetView};
 use esker_serve::target::{TargetService, description, status};
 use serde_json::{Value, json};
 
 use crate::args::{
-    HostCommand, ServeArgs, ServedCommand, TargetAt, TargetChange, TargetCommand, WriteCache,
+    AnaArg, HostCommand, PortalCommand, ServeArgs, ServedCommand, TargetAt, TargetChange,
+    TargetCommand, WriteCache,
 };
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -35,6 +36,7 @@ pub(crate) fn run(command: &TargetCommand) -> Result {
         }
         TargetCommand::Namespace(command) => namespace(command),
         TargetCommand::Host(command) => host(command),
+        TargetCommand::Portal(command) => portal(command),
         TargetCommand::Refused { at } => {
             tell(look(at, "/v1/refused")?, at.json, |list: &RefusedList| {
                 show::refused(&list.refused)
@@ -154,6 +156,38 @@ fn host(command: &HostCommand) -> Result {
             let url = format!("/v1/hosts/{}/disconnect", part(host));
             change(how, "POST", &url, json!({ "subsystem": subsystem }))
         }
+    }
+}
+
+fn portal(command: &PortalCommand) -> Result {
+    let of = |portal: &usize| format!("/v1/portals/{portal}");
+    match command {
+        PortalCommand::List { at } => {
+            let answer = look(at, "/v1/target")?["portals"].take();
+            tell(answer, at.json, |portals: &Vec<PortalView>| show::portals(portals))
+        }
+        PortalCommand::Add { listen, announce, tls, ana, how } => {
+            let body =
+                json!({ "listen": listen, "announce": announce, "tls": tls, "ana": name(*ana) });
+            change(how, "POST", "/v1/portals", body)
+        }
+        PortalCommand::Set { portal, ana, how } => {
+            change(how, "PATCH", &of(portal), json!({ "ana": name(*ana) }))
+        }
+        PortalCommand::Drain { portal, secs, how } => {
+            change(how, "POST", &format!("{}/drain", of(portal)), json!({ "secs": secs }))
+        }
+        PortalCommand::Remove { portal, how } => change(how, "DELETE", &of(portal), json!({})),
+    }
+}
+
+fn name(ana: AnaArg) -> Ana {
+    match ana {
+        AnaArg::Optimized => Ana::Optimized,
+        AnaArg::NonOptimized => Ana::NonOptimized,
+        AnaArg::Inaccessible => Ana::Inaccessible,
+        AnaArg::PersistentLoss => Ana::PersistentLoss,
+        AnaArg::Change => Ana::Change,
     }
 }
 

@@ -33,8 +33,7 @@ pub fn serve_request(data: &[u8]) -> bool {
     let Some((&form, rest)) = data.split_first() else { return false };
     let end = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
     let (path, body) = (String::from_utf8_lossy(&rest[..end]), rest.get(end + 1..));
-    let fits = |route: &routes::Route| matched(route.path, &path).is_some();
-    let is_known = routes::ROUTES.iter().any(fits);
+    let is_known = routes::ROUTES.iter().any(|route| matched(route.path, &path).is_some());
     let body = body.unwrap_or_default();
     is_known
         & match form {

@@ -84,7 +84,16 @@ impl Rig {
     }
 
     fn open(&self, host: &str, nsid: u32) -> Result<Initiator, NvmfError> {
-        let config = InitiatorConfig::new(vec![self.address()], A, nsid)?;
+        self.open_at(vec![self.address()], host, nsid)
+    }
+
+    fn open_at(
+        &self,
+        portals: Vec<SocketAddr>,
+        host: &str,
+        nsid: u32,
+    ) -> Result<Initiator, NvmfError> {
+        let config = InitiatorConfig::new(portals, A, nsid)?;
         Initiator::open(InitiatorConfig { host_nqn: host.to_owned(), ..config })
     }
 }
@@ -315,6 +324,69 @@ fn hosts_are_allowed_forbidden_disconnected_and_refused() {
 }
 
 #[test]
+fn portals_come_change_drain_and_go_while_a_host_writes() {
+    let rig = Rig::new();
+    let first = rig.address();
+    let added =
+        rig.done("POST /v1/portals", json!({ "listen": "127.0.0.1:0", "ana": "non-optimized" }));
+    assert_eq!(added["portal"], 1, "{added}");
+    let view = rig.look("/v1/target");
+    assert_eq!(view["portals"][1]["ana"], "non-optimized");
+    let second: SocketAddr = view["portals"][1]["listen"].as_str().unwrap().parse().unwrap();
+    let host = rig.open_at(vec![first, second], HOST, 1).unwrap();
+    let (end, is_over) = std::sync::mpsc::channel();
+    let writer = thread::spawn("writer", move || {
+        let mut port = Port::open(&host, 1).unwrap();
+        let mut count = 0u64;
+        while is_over.try_recv().is_err() {
+            assert!(write(&mut port, 5), "after {count}");
+            count += 1;
+        }
+        drop(port);
+        (count, host)
+    });
+    let queues = |portal: u64| {
+        let connected = rig.look("/v1/hosts");
+        let all = connected["connected"].as_array().unwrap().iter();
+        let its = all.filter(|one| one["portal"] == portal).map(|one| one["io_queues"].as_u64());
+        its.flatten().sum::<u64>()
+    };
+    until("the host takes the best way", || queues(0) > 0);
+    // The best way is the other one now, and then the only one.
+    rig.done("PATCH /v1/portals/0", json!({ "ana": "inaccessible" }));
+    until("the host takes the other way", || queues(1) > 0);
+    rig.done("PATCH /v1/portals/0", json!({ "ana": "optimized" }));
+    let would = rig.done("POST /v1/portals/1/drain", json!({ "dry_run": true }));
+    assert!(would["would"].as_str().unwrap().contains("(portal 1) no more"), "{would}");
+    let drained = rig.done("POST /v1/portals/1/drain", json!({ "secs": 20 }));
+    assert!(drained["did"].as_str().unwrap().contains("no command was under way"), "{drained}");
+    until("the host is back", || queues(0) > 0);
+    let portals = rig.look("/v1/target")["portals"].clone();
+    assert_eq!(portals.as_array().unwrap().len(), 1);
+    assert!(rig.open_at(vec![second], HOST, 1).is_err(), "nobody listens there");
+    let taken = std::net::TcpListener::bind(second).unwrap();
+    rig.refused("POST /v1/portals", json!({ "listen": second }), "CONFLICT", "listening on");
+    drop(taken);
+    // A number is never another portal's, and the last one stays.
+    let added = rig.done("POST /v1/portals", json!({ "listen": second }));
+    assert_eq!(added["portal"], 2);
+    rig.done("DELETE /v1/portals/2", json!({}));
+    for head in ["DELETE /v1/portals/0", "POST /v1/portals/0/drain"] {
+        rig.refused(head, json!({}), "CONFLICT", "add another one first");
+    }
+    rig.refused("PATCH /v1/portals/1", json!({ "ana": "optimized" }), "NOT_FOUND", "no portal 1");
+    rig.refused("PATCH /v1/portals/x", json!({ "ana": "optimized" }), "INVALID", "number");
+    rig.refused("PATCH /v1/portals/0", json!({ "ana": "best" }), "INVALID", "non-optimized");
+    rig.refused("POST /v1/portals/0/drain", json!({ "secs": 61 }), "INVALID", "60");
+    rig.refused("POST /v1/portals", json!({ "listen": first }), "EXISTS", "already");
+    end.send(()).unwrap();
+    let (count, host) = writer.unwrap().join().unwrap();
+    assert!(count > 0);
+    drop(host);
+    rig.service.close().unwrap();
+}
+
+#[test]
 fn configuration_in_force_starts_a_target_that_is_the_same() {
     let rig = Rig::new();
     let disk = rig.file("disk", 8);
@@ -323,6 +395,7 @@ fn configuration_in_force_starts_a_target_that_is_the_same() {
         json!({ "device": disk, "nsid": 7, "write_cache": "off" }),
     );
     rig.done(&format!("POST {}", hosts()), json!({ "nqn": OTHER }));
+    rig.done("POST /v1/portals", json!({ "listen": "127.0.0.1:0", "ana": "inaccessible" }));
     let file = rig.look("/v1/config");
     let config: esker_serve::target::file::TargetFile =
         serde_json::from_value(file.clone()).unwrap();

@@ -9,7 +9,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use esker_serve::target::TargetOptions;
 
 use crate::host::COMMIT;
-pub(crate) use control::{HostCommand, ServedCommand, TargetAt, TargetChange};
+pub(crate) use control::{
+    AnaArg, HostCommand, PortalCommand, ServedCommand, TargetAt, TargetChange,
+};
 
 /// Commands about targets.
 #[derive(Subcommand)]
@@ -38,6 +40,9 @@ pub(crate) enum TargetCommand {
     /// Allow and disconnect hosts of a target that runs
     #[command(subcommand)]
     Host(HostCommand),
+    /// Add, change, drain and remove portals of a target that runs
+    #[command(subcommand)]
+    Portal(PortalCommand),
     /// Show hosts that were not let in, and the reasons
     #[command(after_help = "Example:\n  esker target refused")]
     Refused {

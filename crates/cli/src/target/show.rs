@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use esker_base::clock;
 use esker_base::units::{grouped, human_bytes};
+use esker_serve::target::file::Ana;
 use esker_serve::target::view::{
-    AnaView, ChangedView, ConnectedView, PortalView, RefusedHostView, SubsystemView, TargetView,
+    ChangedView, ConnectedView, PortalView, RefusedHostView, SubsystemView, TargetView,
 };
 
 use crate::figures::align;
@@ -63,13 +64,13 @@ pub(super) fn portals(views: &[PortalView]) -> String {
     align(&rows, 5)
 }
 
-fn ana(state: AnaView) -> &'static str {
+fn ana(state: Ana) -> &'static str {
     match state {
-        AnaView::Optimized => "optimized",
-        AnaView::NonOptimized => "non-optimized",
-        AnaView::Inaccessible => "inaccessible",
-        AnaView::PersistentLoss => "persistent loss",
-        AnaView::Change => "change",
+        Ana::Optimized => "optimized",
+        Ana::NonOptimized => "non-optimized",
+        Ana::Inaccessible => "inaccessible",
+        Ana::PersistentLoss => "persistent loss",
+        Ana::Change => "change",
     }
 }
 

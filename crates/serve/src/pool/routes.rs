@@ -3,6 +3,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | `route` | a route of a pool |
 //! | `look` | requests that change nothing |
 //! | `volumes`, `drives` | changes |
 //! | `users` | hosts that a change would disturb |
@@ -12,6 +13,7 @@
 
 mod drives;
 mod look;
+mod route;
 mod users;
 mod volumes;
 
@@ -20,19 +22,13 @@ use std::sync::LazyLock;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::opening::{Found, Opened};
+use super::opening::Opened;
 use super::operations::Goal;
 use super::served::Served;
 use crate::error::{Result, ServeError};
-use crate::requests::openapi;
-use crate::requests::route::{self, Serves};
-
-/// The outcome of a change.
-type Outcome<T> = route::Outcome<T, Goal>;
-/// A request as a route sees it.
-type Call<'a> = route::Call<'a, Served>;
-/// A request that is known.
-pub(crate) type Route = route::Route<Served>;
+use crate::requests::route::Serves;
+pub use look::description;
+use route::Route;
 
 /// All requests.
 pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
@@ -41,22 +37,6 @@ pub(crate) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     routes.extend(volumes::routes());
     routes
 });
-
-/// The description of all requests (OpenAPI 3.1).
-#[must_use]
-pub fn description() -> Value {
-    let about =
-        "Requests to a process that serves a pool (`esker pool serve`), over HTTP at its socket.";
-    openapi::document::<Served>("Esker pool", about)
-}
-
-impl Call<'_> {
-    /// The device that was opened for it.
-    fn opened(&self) -> Found {
-        let mut opened = self.opened.borrow_mut();
-        opened.as_mut().expect("a route that opens a device").take()
-    }
-}
 
 impl Serves for Served {
     type Goal = Goal;
@@ -124,6 +104,6 @@ mod tests {
 
     #[test]
     fn each_request_has_its_own_path_and_name() {
-        route::check_names(&ROUTES);
+        crate::requests::route::check_names(&ROUTES);
     }
 }

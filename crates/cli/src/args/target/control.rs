@@ -1,8 +1,9 @@
 //! The arguments of commands that ask and change a target that runs.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use esker_serve::requests::changes::operation_id;
 use esker_stack::Spec;
 
@@ -155,6 +156,83 @@ pub(crate) enum HostCommand {
         /// From this subsystem alone
         #[arg(long, value_name = "NQN")]
         subsystem: Option<String>,
+        #[command(flatten)]
+        how: TargetChange,
+    },
+}
+
+/// How well namespaces are reached through a portal.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AnaArg {
+    /// The best way.
+    Optimized,
+    /// A way that works, when there is no better one.
+    NonOptimized,
+    /// No way, for now.
+    Inaccessible,
+    /// No way, ever.
+    PersistentLoss,
+    /// About to become another state.
+    Change,
+}
+
+/// `esker target portal`
+#[derive(Subcommand)]
+pub(crate) enum PortalCommand {
+    /// Show portals: the addresses that hosts connect to
+    #[command(after_help = "Example:\n  esker target portal list")]
+    List {
+        #[command(flatten)]
+        at: TargetAt,
+    },
+    /// Listen on an address
+    #[command(after_help = "Example:\n  esker target portal add 10.0.0.6:4420")]
+    Add {
+        /// The address; port 0 is any that is free
+        #[arg(value_name = "ADDRESS")]
+        listen: SocketAddr,
+        /// The address that discovery announces [default: the same]
+        #[arg(long, value_name = "ADDRESS")]
+        announce: Option<SocketAddr>,
+        /// Connections through it are encrypted
+        #[arg(long)]
+        tls: bool,
+        /// How well namespaces are reached through it
+        #[arg(long, value_name = "STATE", value_enum, default_value = "optimized")]
+        ana: AnaArg,
+        #[command(flatten)]
+        how: TargetChange,
+    },
+    /// Set how well namespaces are reached through a portal (ANA); hosts are told
+    #[command(after_help = "Example:\n  esker target portal set 1 non-optimized")]
+    Set {
+        /// The number of the portal
+        #[arg(value_name = "NUMBER")]
+        portal: usize,
+        /// The state of asymmetric namespace access
+        #[arg(value_name = "STATE", value_enum)]
+        ana: AnaArg,
+        #[command(flatten)]
+        how: TargetChange,
+    },
+    /// Have hosts go on through other portals, wait for their commands, and remove the portal
+    #[command(after_help = "Example:\n  esker target portal drain 1 --secs 30")]
+    Drain {
+        /// The number of the portal
+        #[arg(value_name = "NUMBER")]
+        portal: usize,
+        /// How many seconds commands under way are waited for, 60 at most [default: 10]
+        #[arg(long, value_name = "SECONDS")]
+        secs: Option<u64>,
+        #[command(flatten)]
+        how: TargetChange,
+    },
+    /// Listen on an address no more: connections through it are closed
+    #[command(after_help = "Example:\n  esker target portal remove 1")]
+    Remove {
+        /// The number of the portal
+        #[arg(value_name = "NUMBER")]
+        portal: usize,
         #[command(flatten)]
         how: TargetChange,
     },

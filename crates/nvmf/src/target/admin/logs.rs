@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 
 use crate::target::controller::{Controller, ERROR_ENTRIES};
 use crate::target::fdp;
-use crate::target::shared::{Portal, Shared};
+use crate::target::portal::Portal;
+use crate::target::shared::Shared;
 use crate::target::subsystem::{Namespace, Subsystem};
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{admin, io};
@@ -87,7 +88,7 @@ fn bytes_of(shared: &Shared, controller: &Controller, sqe: &Sqe) -> Result<Vec<u
             0 => commands(),
             _ => vec![0; 4096],
         }),
-        lid::ANA => Ok(ana(shared, controller, subsystem, sqe.byte(10, 1) & 1 == 1)),
+        lid::ANA => Ok(ana(controller, subsystem, sqe.byte(10, 1) & 1 == 1)),
         lid::RESERVATION => Ok(vec![0; 64]), // no notifications: they are masked
         _ => {
             let namespace = of_group(subsystem, sqe.high(11))?;
@@ -166,12 +167,7 @@ fn smart(controller: &Controller, subsystem: &Subsystem) -> SmartLog {
     log
 }
 
-fn ana(
-    shared: &Shared,
-    controller: &Controller,
-    subsystem: &Subsystem,
-    groups_only: bool,
-) -> Vec<u8> {
+fn ana(controller: &Controller, subsystem: &Subsystem, groups_only: bool) -> Vec<u8> {
     let portal = &controller.through;
     let chgcnt = portal.ana_changes.load(Ordering::Relaxed);
     let state: AnaState = portal.ana();

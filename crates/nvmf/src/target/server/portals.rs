@@ -7,6 +7,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use esker_base::ErrorKind;
+
 use super::Target;
 use crate::error::NvmfError;
 use crate::target::config::PortalConfig;
@@ -75,7 +77,11 @@ impl Target {
             if let Some(portal) = stays {
                 return Ok(Bound::Stays(portal, wanted.clone()));
             }
-            let refused = |error| NvmfError::os(format!("listening on {}", wanted.listen), &error);
+            let refused = |error: std::io::Error| NvmfError::Os {
+                what: format!("listening on {}", wanted.listen),
+                kind: ErrorKind::Conflict,
+                message: format!("{error}; name another address"),
+            };
             let listener = TcpListener::bind(wanted.listen).map_err(refused)?;
             let listen = listener.local_addr().map_err(refused)?;
             Ok(Bound::New(listener, listen, wanted.clone()))

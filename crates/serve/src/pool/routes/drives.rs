@@ -6,7 +6,7 @@ use esker_base::ErrorKind;
 use esker_stack::Spec;
 use esker_volume::{DriveIndex, MemberState, Role, VolumeError, check_repair_share};
 
-use super::{Call, Outcome, Route};
+use super::route::{Call, Outcome, Route};
 use crate::error::{Result, ServeError};
 use crate::pool::answer::{DriveView, ScrubStarted, Settings};
 use crate::pool::cycle;

@@ -6,7 +6,7 @@ use esker_volume::{Role, VolumeInfo};
 use serde_json::Value;
 
 use super::drives::index;
-use super::{Call, Route, description};
+use super::route::{Call, Route};
 use crate::error::{Result, ServeError};
 use crate::pool::answer::{
     ConfigView, DriveLossView, ExplainView, FreedView, OperationList, OperationView, SnapshotList,
@@ -17,6 +17,7 @@ use crate::pool::export::Exports;
 use crate::pool::hosts::{HostView, Hosts};
 use crate::pool::served::Served;
 use crate::pool::view::{DuView, ExportView, PoolView, SnapshotView, VolumeView};
+use crate::requests::openapi;
 use crate::requests::route::known;
 
 /// The most in one list.
@@ -66,6 +67,14 @@ pub(super) fn routes() -> Vec<Route> {
             if_failed,
         ),
     ]
+}
+
+/// The description of all requests (OpenAPI 3.1).
+#[must_use]
+pub fn description() -> Value {
+    let about =
+        "Requests to a process that serves a pool (`esker pool serve`), over HTTP at its socket.";
+    openapi::document::<Served>("Esker pool", about)
 }
 
 fn described(_: &Served, _: &Call<'_>) -> Result<Value> {

@@ -6,8 +6,8 @@ use esker_stack::OpenPool;
 use esker_stack::served::OPENER;
 use esker_volume::{VolumeError, VolumeInfo, VolumeOptions};
 
+use super::route::{Call, Outcome, Route};
 use super::users::Users;
-use super::{Call, Outcome, Route};
 use crate::error::{Result, ServeError};
 use crate::pool::answer::DeletedView;
 use crate::pool::export::export_of;
