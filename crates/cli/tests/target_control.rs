@@ -185,6 +185,18 @@ fn target_is_changed_at_the_prompt_and_answers_have_the_form_that_is_described()
     let shown = target.ask(&["refused"]).succeeds().out();
     assert!(shown.contains("it is not allowed to use the subsystem"), "{shown}");
 
+    let added = target.json(&["portal", "add", "127.0.0.1:0", "--ana", "non-optimized"]);
+    check(&document, "post", "/v1/portals", &added);
+    let portal = added["portal"].to_string();
+    target.ask(&["portal", "set", &portal, "persistent-loss"]).succeeds();
+    let shown = target.ask(&["portal", "list"]).succeeds().out();
+    assert!(shown.contains("optimized") && shown.contains("persistent loss"), "{shown}");
+    target.ask(&["portal", "drain", &portal, "--secs", "61"]).fails(64, &["60"]);
+    let drained = target.json(&["portal", "drain", &portal]);
+    check(&document, "post", "/v1/portals/{portal}/drain", &drained);
+    target.ask(&["portal", "remove", &portal]).fails(66, &["no portal"]);
+    target.ask(&["portal", "remove", "0"]).fails(77, &["add another one first"]);
+
     let view = target.json(&["status"]);
     check(&document, "get", "/v1/target", &view);
     check(&document, "get", "/v1/hosts", &target.json(&["host", "list"]));
@@ -267,8 +279,14 @@ fn signal_goes_back_to_the_file_while_requests_come() {
     }
     target.signal(Signal::HUP);
     until(&mut target.out, "configuration read again");
+    // So are portals: one that came goes.
+    target.ask(&["portal", "add", "127.0.0.1:0"]).succeeds();
+    target.signal(Signal::HUP);
+    until(&mut target.out, "configuration read again");
     let view = target.json(&["status"]);
     assert_eq!(view["subsystems"][0]["namespaces"].as_array().unwrap().len(), 1, "{view:#}");
+    assert_eq!(view["portals"].as_array().unwrap().len(), 1, "{view:#}");
+    assert_eq!(view["portals"][0]["listen"], target.address);
     assert_eq!(view["is_changed"], false);
     assert_eq!(view["connected"][0]["host"], HOST, "the host that was there goes on");
     drop(first);
