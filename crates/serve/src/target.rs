@@ -33,6 +33,7 @@ use crate::events::{Event, Tell, Told, Waiting};
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
 use crate::requests::api;
 use crate::socket::SocketServer;
+use crate::token::Token;
 use crate::{http, process};
 use config::Planner;
 #[cfg(any(test, fuzzing))]
@@ -48,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A target that runs, with its devices and metrics. They end in this order.
 pub struct TargetService {
     /// They answer while they live.
-    requests: Option<SocketServer>,
+    requests: (Option<SocketServer>, Option<http::Server>),
     exporter: Exporter,
     control: Arc<Control>,
     greeting: String,
@@ -66,6 +67,10 @@ impl TargetService {
     ) -> Result<TargetService> {
         process::allow_descriptors();
         let (address, commit, socket) = (options.metrics, options.commit, options.control.clone());
+        let api = match &options.api {
+            Some((address, token)) => Some((*address, Token::load(token)?)),
+            None => None,
+        };
         let mut planner = Planner::new(options, stack.clone());
         let mut plan = planner.plan()?;
         plan.remarks.iter().for_each(|remark| tell(Told::Note(remark)));
@@ -91,7 +96,16 @@ impl TargetService {
             greeting.push_str(&format!("requests at {}\n", path.display()));
             Ok(server)
         };
-        let requests = socket.map(at).transpose()?;
+        let socket = socket.map(at).transpose()?;
+        let api = match api {
+            Some((address, token)) => {
+                let (server, address) = api::at_address(address, token, &control)?;
+                greeting.push_str(&format!("requests at http://{address}/v1\n"));
+                Some(server)
+            }
+            None => None,
+        };
+        let requests = (socket, api);
         Ok(TargetService { requests, exporter, control, greeting })
     }
 

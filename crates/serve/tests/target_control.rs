@@ -118,6 +118,7 @@ fn options(control: PathBuf) -> TargetOptions {
         patience: None,
         controller_ids: None,
         control: Some(control),
+        api: None,
         metrics: any,
         commit: "0123456789ab",
     }
@@ -254,6 +255,8 @@ fn wrong_requests_change_nothing_and_say_what_to_do() {
     rig.refused(&post, json!({ "nqn": "host" }), "INVALID", "NQN");
     rig.refused(&post, json!({ "nqn": "*" }), "CONFLICT", "force");
     rig.refused(&post, json!({ "nqn": OTHER, "key_file": "key" }), "INVALID", "whole path");
+    let any = json!({ "nqn": "*", "key_file": missing, "force": true });
+    rig.refused(&post, any, "INVALID", "no key");
     rig.refused(&post, json!({ "nqn": OTHER, "key_file": missing }), "NOT_FOUND", "missing");
     rig.refused(&format!("DELETE {}/{OTHER}", hosts()), json!({}), "NOT_FOUND", "GET /v1/target");
     rig.refused(&format!("POST /v1/hosts/{OTHER}/disconnect"), json!({}), "NOT_FOUND", "/v1/hosts");
@@ -487,10 +490,48 @@ fn socket_is_its_owners_and_clients_that_misbehave_disturb_no_other() {
     drop(half);
     assert_eq!(rig.look("/v1/target")["is_changed"], false);
 
+    // A key that is no file is refused, and waited for by nobody.
+    let pipe = rig.scratch.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (status, answer) = rig.send(
+        &format!("POST {}", hosts()),
+        "",
+        &json!({ "nqn": OTHER, "key_file": pipe }).to_string(),
+    );
+    assert_ne!(status, 200, "{answer}");
+
     // The socket of a process that was killed is taken over.
     let stale = rig.scratch.path().join("run/stale.sock");
     drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
     start(options(stale.clone())).unwrap().close().unwrap();
     assert!(!stale.exists());
     rig.service.close().unwrap();
+}
+
+#[test]
+fn clients_over_tcp_need_the_token() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (token, any) = (scratch.path().join("token"), SocketAddr::from(([127, 0, 0, 1], 0)));
+    let plain = options(scratch.path().join("control.sock"));
+    let open = SocketAddr::from(([0, 0, 0, 0], 0));
+    let wide = TargetOptions { api: Some((open, token.clone())), ..plain.clone() };
+    assert!(start(wide).err().unwrap().to_string().contains("say a loopback address"));
+    let service = start(TargetOptions { api: Some((any, token.clone())), ..plain }).unwrap();
+    let greeting = service.greeting();
+    let line = greeting.lines().find_map(|line| line.strip_prefix("requests at http://")).unwrap();
+    let address: SocketAddr = line.split('/').next().unwrap().parse().unwrap();
+    let send = |said: &str| {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(stream, "GET /v1/target HTTP/1.0\r\n{said}\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    let right = fs::read_to_string(&token).unwrap();
+    assert_eq!(fs::metadata(&token).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(send(&format!("Authorization: Bearer {}\r\n", right.trim())), "200");
+    for wrong in ["", "Authorization: Bearer \r\n", "Authorization: Bearer 0123456789abcdef\r\n"] {
+        assert_eq!(send(wrong), "401", "{wrong}");
+    }
+    service.close().unwrap();
 }

@@ -164,6 +164,12 @@ pub(crate) struct ServeArgs {
     /// /run/esker/target/control.sock]
     #[arg(long, value_name = "SOCKET", num_args = 0..=1)]
     control: Option<Option<PathBuf>>,
+    /// A loopback address at which requests are answered, too: those with the token
+    #[arg(long, value_name = "ADDRESS", requires_all = ["api_token", "control"])]
+    api: Option<SocketAddr>,
+    /// The file with the token; one is made where there is none
+    #[arg(long, value_name = "FILE", requires = "api")]
+    api_token: Option<PathBuf>,
     /// End after so many seconds
     #[arg(long = "for", value_name = "SECONDS", value_parser = super::parse::seconds)]
     pub(crate) time: Option<std::time::Duration>,
@@ -190,6 +196,7 @@ impl ServeArgs {
             patience: self.patience,
             controller_ids: self.controller_ids.clone(),
             control: self.control.clone().map(|path| path.unwrap_or(socket)),
+            api: self.api.zip(self.api_token.clone()),
             metrics: self.metrics,
             commit: COMMIT,
         }

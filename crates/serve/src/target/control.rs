@@ -172,8 +172,8 @@ impl Control {
     }
 
     /// The configuration in force, with the addresses that are listened on.
-    pub(super) fn file(&self) -> Result<TargetFile> {
-        self.planner.read().file().clone().absolute()
+    pub(super) fn in_force(&self) -> TargetFile {
+        self.planner.read().file().clone()
     }
 
     /// How the target is.

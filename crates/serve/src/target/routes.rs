@@ -201,7 +201,7 @@ fn status(control: &Control, _: &Call<'_>) -> Result<TargetView> {
 }
 
 fn config(control: &Control, _: &Call<'_>) -> Result<TargetFile> {
-    control.file()
+    control.in_force().absolute()
 }
 
 fn connected(control: &Control, _: &Call<'_>) -> Result<ConnectedList> {
@@ -228,7 +228,7 @@ fn place(subsystem: &SubsystemFile, nsid: u32) -> Result<usize> {
 
 fn open_added(control: &Control, call: &Call<'_>, asked: &AddNamespace) -> Result<Option<Opened>> {
     // A wrong name is refused before a device is touched.
-    subsystem(&mut control.file()?, call.name(0))?;
+    subsystem(&mut control.in_force(), call.name(0))?;
     control.open(call.name(0), asked.nsid, &asked.device)
 }
 
@@ -257,7 +257,7 @@ fn open_replacement(
     asked: &ReplaceNamespace,
 ) -> Result<Option<Opened>> {
     let nsid = number(call.name(1))?;
-    place(subsystem(&mut control.file()?, call.name(0))?, nsid)?;
+    place(subsystem(&mut control.in_force(), call.name(0))?, nsid)?;
     control.open(call.name(0), Some(nsid), &asked.device)
 }
 
@@ -397,7 +397,7 @@ fn await_commands(
         );
         return Err(ServeError::invalid(why));
     }
-    without_portal(control, &mut control.file()?, number)?;
+    without_portal(control, &mut control.in_force(), number)?;
     if !asked.dry_run {
         control.drain(number, Duration::from_secs(secs))?;
     }
