@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, thread};
@@ -386,6 +387,73 @@ fn portals_come_change_drain_and_go_while_a_host_writes() {
     let (count, host) = writer.unwrap().join().unwrap();
     assert!(count > 0);
     drop(host);
+    rig.service.close().unwrap();
+}
+
+#[test]
+fn drain_waits_for_commands_of_slow_devices_but_not_for_ever() {
+    let rig = Rig::new();
+    let slow = "ssd:micron-7450?capacity=256MiB&time=5000x";
+    rig.done(&format!("POST {}", namespaces()), json!({ "device": slow }));
+    let add = || {
+        let added = rig.done("POST /v1/portals", json!({ "listen": "127.0.0.1:0" }));
+        let view = rig.look("/v1/target");
+        let portals = view["portals"].as_array().unwrap().clone();
+        let it = portals.iter().find(|one| one["portal"] == added["portal"]).unwrap();
+        it["listen"].as_str().unwrap().parse::<SocketAddr>().unwrap()
+    };
+    let portals = vec![rig.address(), add(), add()];
+    for number in [1, 2] {
+        rig.done(&format!("PATCH /v1/portals/{number}"), json!({ "ana": "non-optimized" }));
+    }
+    let host = rig.open_at(portals, HOST, 2).unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (counted, ends) = (count.clone(), is_over.clone());
+    let writer = thread::spawn("writer", move || {
+        let mut port = Port::open(&host, 1).unwrap();
+        while !ends.load(Ordering::Relaxed) {
+            assert!(write(&mut port, 5), "no write is lost");
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    // A write has ended: the next one takes a while.
+    let just_begun = || {
+        let before = count.load(Ordering::Relaxed);
+        until("a write ends", || count.load(Ordering::Relaxed) > before);
+        Clock::real().sleep(Duration::from_millis(20));
+    };
+    let drain = |portal: u64, secs: u64| {
+        let head = format!("POST /v1/portals/{portal}/drain");
+        rig.send(&head, "", &json!({ "secs": secs }).to_string())
+    };
+    just_begun();
+    std::thread::scope(|scope| {
+        let drained = scope.spawn(|| drain(0, 20));
+        until("it is inaccessible", || {
+            rig.look("/v1/target")["portals"][0]["ana"] == "inaccessible"
+        });
+        rig.done("PATCH /v1/portals/0", json!({ "ana": "optimized" }));
+        let (status, answer) = drained.join().unwrap();
+        assert_eq!(status, 409, "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("it stays"), "{answer}");
+    });
+    let in_use = || {
+        let connected = rig.look("/v1/hosts");
+        let mut all = connected["connected"].as_array().unwrap().iter();
+        let found = all.find(|one| one["io_queues"] != 0).unwrap_or_else(|| panic!("{connected}"));
+        found["portal"].as_u64().unwrap()
+    };
+    just_begun();
+    let (_, drained) = drain(in_use(), 20);
+    assert!(drained["did"].as_str().unwrap().contains("no command was under way"), "{drained}");
+    just_begun();
+    let (_, drained) = drain(in_use(), 0);
+    let did = drained["did"].as_str().unwrap();
+    assert!(did.contains("1 commands under way are finished by their devices"), "{drained}");
+    just_begun();
+    is_over.store(true, Ordering::Relaxed);
+    writer.unwrap().join().unwrap();
     rig.service.close().unwrap();
 }
 

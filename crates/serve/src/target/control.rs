@@ -14,6 +14,7 @@ use esker_base::{Clock, ErrorKind};
 use esker_device::Create;
 use esker_nvmf::Target;
 use esker_nvmf::target::PortalState;
+use esker_nvmf::wire::log::AnaState;
 use esker_stack::{Opened, Spec, Stack};
 use parking_lot::{Mutex, RwLock};
 
@@ -24,8 +25,7 @@ use crate::error::{Result, ServeError};
 use crate::requests::changes::{self, Changes};
 use crate::requests::route::Outcome;
 
-/// The longest wait for a device that a namespace which was just removed lets go of.
-const LETTING_GO: Duration = Duration::from_secs(2);
+/// How often commands under way are counted.
 const STEP: Duration = Duration::from_millis(20);
 
 /// A target that requests change.
@@ -97,17 +97,7 @@ impl Control {
         if nsid.is_some_and(|nsid| self.planner.read().has(nqn, nsid, device)) {
             return Ok(None);
         }
-        let spec: Spec = device.parse()?;
-        let clock = Clock::real();
-        let end = clock.now() + LETTING_GO;
-        loop {
-            match self.stack.open(&spec, Create::Never) {
-                Err(error) if error.kind() == ErrorKind::Conflict && clock.now() < end => {
-                    clock.sleep(STEP);
-                }
-                opened => return Ok(Some(opened?)),
-            }
-        }
+        Ok(Some(self.stack.open(&device.parse::<Spec>()?, Create::Never)?))
     }
 
     /// Makes a change, which has its turn; `opened` is the device that was opened for it.
@@ -147,7 +137,13 @@ impl Control {
         let end = clock.now() + patience;
         // A command that came before may be on its way to a device still.
         clock.sleep(STEP);
-        while self.target.commands_through(portal) != Some(0) && clock.now() < end {
+        // One that was set back meanwhile takes new commands, and is not waited for.
+        let is_drained =
+            |one: &PortalState| one.portal == portal && one.ana == AnaState::Inaccessible;
+        while self.target.portals().iter().any(is_drained)
+            && self.target.commands_through(portal) != Some(0)
+            && clock.now() < end
+        {
             if self.is_ending.load(Ordering::Acquire) {
                 return Err(ServeError::new(ErrorKind::Closed, "the target ends"));
             }
