@@ -434,8 +434,11 @@ fn drain_waits_for_commands_of_slow_devices_but_not_for_ever() {
             rig.look("/v1/target")["portals"][0]["ana"] == "inaccessible"
         });
         rig.done("PATCH /v1/portals/0", json!({ "ana": "optimized" }));
+        let clock = Clock::real();
+        let set_back = clock.now();
         let (status, answer) = drained.join().unwrap();
         assert_eq!(status, 409, "{answer}");
+        assert!(clock.now().since(set_back) < Duration::from_secs(10), "nothing is waited for");
         assert!(answer["error"]["message"].as_str().unwrap().contains("it stays"), "{answer}");
     });
     let in_use = || {
