@@ -47,7 +47,10 @@ pub(crate) use ssd::{
     AllArgs, CompareArgs, Division, FlashCacheArgs, HostSsdArgs, HostSsdSideArgs, HseArgs,
     LabCommand, NamespaceCommand, PlanArgs, SsdCommand,
 };
-pub(crate) use target::{ServeArgs, TargetCommand};
+pub(crate) use target::{
+    AnaArg, HostCommand, PortalCommand, ServeArgs, ServedCommand, TargetAt, TargetChange,
+    TargetCommand, WriteCache,
+};
 pub(crate) use trace::{MrcArgs, SampleArg, TraceCommand, TraceInput};
 pub(crate) use volume::VolumeCommand;
 

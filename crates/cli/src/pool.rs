@@ -15,11 +15,10 @@ use std::sync::Arc;
 
 use esker_device::{Create, Device};
 use esker_serve::events::Waiting;
-use esker_serve::pool::answer::{
-    DriveView, OperationList, OperationView, ScrubStarted, Settings, WouldView,
-};
+use esker_serve::pool::answer::{DriveView, OperationList, OperationView, ScrubStarted, Settings};
 use esker_serve::pool::view::LabelView;
 use esker_serve::pool::{PoolService, Served, description};
+use esker_serve::requests::answer::WouldView;
 use esker_stack::{Spec, VolumeSpec};
 use esker_volume::{CreateOptions, Pool, VolumeError};
 use serde::Serialize;

@@ -5,6 +5,8 @@
 //! | room | content |
 //! | --- | --- |
 //! | [`config`] | the devices served, their hosts, the limits |
+//! | `portal` | the addresses that hosts connect to |
+//! | [`refusals`] | hosts that were not let in |
 //! | [`metrics`] | counters of commands and bytes |
 //! | `ids` | connections and commands by number |
 //! | `limits` | the connections that hosts may have, the memory of a worker that they may hold, and for how long |
@@ -17,7 +19,7 @@
 //! | `io` | commands of I/O queues |
 //! | `admin` | commands of the admin queue, and Fabrics commands |
 //! | `worker` | event loops: connections at work, the addresses that hosts connect to |
-//! | `server` | [`Target`]; another configuration for one that runs |
+//! | `server` | [`Target`]; its portals and hosts; another configuration for one that runs |
 //!
 //! Each worker is one thread with its own connections, queue pairs and buffers. A controller's
 //! queues may be on several workers; the state they share is behind a lock that only admin commands
@@ -33,6 +35,8 @@ mod ids;
 mod io;
 mod limits;
 pub mod metrics;
+mod portal;
+pub mod refusals;
 pub(crate) mod reservation;
 mod server;
 mod shared;
@@ -43,4 +47,7 @@ pub use config::{
     Access, HostConfig, Limits, NamespaceConfig, PortalConfig, SubsystemConfig, TargetConfig,
 };
 pub use metrics::{FlowMetrics, TargetMetrics};
+pub use refusals::{Refusal, RefusalReason};
 pub use server::Target;
+pub use server::hosts::{ConnectedHost, ServedNamespace};
+pub use server::portals::PortalState;

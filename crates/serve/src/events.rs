@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, Nanos};
 use esker_nvmf::Target;
+use esker_nvmf::target::Refusal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -87,6 +88,9 @@ impl Waiting {
                     "{panic}; its connections were closed, and hosts can connect again"
                 )));
             }
+            for one in target.map(Target::take_refusals).unwrap_or_default() {
+                tell(Told::Note(&refused(&one)));
+            }
             if target.is_some_and(|target| !target.is_running()) {
                 return Event::End("a worker has panicked, and there is no thread for another one");
             }
@@ -96,4 +100,13 @@ impl Waiting {
             self.clock.sleep(STEP);
         }
     }
+}
+
+/// A host that was not let in, in a line.
+fn refused(one: &Refusal) -> String {
+    let host = if one.host.is_empty() { "a host without a name" } else { &one.host };
+    let at = one.address.map(|address| format!(" at {address}")).unwrap_or_default();
+    let count =
+        if one.count == 1 { String::new() } else { format!(", {} times so far", one.count) };
+    format!("{host}{at} was not let in: it {}{count}", one.reason.text())
 }

@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 
 use crate::pool::answer::ConfigView;
 use crate::pool::{request, routes};
+use crate::requests::body::Nothing;
+use crate::requests::route::matched;
 use crate::socket;
 use crate::target::is_configuration;
 
@@ -31,8 +33,7 @@ pub fn serve_request(data: &[u8]) -> bool {
     let Some((&form, rest)) = data.split_first() else { return false };
     let end = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
     let (path, body) = (String::from_utf8_lossy(&rest[..end]), rest.get(end + 1..));
-    let fits = |route: &routes::route::Route| routes::matched(route.path, &path).is_some();
-    let is_known = routes::ROUTES.iter().any(fits);
+    let is_known = routes::ROUTES.iter().any(|route| matched(route.path, &path).is_some());
     let body = body.unwrap_or_default();
     is_known
         & match form {
@@ -48,7 +49,7 @@ pub fn serve_request(data: &[u8]) -> bool {
             9 => is_body::<request::Rollback>(body),
             10 => is_body::<request::AddHost>(body),
             11 => is_body::<request::RemoveHost>(body),
-            _ => is_body::<request::Nothing>(body),
+            _ => is_body::<Nothing>(body),
         }
 }
 

@@ -10,8 +10,9 @@
 //! | [`token`] | the token of its clients |
 //! | [`metrics`] | metrics for Prometheus: the exporter, and a collector for each kind of thing |
 //! | [`events`] | events that end a service, and its messages |
-//! | [`target`] | devices served over NVMe/TCP |
 //! | [`socket`] | servers at a UNIX socket |
+//! | [`requests`] | tables of requests, their description, and their way over HTTP |
+//! | [`target`] | devices served over NVMe/TCP, and requests to it |
 //! | [`caches`] | caches in use, which are asked at a socket |
 //! | [`pool`] | a pool with its requests, and its volumes over NVMe/TCP |
 //!
@@ -31,6 +32,7 @@ pub mod http;
 pub mod metrics;
 pub mod pool;
 pub mod process;
+pub mod requests;
 pub mod socket;
 pub mod target;
 pub mod token;

@@ -9,19 +9,15 @@
 //! | `served` | [`Served`]: an open pool that answers |
 //! | `cycle` | devices that stand on the pool itself |
 //! | `routes` | requests to an open pool |
-//! | `openapi` | the description of them |
 //! | `metrics` | metrics for Prometheus |
-//! | `api` | requests over HTTP |
 //! | `service` | [`PoolService`]: the process that owns a pool |
 
 pub mod answer;
-mod api;
 mod cycle;
 mod explain;
 mod export;
 mod hosts;
 mod metrics;
-mod openapi;
 mod opening;
 mod operations;
 pub(crate) mod request;
@@ -30,15 +26,7 @@ mod served;
 mod service;
 pub mod view;
 
-use serde_json::Value;
-
 pub use hosts::HostView;
-pub use operations::operation_id;
+pub use routes::description;
 pub use served::Served;
 pub use service::{PoolOptions, PoolService};
-
-/// The description of all requests (OpenAPI 3.1).
-#[must_use]
-pub fn description() -> Value {
-    openapi::document(&routes::ROUTES)
-}

@@ -3,16 +3,25 @@
 //! | module | content |
 //! | --- | --- |
 //! | `options` | [`TargetOptions`] |
-//! | `config` | the configuration, from a file or from options, and its devices |
+//! | [`file`] | the configuration, from a file or from options |
+//! | `config` | its devices and keys |
+//! | [`view`] | answers to requests |
+//! | `control`, `routes` | changes while it runs; requests |
 //! | `metrics` | metrics for Prometheus; the state for people |
 
 mod config;
+mod control;
+pub mod file;
 pub(crate) mod metrics;
 mod options;
+mod routes;
+pub mod view;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_base::ErrorKind;
@@ -22,23 +31,28 @@ use esker_stack::Stack;
 use crate::error::{Result, ServeError};
 use crate::events::{Event, Tell, Told, Waiting};
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
+use crate::requests::api;
+use crate::socket::SocketServer;
+use crate::token::Token;
 use crate::{http, process};
 use config::Planner;
 #[cfg(any(test, fuzzing))]
 pub(crate) use config::is_configuration;
+use control::Control;
 use metrics::TargetMetrics;
 pub use options::TargetOptions;
+pub use routes::description;
 
 /// How long a status may take to come.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A target that runs, with its devices and metrics. They end in this order.
 pub struct TargetService {
-    /// It answers while it lives.
+    /// They answer while they live.
+    requests: (Option<SocketServer>, Option<http::Server>),
     exporter: Exporter,
-    target: Arc<Target>,
-    /// It has the devices: one that is not served any more is closed.
-    planner: Planner,
+    control: Arc<Control>,
+    greeting: String,
 }
 
 impl TargetService {
@@ -52,36 +66,59 @@ impl TargetService {
         tell: Tell<'_>,
     ) -> Result<TargetService> {
         process::allow_descriptors();
-        let (address, commit) = (options.metrics, options.commit);
+        let (address, commit, socket) = (options.metrics, options.commit, options.control.clone());
+        let api = match &options.api {
+            Some((address, token)) => Some((*address, Token::load(token)?)),
+            None => None,
+        };
         let mut planner = Planner::new(options, stack.clone());
-        let plan = planner.plan()?;
-        planner.keep(&plan);
+        let mut plan = planner.plan()?;
         plan.remarks.iter().for_each(|remark| tell(Told::Note(remark)));
         let target = Arc::new(Target::start(&plan.target)?);
+        let numbers: Vec<usize> = target.portals().iter().map(|one| one.portal).collect();
+        plan.listens(&target, &numbers);
+        planner.keep(plan, false);
         let collectors: Vec<Box<dyn Collector>> = vec![
             Box::new(TargetMetrics(target.clone())),
             Devices::changing(planner.roots()),
             Box::new(Drives(stack.clone())),
-            Box::new(Caches(stack)),
+            Box::new(Caches(stack.clone())),
         ];
         let page = metrics::page(target.clone());
         let exporter = Exporter::start(address, commit, collectors, vec![page])?;
-        Ok(TargetService { exporter, target, planner })
+        let listening = |address| format!("listening on {address}\n");
+        let mut greeting: String = target.addresses().into_iter().map(listening).collect();
+        greeting.push_str(&format!("{}\n", exporter.place()));
+        let control = Arc::new(Control::new(target, stack, planner));
+        let advice = "choose another path with --control";
+        let at = |path: PathBuf| -> Result<SocketServer> {
+            let server = api::at_socket(&path, "target-socket", &control, advice)?;
+            greeting.push_str(&format!("requests at {}\n", path.display()));
+            Ok(server)
+        };
+        let socket = socket.map(at).transpose()?;
+        let api = match api {
+            Some((address, token)) => {
+                let (server, address) = api::at_address(address, token, &control)?;
+                greeting.push_str(&format!("requests at http://{address}/v1\n"));
+                Some(server)
+            }
+            None => None,
+        };
+        let requests = (socket, api);
+        Ok(TargetService { requests, exporter, control, greeting })
     }
 
     /// Returns where it listens and what it serves, a line each.
     #[must_use]
     pub fn greeting(&self) -> String {
-        let listening = |address| format!("listening on {address}\n");
-        let mut text: String = self.target.addresses().into_iter().map(listening).collect();
-        text.push_str(&format!("{}\n{}", self.exporter.place(), self.planner.served()));
-        text
+        format!("{}{}", self.greeting, self.control.planner.read().served())
     }
 
     /// Serves until an event ends it. `SIGHUP` has it read its configuration again.
     pub fn run(&mut self, events: &mut Waiting, tell: Tell<'_>) {
         loop {
-            match events.next(Some(&self.target), tell) {
+            match events.next(Some(&self.control.target), tell) {
                 Event::Reload => self.reload(tell),
                 Event::End(why) => return tell(Told::Output(&format!("ending: {why}\n"))),
             }
@@ -89,13 +126,11 @@ impl TargetService {
     }
 
     /// Reads the configuration again. One that is wrong is told of, and changes nothing.
-    fn reload(&mut self, tell: Tell<'_>) {
-        let done = self.planner.plan();
-        match done.and_then(|plan| Ok((self.target.reconfigure(&plan.target)?, plan))) {
-            Ok((stays, plan)) => {
-                stays.iter().chain(&plan.remarks).for_each(|remark| tell(Told::Note(remark)));
-                self.planner.keep(&plan);
-                let served = self.planner.served();
+    fn reload(&self, tell: Tell<'_>) {
+        match self.control.reload() {
+            Ok(remarks) => {
+                remarks.iter().for_each(|remark| tell(Told::Note(remark)));
+                let served = self.control.planner.read().served();
                 tell(Told::Output(&format!("configuration read again\n{served}")));
             }
             Err(error) => {
@@ -105,18 +140,24 @@ impl TargetService {
         }
     }
 
-    /// Ends in order: no more metrics, then connections are closed, and the devices.
+    /// Ends in order: no more requests and metrics, then connections are closed, and the devices.
     ///
     /// # Errors
-    /// A device hangs, or a request for metrics has not ended. Devices are left open then, as after a crash.
+    /// A device hangs, or a request has not ended. Devices are left open then, as after a crash.
     pub fn close(self) -> Result {
-        let TargetService { exporter, target, planner } = self;
+        let TargetService { requests, exporter, control, .. } = self;
+        control.is_ending.store(true, Ordering::Release);
+        drop(requests);
         drop(exporter);
+        let unended = || {
+            let why = "a request has not ended: devices were left open, as after a crash";
+            ServeError::new(ErrorKind::Retry, why)
+        };
+        // A request that goes on has the devices, too.
+        let Control { target, planner, .. } = http::unshared(control).ok_or_else(unended)?;
         let Some(target) = http::unshared(target) else {
             std::mem::forget(planner);
-            let why =
-                "a request for metrics has not ended: devices were left open, as after a crash";
-            return Err(ServeError::new(ErrorKind::Retry, why));
+            return Err(unended());
         };
         let closed = target.close();
         if matches!(closed, Err(NvmfError::Hung { .. })) {

@@ -36,6 +36,8 @@ fn options(config: &Path) -> TargetOptions {
         workers: None,
         patience: None,
         controller_ids: None,
+        control: None,
+        api: None,
         metrics: SocketAddr::from(([127, 0, 0, 1], 0)),
         commit: "0123456789ab",
     }

@@ -60,7 +60,7 @@ pub(crate) const ROOMS: [(&str, &str); 21] = [
         "callers remarks error bytes work opened options range rows kvs batch snapshot transaction kvdb copies measure",
     ),
     ("report", "escape table unit chart block verdict figures svg markup page live"),
-    ("serve", "error process http token metrics events target socket caches pool"),
+    ("serve", "error process http token metrics events socket requests target caches pool"),
     ("sim", "fuzz contents flight fault lba_set history image enumerate record"),
     ("stack", "error time spec drive missing closings pool served traced stack"),
     (

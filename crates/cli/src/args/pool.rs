@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use esker_serve::pool::{PoolOptions, operation_id};
+use esker_serve::pool::PoolOptions;
+use esker_serve::requests::changes::operation_id;
 use esker_stack::{Spec, VolumeSpec};
 
 use super::parse;

@@ -1,5 +1,7 @@
 //! `esker target`.
 
+mod control;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,19 +9,60 @@ use clap::{Args, Subcommand, ValueEnum};
 use esker_serve::target::TargetOptions;
 
 use crate::host::COMMIT;
+pub(crate) use control::{
+    AnaArg, HostCommand, PortalCommand, ServedCommand, TargetAt, TargetChange,
+};
 
 /// Commands about targets.
 #[derive(Subcommand)]
 pub(crate) enum TargetCommand {
     /// Serve devices to hosts over NVMe/TCP until it is ended
     Serve(Box<ServeArgs>),
-    /// Show what a running target has carried
-    #[command(after_help = "Example:\n  esker target status --metrics 127.0.0.1:9420")]
+    /// Show what a running target has carried; at its socket, what it serves, to which hosts
+    #[command(after_help = "Examples:\n  \
+        esker target status --metrics 127.0.0.1:9420\n  \
+        esker target status --control\n  \
+        esker target status --control /run/esker/disks.sock --json")]
     Status {
         /// Where the target tells its metrics
         #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_METRICS)]
         metrics: SocketAddr,
+        /// The socket of the target, instead [default: /run/esker/target/control.sock]
+        #[arg(long, value_name = "SOCKET", num_args = 0..=1, conflicts_with = "metrics")]
+        control: Option<Option<PathBuf>>,
+        /// As JSON
+        #[arg(long, requires = "control")]
+        json: bool,
     },
+    /// Add, replace and remove namespaces of a target that runs
+    #[command(subcommand)]
+    Namespace(ServedCommand),
+    /// Allow and disconnect hosts of a target that runs
+    #[command(subcommand)]
+    Host(HostCommand),
+    /// Add, change, drain and remove portals of a target that runs
+    #[command(subcommand)]
+    Portal(PortalCommand),
+    /// Show hosts that were not let in, and the reasons
+    #[command(after_help = "Example:\n  esker target refused")]
+    Refused {
+        #[command(flatten)]
+        at: TargetAt,
+    },
+    /// Print the configuration in force: `esker target serve --config` reads it
+    #[command(after_help = "Examples:\n  \
+        esker target export > target.toml\n  \
+        esker target export --output /etc/esker/target.toml")]
+    Export {
+        /// The file to write, or to replace as a whole [default: standard output]
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        #[command(flatten)]
+        at: TargetAt,
+    },
+    /// Print the description of all requests (OpenAPI 3.1)
+    #[command(after_help = "Example:\n  esker target openapi > target.openapi.json")]
+    Openapi,
 }
 
 /// Where a target tells its metrics unless it is told otherwise.
@@ -27,7 +70,7 @@ const DEFAULT_METRICS: &str = "127.0.0.1:9420";
 
 /// Whether hosts have the volatile write cache of a device.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum WriteCache {
+pub(crate) enum WriteCache {
     /// As the device has it: what a host wants durable, it flushes.
     On,
     /// Writes complete when they are durable.
@@ -117,14 +160,24 @@ pub(crate) struct ServeArgs {
     /// Where to tell metrics, over HTTP: /metrics for Prometheus, /status for people
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_METRICS)]
     metrics: SocketAddr,
+    /// A socket at which requests change the target while it runs [default with --control alone:
+    /// /run/esker/target/control.sock]
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1)]
+    control: Option<Option<PathBuf>>,
+    /// A loopback address at which requests are answered, too: those with the token
+    #[arg(long, value_name = "ADDRESS", requires_all = ["api_token", "control"])]
+    api: Option<SocketAddr>,
+    /// The file with the token; one is made where there is none
+    #[arg(long, value_name = "FILE", requires = "api")]
+    api_token: Option<PathBuf>,
     /// End after so many seconds
     #[arg(long = "for", value_name = "SECONDS", value_parser = super::parse::seconds)]
     pub(crate) time: Option<std::time::Duration>,
 }
 
 impl ServeArgs {
-    /// How the target serves.
-    pub(crate) fn options(&self) -> TargetOptions {
+    /// How the target serves; `socket` is where requests are answered if no other place was said.
+    pub(crate) fn options(&self, socket: PathBuf) -> TargetOptions {
         TargetOptions {
             config: self.config.clone(),
             listen: self.listen.clone(),
@@ -142,6 +195,8 @@ impl ServeArgs {
             workers: self.workers,
             patience: self.patience,
             controller_ids: self.controller_ids.clone(),
+            control: self.control.clone().map(|path| path.unwrap_or(socket)),
+            api: self.api.zip(self.api_token.clone()),
             metrics: self.metrics,
             commit: COMMIT,
         }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use esker_device::Create;
 use esker_serve::pool::Served;
-use esker_serve::pool::answer::{ConfigView, VolumeConfig, WouldView};
+use esker_serve::pool::answer::{ConfigView, VolumeConfig};
+use esker_serve::requests::answer::WouldView;
 use esker_stack::{Spec, VolumeSpec};
 use esker_volume::{CreateOptions, Pool};
 use serde_json::{Value, json};

@@ -1,5 +1,6 @@
 //! Where processes that serve pools listen, and how long they are waited for.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -47,17 +48,28 @@ pub(crate) fn ask(
     key: Option<&str>,
     body: &Value,
 ) -> Result<Value> {
+    asked(path, method, url, key, body, |error| {
+        format!(
+            "pool '{pool}' is not served at {}: {error}; start `esker pool serve {pool} --drives …`, say --socket, or \
+             name its devices with --drives",
+            path.display()
+        )
+    })
+}
+
+/// Asks the process at a socket; `absent` is the message where there is none.
+pub(crate) fn asked(
+    path: &Path,
+    method: &str,
+    url: &str,
+    key: Option<&str>,
+    body: &Value,
+    absent: impl FnOnce(&io::Error) -> String,
+) -> Result<Value> {
     served::ask(path, method, url, key, body, patience()).map_err(|error| {
         let kind = error.kind();
         match error {
-            NoAnswer::Absent(error) => {
-                let why = format!(
-                    "pool '{pool}' is not served at {}: {error}; start `esker pool serve {pool} --drives …`, say \
-                     --socket, or name its devices with --drives",
-                    path.display()
-                );
-                Failure::new(kind, why)
-            }
+            NoAnswer::Absent(error) => Failure::new(kind, absent(&error)),
             error => Failure::new(kind, error),
         }
     })

@@ -23,13 +23,14 @@ use std::time::Duration;
 use esker_base::silence::Given;
 use esker_base::{AlignedBuf, Nanos};
 
-use self::core::DeviceQueue;
+use self::core::{Core, DeviceQueue};
 use super::config::Limits;
 use super::controller::Controller;
 use super::ids::{AbortId, Address, Id, Slots, Visitor};
 use super::limits::budget::STRANGERS;
 use super::limits::pace::{Pace, Slow};
 use super::metrics::Flow;
+use super::refusals::RefusalReason;
 use super::subsystem::Namespace;
 use super::subsystem::late::LateCommand;
 use crate::auth::Verifier;
@@ -196,6 +197,17 @@ impl Connection {
             Role::Admin(controller) => format!("{at}, admin queue of {}", controller.host.nqn),
             Role::Io(controller, qid) => format!("{at}, queue {qid} of {}", controller.host.nqn),
         }
+    }
+
+    /// The host that it names is not let in.
+    pub(crate) fn refused(&self, core: &Core, host: &str, reason: RefusalReason) {
+        let address = self.stream.tcp().peer_addr().ok().map(|peer| peer.ip());
+        core.shared.metrics.refusals.enter(host, address, reason, core.shared.clock.unix_time());
+    }
+
+    /// Commands that devices have or will get, and those that wait.
+    pub(crate) fn under_way(&self) -> usize {
+        self.in_device + self.waiting.len() + self.fenced.len()
     }
 
     /// Whether it can be closed: it ends, the devices are done, and the last output is sent.

@@ -6,16 +6,18 @@
 //! 2. An event of a kind is sent once, and then not again until the host has read its log page.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use esker_base::Nanos;
+use esker_base::clock::unix_time;
 use esker_base::sync::Mutex;
 
 use super::config::HostConfig;
 use super::ids::{AbortId, Address};
+use super::portal::Portal;
 use super::reservation::{Claimant, HostId, NO_HOST_ID};
 use super::subsystem::Subsystem;
 use crate::conn::Slot;
@@ -39,6 +41,15 @@ pub(crate) struct Host {
     pub(crate) id: HostId,
 }
 
+/// The addresses of a connection, as far as the system tells them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ends {
+    /// The one of this machine that the host connected to.
+    pub(crate) reached: Option<IpAddr>,
+    /// The host's.
+    pub(crate) from: Option<SocketAddr>,
+}
+
 /// A controller.
 pub(crate) struct Controller {
     pub(crate) id: u16,
@@ -50,8 +61,12 @@ pub(crate) struct Controller {
     /// The credentials that the host has to prove, if any.
     pub(crate) credentials: Option<HostConfig>,
     pub(crate) portal: usize,
-    /// The address of this machine that the host connected to.
-    pub(crate) reached: Option<IpAddr>,
+    /// The portal itself.
+    pub(crate) through: Arc<Portal>,
+    /// The addresses of its admin connection.
+    pub(crate) ends: Ends,
+    /// When the host connected, since 1970.
+    pub(crate) since: Duration,
     /// The worker and connection of the admin queue.
     pub(crate) admin: Address,
     /// I/O connections that have not ended.
@@ -108,7 +123,7 @@ impl Controller {
         host: Host,
         subsystem: Option<Arc<Subsystem>>,
         credentials: Option<HostConfig>,
-        (portal, reached, admin): (usize, Option<IpAddr>, Address),
+        ((portal, through), ends, admin): ((usize, Arc<Portal>), Ends, Address),
     ) -> Controller {
         Controller {
             id,
@@ -117,7 +132,9 @@ impl Controller {
             subsystem,
             credentials,
             portal,
-            reached,
+            through,
+            ends,
+            since: unix_time(),
             admin,
             queues: AtomicUsize::new(0),
             is_gone: AtomicBool::new(false),
@@ -329,12 +346,16 @@ fn enabling(event: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::config::PortalConfig;
     use crate::target::ids::Visitor;
 
     fn controller() -> Controller {
         let host = Host { nqn: "nqn.2026-01.io.esker:host".to_owned(), id: [1; 16] };
         let admin = Address { worker: 0, connection: 0, visitor: Visitor::default() };
-        let controller = Controller::new((1, 1), host, None, None, (0, None, admin));
+        let at = "127.0.0.1:4420".parse().unwrap();
+        let through = (0, Arc::new(Portal::new(at, &PortalConfig::new(at))));
+        let controller =
+            Controller::new((1, 1), host, None, None, (through, Ends::default(), admin));
         controller.configure(CC_EN);
         controller.state.lock().io_queues = 2;
         controller

@@ -29,7 +29,7 @@ pub(crate) fn execute(
     let sqe = connection.job(slot).sqe;
     let Role::Io(controller, _) = &connection.role else { unreachable!("an I/O queue") };
     let controller = controller.clone();
-    let prepared = check_path(core, &controller)
+    let prepared = check_path(&controller)
         .and_then(|()| connection.namespace(core, slot))
         .and_then(|namespace| {
             namespace.reservations.check(controller.claimant(), sqe.opcode).or_else(
@@ -119,8 +119,8 @@ fn reservation(controller: &Controller, namespace: &Namespace, sqe: &Sqe, data: 
 }
 
 /// Whether namespaces are reached through the portal of the controller.
-fn check_path(core: &Core, controller: &Controller) -> Result<(), Status> {
-    match core.shared.portals[controller.portal].ana() {
+fn check_path(controller: &Controller) -> Result<(), Status> {
+    match controller.through.ana() {
         AnaState::Optimized | AnaState::NonOptimized => Ok(()),
         AnaState::Inaccessible => Err(Status::ANA_INACCESSIBLE),
         AnaState::PersistentLoss => Err(Status::ANA_LOST),

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use esker_base::sync::Mutex;
 
+use super::refusals::Refusals;
+
 /// Buckets of a latency histogram: four for each power of two of nanoseconds.
 pub const BUCKETS: usize = 160;
 /// Hosts and namespaces that are told of by name.
@@ -224,6 +226,7 @@ pub(crate) struct Registry {
     /// Why connections were closed last.
     closed: Mutex<VecDeque<String>>,
     pub(crate) unauthenticated: AtomicU64,
+    pub(crate) refusals: Refusals,
     pub(crate) panics: AtomicU64,
     sums: Mutex<Sums>,
 }

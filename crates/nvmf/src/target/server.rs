@@ -1,5 +1,7 @@
 //! A target that runs: started from a configuration, asked, changed and closed.
 
+pub(super) mod hosts;
+pub(super) mod portals;
 mod reload;
 
 use std::collections::BTreeSet;
@@ -15,13 +17,13 @@ use super::config::{NamespaceConfig, TargetConfig};
 use super::controller::Controller;
 use super::controller_ids::ControllerIds;
 use super::metrics::TargetMetrics;
+use super::portal::{Portal, Portals};
 use super::reservation::Store;
-use super::shared::{Mailbox, Portal, Shared, WorkerMessage};
+use super::shared::{Mailbox, Shared};
 use super::subsystem::Subsystem;
 use super::worker::Worker;
 use crate::error::NvmfError;
 use crate::socket::Waker;
-use crate::wire::log::AnaState;
 use reload::Started;
 
 /// A target that is running. Dropping it stops it.
@@ -59,6 +61,7 @@ impl Target {
         let (limits, referrals) = (config.limits.clone(), config.referrals.clone());
         let listened = portals.iter().map(|portal| portal.listen);
         let ids = ControllerIds::new(config.controller_ids.clone(), listened);
+        let portals = Portals::new(portals);
         let shared =
             Arc::new(Shared::new(limits, portals, referrals, store, subsystems, mailboxes, ids));
         let started = Started::new(config);
@@ -84,10 +87,10 @@ impl Target {
         self.shared.take_panics()
     }
 
-    /// The addresses it listens on, in the order of the configuration.
+    /// The addresses it listens on, or has listened on, in the order of the numbers of its portals.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.shared.portals.iter().map(|portal| portal.listen).collect()
+        self.shared.portals.all().iter().map(|portal| portal.listen).collect()
     }
 
     /// The hosts that are connected now, by NQN.
@@ -159,36 +162,6 @@ impl Target {
     /// four times a second anyway.
     pub fn refresh(&self) {
         self.shared.refresh();
-    }
-
-    /// Sets how well the namespaces are reached through a portal; hosts are told.
-    ///
-    /// # Errors
-    /// When there is no such portal.
-    pub fn set_ana(&self, portal: usize, state: AnaState) -> Result<(), NvmfError> {
-        self.check_portal(portal)?;
-        self.shared.set_ana(portal, state);
-        Ok(())
-    }
-
-    /// Closes a portal for good, with its connections: hosts go on through another.
-    ///
-    /// # Errors
-    /// When there is no such portal.
-    pub fn close_portal(&self, portal: usize) -> Result<(), NvmfError> {
-        self.check_portal(portal)?;
-        for worker in 0..self.shared.mailboxes.len() {
-            self.shared.tell(worker, WorkerMessage::ClosePortal(portal));
-        }
-        Ok(())
-    }
-
-    fn check_portal(&self, portal: usize) -> Result<(), NvmfError> {
-        let count = self.shared.portals.len();
-        if portal < count {
-            return Ok(());
-        }
-        Err(NvmfError::Config(format!("there is no portal {portal}, only {count}")))
     }
 
     fn subsystem(&self, nqn: &str) -> Result<Arc<Subsystem>, NvmfError> {

@@ -1,20 +1,21 @@
 //! State that the workers of a target share.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use esker_base::Clock;
 use esker_base::sync::{Mutex, RwLock};
 
-use super::config::{Limits, PortalConfig};
+use super::config::Limits;
 use super::controller::Controller;
 use super::controller_ids::ControllerIds;
 use super::ids::{AbortId, Address, Visitor};
 use super::limits::admission::Admission;
 use super::metrics::{self, Registry};
+use super::portal::Portals;
 use super::reservation::Store;
 use super::subsystem::Subsystem;
 use crate::socket::Waker;
@@ -23,48 +24,6 @@ use crate::wire::log::{AnaState, event};
 
 /// Messages of panics that are kept until they are asked for.
 const MOST_PANICS: usize = 16;
-
-/// An address that hosts connect to.
-pub(crate) struct Portal {
-    pub(crate) listen: SocketAddr,
-    announce: Option<SocketAddr>,
-    /// Whether connections through it are encrypted.
-    pub(crate) tls: bool,
-    ana: AtomicU8,
-    /// How often the ANA state changed.
-    pub(crate) ana_changes: AtomicU64,
-}
-
-impl Portal {
-    pub(crate) fn new(listen: SocketAddr, config: &PortalConfig) -> Portal {
-        let (ana, ana_changes) = (AtomicU8::new(config.ana as u8), AtomicU64::new(0));
-        Portal { listen, announce: config.announce, tls: config.tls, ana, ana_changes }
-    }
-
-    /// The address that a host is told which reached this target at `reached`: of a portal that listens on every
-    /// address that one, if it is of the portal's kind.
-    pub(crate) fn announced(&self, reached: Option<IpAddr>) -> Option<SocketAddr> {
-        if self.announce.is_some() || !self.listen.ip().is_unspecified() {
-            return Some(self.announce.unwrap_or(self.listen));
-        }
-        // A socket of IPv6 for every address takes connections of IPv4, too.
-        let reached = reached?.to_canonical();
-        let is_its_kind = self.listen.is_ipv6() || reached.is_ipv4();
-        is_its_kind.then(|| SocketAddr::new(reached, self.listen.port()))
-    }
-
-    pub(crate) fn ana(&self) -> AnaState {
-        AnaState::from_u8(self.ana.load(Ordering::Relaxed)).unwrap_or_default()
-    }
-
-    fn set_ana(&self, state: AnaState) -> bool {
-        let changes = self.ana.swap(state as u8, Ordering::Relaxed) != state as u8;
-        if changes {
-            self.ana_changes.fetch_add(1, Ordering::Relaxed);
-        }
-        changes
-    }
-}
 
 /// A message to one worker. One for a connection that is gone finds nobody, whoever has its place.
 pub(crate) enum WorkerMessage {
@@ -76,8 +35,12 @@ pub(crate) enum WorkerMessage {
     Abort { at: Address, controller: Arc<Controller>, cid: u16, asked: AbortId },
     /// The answer to an Abort: whether the command was aborted.
     Aborted { at: Address, asked: AbortId, is_done: bool },
+    /// A portal is to take connections.
+    OpenPortal(usize, TcpListener),
     /// A portal is to be closed, with its connections.
     ClosePortal(usize),
+    /// The commands under way through a portal are to be counted.
+    Count(usize, mpsc::Sender<usize>),
     /// The controller of an admin connection may have events to send.
     Events(Address),
 }
@@ -94,7 +57,7 @@ pub(crate) struct Mailbox {
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
-    pub(crate) portals: Vec<Portal>,
+    pub(crate) portals: Portals,
     pub(crate) referrals: RwLock<Vec<SocketAddr>>,
     /// Where reservations persist.
     pub(crate) store: Option<Arc<Store>>,
@@ -122,7 +85,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         limits: Limits,
-        portals: Vec<Portal>,
+        portals: Portals,
         referrals: Vec<SocketAddr>,
         store: Option<Arc<Store>>,
         subsystems: Vec<Arc<Subsystem>>,
@@ -196,7 +159,7 @@ impl Shared {
     /// The stream of a connection through a portal.
     #[cfg(feature = "tls")]
     pub(crate) fn stream(self: &Arc<Shared>, tcp: TcpStream, portal: usize) -> Option<Stream> {
-        if !self.portals[portal].tls {
+        if !self.portals.get(portal)?.tls {
             return Some(Stream::Plain(tcp));
         }
         let shared = self.clone();
@@ -318,7 +281,8 @@ impl Shared {
 
     /// Sets the ANA state of a portal, and tells the hosts connected through it.
     pub(crate) fn set_ana(&self, portal: usize, state: AnaState) {
-        if self.portals[portal].set_ana(state) {
+        let changes = self.portals.get(portal).is_some_and(|one| one.set_ana(state));
+        if changes {
             self.each_controller(|one| {
                 one.portal == portal && !one.is_discovery() && one.raise(event::ANA)
             });

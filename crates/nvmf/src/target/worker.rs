@@ -31,6 +31,7 @@ use super::connection::{Connection, Role};
 use super::ids::{Address, Place, Visitor};
 use super::limits::admission::Verdict;
 use super::metrics;
+use super::refusals::RefusalReason;
 use super::shared::{Shared, WorkerMessage};
 use crate::socket::{self, Poller, Ready};
 use listen::Listeners;
@@ -239,7 +240,16 @@ impl Worker {
                     self.add(stream, portal, visitor)
                 }
                 WorkerMessage::Close(at) => self.end(at),
+                WorkerMessage::OpenPortal(portal, listener) => {
+                    self.listeners.enter(portal, listener, &self.core.poller);
+                }
                 WorkerMessage::ClosePortal(portal) => self.close_portal(portal),
+                WorkerMessage::Count(portal, count) => {
+                    let its = self.connections.iter().flatten();
+                    let its = its.filter(|one| one.portal == portal);
+                    // A caller that waits no longer needs no count.
+                    let _ = count.send(its.map(|one| one.under_way()).sum());
+                }
                 WorkerMessage::Abort { at, controller, cid, asked } => {
                     match connection_at(&mut self.connections, at) {
                         Some(connection) => abort::abort(connection, &mut self.core, cid, asked),
@@ -280,6 +290,8 @@ impl Worker {
             let visitor = match verdict {
                 Verdict::Refused => {
                     metrics::count(&counts.refused);
+                    let when = shared.clock.unix_time();
+                    counts.refusals.enter("", Some(from), RefusalReason::Busy, when);
                     continue;
                 }
                 Verdict::Taken(visitor) => visitor,
@@ -321,7 +333,9 @@ impl Worker {
             self.connections.len() - 1
         });
         let token = CONNECTIONS + u64::try_from(index).expect("64 bits");
-        let stream = self.core.shared.stream(stream, portal);
+        // The portal may have been closed since the connection was taken.
+        let is_open = self.core.shared.portals.get(portal).is_some_and(|one| !one.is_closed());
+        let stream = self.core.shared.stream(stream, portal).filter(|_| is_open);
         let watched = stream.filter(|stream| self.core.poller.add(stream.tcp(), token).is_ok());
         let Some(stream) = watched else {
             self.core.shared.mailboxes[self.core.index].load.fetch_sub(1, Ordering::Relaxed);

@@ -12,15 +12,6 @@ use serde_json::Value;
 use super::hosts::HostView;
 use super::view::{SnapshotView, VolumeView};
 
-/// A request that is known.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct RouteView {
-    pub(crate) method: String,
-    /// With names in braces.
-    pub(crate) path: String,
-    pub(crate) about: String,
-}
-
 /// Volumes, in the order of their ids.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeList {
@@ -63,27 +54,6 @@ pub struct ScrubStarted {
 pub struct Settings {
     /// Percent of maintenance's time that repair and sweeps get at least.
     pub repair_share: u8,
-}
-
-/// A change that would be made; nothing was changed.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct WouldView {
-    pub dry_run: bool,
-    pub would: String,
-}
-
-/// Why a request was refused; nothing was changed.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct RefusedView {
-    pub(crate) error: ErrorView,
-}
-
-/// A fault of the pool, and the cure.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct ErrorView {
-    /// For ever the same, for programs.
-    pub(crate) code: String,
-    pub(crate) message: String,
 }
 
 /// Whether an operation goes on.

@@ -1,40 +1,9 @@
 //! Bodies of requests that change a pool. Unknown fields are refused.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::hosts::HostView;
-
-/// A body that can be a rehearsal.
-pub(crate) trait Request {
-    /// Whether nothing is to be changed.
-    fn is_dry_run(&self) -> bool;
-}
-
-macro_rules! requests {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-        #[serde(deny_unknown_fields)]
-        pub(crate) struct $name {
-            $($(#[$field_doc])* pub(crate) $field: $type,)*
-            /// Say what would be done, and change nothing.
-            #[serde(default)]
-            pub(crate) dry_run: bool,
-        }
-
-        impl Request for $name {
-            fn is_dry_run(&self) -> bool {
-                self.dry_run
-            }
-        }
-    )*};
-}
+use crate::requests::body::requests;
 
 requests! {
-    /// Nothing is to be said.
-    Nothing {}
-
     /// A device that is to be of the pool.
     AddDrive {
         /// Its specification. The server opens it.

@@ -11,13 +11,13 @@ use std::time::Duration;
 use esker_base::{Clock, ErrorKind};
 use esker_stack::{OpenPool, Stack, VolumeSpec};
 
-use super::api;
 use super::export::Exports;
 use super::metrics::PoolMetrics;
 use super::served::Served;
 use crate::error::{Result, ServeError};
 use crate::events::{Event, Tell, Told, Waiting};
 use crate::metrics::{Caches, Collector, Devices, Drives, Exporter};
+use crate::requests::api;
 use crate::socket::SocketServer;
 use crate::target::metrics::{TargetMetrics, page};
 use crate::token::Token;
@@ -89,7 +89,12 @@ impl PoolService {
         let exporter =
             Exporter::start(options.metrics, options.commit, collectors, vec![page(target)])?;
         let served = Arc::new(Served::exporting(stack, pool.clone(), exports));
-        let socket = api::at_socket(&options.socket, &served)?;
+        let socket = api::at_socket(
+            &options.socket,
+            "pool-socket",
+            &served,
+            "choose another path with --socket",
+        )?;
         let (name, path) = (&options.pool.pool, options.socket.display());
         let mut greeting = format!("pool {name} is served at {path}\n");
         let api = match api {

@@ -1,108 +1,53 @@
-//! The configuration of a target: from a file or from options.
+//! A configuration to serve: its devices are open, its keys read.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_base::files;
+use esker_base::ErrorKind;
 use esker_device::{Create, Device, WriteThrough};
-use esker_nvmf::TargetConfig;
-use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig};
-use esker_nvmf::tls::{Derivation, TlsKey};
+use esker_nvmf::{Target, TargetConfig};
 use esker_stack::{Opened, Spec, Stack, parse_uuid};
-use serde::Deserialize;
 
+use super::file::{HostFile, NamespaceFile, PortalFile, SubsystemFile, TargetFile, WriteCache};
 use super::options::TargetOptions;
 use crate::error::{Result, ServeError};
 use crate::metrics::Roots;
 
-/// Where a target listens unless it is told otherwise.
-const LISTEN: &str = "127.0.0.1:4420";
-
 /// The configuration to serve, with the devices open.
 pub(super) struct Plan {
     pub(super) target: TargetConfig,
+    file: TargetFile,
     open: Devices,
+    keys: Keys,
     pub(super) remarks: Vec<String>,
 }
 
-/// A configuration file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    listen: Vec<SocketAddr>,
-    #[serde(default)]
-    announce: Vec<SocketAddr>,
-    #[serde(default)]
-    listen_tls: Vec<SocketAddr>,
-    #[serde(default)]
-    referrals: Vec<SocketAddr>,
-    workers: Option<usize>,
-    reservations: Option<PathBuf>,
-    /// Seconds for which a device may be silent.
-    patience: Option<u32>,
-    /// The first and the last one.
-    controller_ids: Option<(u16, u16)>,
-    #[serde(default)]
-    subsystem: Vec<Subsystem>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Subsystem {
-    nqn: String,
-    serial: Option<String>,
-    #[serde(default)]
-    allow_any: bool,
-    /// Of its namespaces that do not say.
-    #[serde(default)]
-    write_cache: WriteCache,
-    #[serde(default)]
-    host: Vec<Host>,
-    #[serde(default)]
-    namespace: Vec<Namespace>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Host {
-    nqn: String,
-    key_file: Option<PathBuf>,
-    controller_key_file: Option<PathBuf>,
-    tls_key_file: Option<PathBuf>,
-    /// Whether an identity that does not name its derivation has that of `libnvme` before 1.16.
-    #[serde(default)]
-    tls_key_old: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Namespace {
-    nsid: u32,
-    device: String,
-    write_cache: Option<WriteCache>,
-    /// Its identity, if the device has none of its own.
-    uuid: Option<String>,
-}
-
-/// Whether hosts have the volatile write cache of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WriteCache {
-    /// As the device has it: what a host wants durable, it flushes.
-    #[default]
-    On,
-    /// Writes complete when they are durable.
-    Off,
+impl Plan {
+    /// The target listens on these portals of it, by their numbers: their addresses are known now.
+    pub(super) fn listens(&mut self, target: &Target, numbers: &[usize]) {
+        let portals = target.portals();
+        for (file, number) in self.file.portal.iter_mut().zip(numbers) {
+            let found = portals.iter().find(|one| one.portal == *number);
+            file.listen = found.map_or(file.listen, |one| one.listen);
+        }
+    }
 }
 
 /// Devices that are open: subsystem, namespace, specification.
 type Devices = BTreeMap<Place, Served>;
 type Place = (String, u32, String);
+/// Hosts with the keys that their files had when they were read.
+type Keys = Vec<(HostFile, HostConfig)>;
+
+/// How devices that are not open, and keys that are not read, are had.
+pub(super) enum Source {
+    /// They are opened, and all keys are read again.
+    Anew,
+    /// This device is open, and no other is opened. Keys stay as they were read.
+    Prepared(Option<Opened>),
+}
 
 /// A device that is open, and the device as hosts have it.
 #[derive(Clone)]
@@ -127,91 +72,97 @@ impl Served {
     }
 }
 
-/// Reads the file or the options, and opens the devices. Devices that are open already stay open.
+/// Makes plans. Devices that are open already stay open.
 pub(super) struct Planner {
     options: TargetOptions,
     stack: Arc<Stack>,
+    /// The configuration in force.
+    file: TargetFile,
     open: Devices,
+    keys: Keys,
     roots: Roots,
+    /// Requests have changed the configuration since it was read.
+    is_changed: bool,
 }
 
 impl Planner {
     pub(super) fn new(options: TargetOptions, stack: Arc<Stack>) -> Planner {
-        Planner { options, stack, open: Devices::new(), roots: Roots::default() }
+        Planner {
+            options,
+            stack,
+            file: TargetFile::default(),
+            open: Devices::new(),
+            keys: Keys::new(),
+            roots: Roots::default(),
+            is_changed: false,
+        }
     }
 
-    /// Returns the plan to serve now.
+    /// Returns the plan to serve what the file or the options say now.
     pub(super) fn plan(&self) -> Result<Plan> {
-        let options = &self.options;
-        let mut file = match &options.config {
-            Some(path) => read(path)?,
-            None => of_options(options),
-        };
-        // Options go before the file.
-        if !options.listen.is_empty() {
-            file.listen.clone_from(&options.listen);
-        }
-        if !options.announce.is_empty() {
-            file.announce.clone_from(&options.announce);
-        }
-        file.workers = options.workers.or(file.workers);
-        file.reservations = options.reservations.clone().or(file.reservations);
-        if !options.listen_tls.is_empty() {
-            file.listen_tls.clone_from(&options.listen_tls);
-        }
-        if file.listen.is_empty() && file.listen_tls.is_empty() {
-            file.listen.push(LISTEN.parse().expect("an address"));
-        }
-        let count = file.listen.len() + file.listen_tls.len();
-        if !file.announce.is_empty() && file.announce.len() != count {
-            let why = format!(
-                "{} addresses to announce for {} to listen on; give one for each, or none",
-                file.announce.len(),
-                count
-            );
-            return Err(ServeError::invalid(why));
-        }
+        self.plan_of(TargetFile::of(&self.options)?, Source::Anew)
+    }
+
+    /// Returns the plan to serve this.
+    pub(super) fn plan_of(&self, file: TargetFile, mut source: Source) -> Result<Plan> {
         let mut target = TargetConfig {
-            referrals: file.referrals,
-            reservations: file.reservations,
+            referrals: file.referrals.clone(),
+            reservations: file.reservations.clone(),
             ..TargetConfig::default()
         };
         target.limits.workers = file.workers.unwrap_or(target.limits.workers);
         let patience = file.patience.map(|secs| Duration::from_secs(secs.into()));
-        target.limits.command = options.patience.or(patience).unwrap_or(target.limits.command);
+        target.limits.command = self.options.patience.or(patience).unwrap_or(target.limits.command);
         if target.limits.command.is_zero() {
             return Err(ServeError::invalid("patience = 0: a device has at least a second"));
         }
-        let ids = file.controller_ids.map(|(first, last)| first..=last);
-        target.controller_ids = options.controller_ids.clone().or(ids);
-        let plain = file.listen.iter().map(|&listen| (listen, false));
-        let listened = plain.chain(file.listen_tls.iter().map(|&listen| (listen, true)));
-        for (index, (listen, tls)) in listened.enumerate() {
-            let announce = file.announce.get(index).copied();
-            target.portals.push(PortalConfig { announce, tls, ..PortalConfig::new(listen) });
-        }
-        let mut plan = Plan { target, open: Devices::new(), remarks: Vec::new() };
+        target.controller_ids = file.controller_ids.map(|(first, last)| first..=last);
+        target.portals = file.portal.iter().map(portal).collect();
+        let (open, keys, remarks) = (Devices::new(), Keys::new(), Vec::new());
+        let mut plan = Plan { target, file: TargetFile::default(), open, keys, remarks };
         let mut left = self.left(&file.subsystem);
-        for subsystem in file.subsystem {
-            self.add(&mut plan, &mut left, subsystem)?;
+        for subsystem in &file.subsystem {
+            self.add(&mut plan, &mut left, &mut source, subsystem)?;
         }
-        if plan.open.is_empty() {
+        if plan.open.is_empty() && !self.is_controlled() {
             return Err(ServeError::invalid(
                 "nothing is served: name a subsystem with a namespace",
             ));
         }
+        plan.file = file;
         Ok(plan)
     }
 
-    /// The plan is in force: its devices stay open, and no others.
-    pub(super) fn keep(&mut self, plan: &Plan) {
-        self.open.clone_from(&plan.open);
+    /// The plan is in force, by a request or as it was read: its devices stay open, and no others.
+    pub(super) fn keep(&mut self, plan: Plan, is_request: bool) {
+        self.is_changed = is_request;
+        (self.file, self.open, self.keys) = (plan.file, plan.open, plan.keys);
         self.roots.set(self.open.values().map(|served| served.opened.device.clone()).collect());
+    }
+
+    /// The configuration in force.
+    pub(super) fn file(&self) -> &TargetFile {
+        &self.file
+    }
+
+    /// Whether requests have changed it since it was read.
+    pub(super) fn is_changed(&self) -> bool {
+        self.is_changed
     }
 
     /// The devices that are open, as they change.
     pub(super) fn roots(&self) -> Roots {
         self.roots.clone()
+    }
+
+    /// Whether a device is open as this namespace.
+    pub(super) fn has(&self, nqn: &str, nsid: u32, device: &str) -> bool {
+        self.open.contains_key(&(nqn.to_owned(), nsid, device.to_owned()))
+    }
+
+    /// Whether requests change it: it may serve nothing yet then, and nobody.
+    pub(super) fn is_controlled(&self) -> bool {
+        self.options.control.is_some()
     }
 
     /// Returns the served namespaces, a line each.
@@ -222,9 +173,9 @@ impl Planner {
     }
 
     /// The open devices that are not named where they are: those that are named elsewhere move.
-    fn left(&self, subsystems: &[Subsystem]) -> Devices {
+    fn left(&self, subsystems: &[SubsystemFile]) -> Devices {
         let named = |(nqn, nsid, device): &Place| {
-            let is_it = |one: &Namespace| one.nsid == *nsid && one.device == *device;
+            let is_it = |one: &NamespaceFile| one.nsid == *nsid && one.device == *device;
             let mut its = subsystems.iter().filter(|one| one.nqn == *nqn);
             its.any(|one| one.namespace.iter().any(is_it))
         };
@@ -232,31 +183,46 @@ impl Planner {
         left.map(|(place, opened)| (place.clone(), opened.clone())).collect()
     }
 
-    fn add(&self, plan: &mut Plan, left: &mut Devices, subsystem: Subsystem) -> Result {
-        let Subsystem { nqn, serial, allow_any, write_cache, host, namespace } = subsystem;
-        if !allow_any && host.is_empty() {
+    fn add(
+        &self,
+        plan: &mut Plan,
+        left: &mut Devices,
+        source: &mut Source,
+        subsystem: &SubsystemFile,
+    ) -> Result {
+        let SubsystemFile { nqn, serial, allow_any, write_cache, host, namespace } = subsystem;
+        if !allow_any && host.is_empty() && !self.is_controlled() {
             let why = "nobody may use it: name the hosts that may, or allow any";
             return Err(ServeError::invalid(format!("{nqn}: {why}")));
         }
-        if allow_any && !host.is_empty() {
+        if *allow_any && !host.is_empty() {
             let why = "either any host may use it or those that are named, not both";
             return Err(ServeError::invalid(format!("{nqn}: {why}")));
         }
-        let access = if allow_any {
+        let access = if *allow_any {
             plan.remarks.push(format!("{nqn}: any host that reaches this machine may use it"));
             Access::Any
         } else {
-            Access::Hosts(host.into_iter().map(allowed).collect::<Result<_>>()?)
+            let mut hosts = Vec::new();
+            for host in host {
+                let known = match source {
+                    Source::Anew => None,
+                    Source::Prepared(_) => self.keys.iter().find(|(file, _)| file == host),
+                };
+                let config = known.map_or_else(|| host.load(), |(_, config)| Ok(config.clone()))?;
+                plan.keys.push((host.clone(), config.clone()));
+                hosts.push(config);
+            }
+            Access::Hosts(hosts)
         };
         let mut namespaces = Vec::new();
-        for Namespace { nsid, device, write_cache: own, uuid } in namespace {
-            let write_cache = own.unwrap_or(write_cache);
-            let key = (nqn.clone(), nsid, device);
+        for NamespaceFile { nsid, device, write_cache: own, uuid } in namespace {
+            let (nsid, write_cache) = (*nsid, own.unwrap_or(*write_cache));
+            let key = (nqn.clone(), nsid, device.clone());
             let served = match self.open.get(&key).cloned().or_else(|| take(left, &key.2)) {
                 Some(served) => served.with(write_cache),
                 None => {
-                    let spec = key.2.parse::<Spec>()?;
-                    let opened = self.stack.open(&spec, Create::Never)?;
+                    let opened = self.open(source, &key.2)?;
                     plan.remarks.extend(opened.remarks());
                     Served::new(opened, write_cache)
                 }
@@ -273,10 +239,25 @@ impl Planner {
             namespaces.push(NamespaceConfig { nsid, device, uuid });
             plan.open.insert(key, served);
         }
-        let plain = SubsystemConfig::new(&nqn);
+        let (serial, plain) = (serial.clone(), SubsystemConfig::new(nqn));
         plan.target.subsystems.push(SubsystemConfig { serial, access, namespaces, ..plain });
         Ok(())
     }
+
+    fn open(&self, source: &mut Source, device: &str) -> Result<Opened> {
+        match source {
+            Source::Anew => Ok(self.stack.open(&device.parse::<Spec>()?, Create::Never)?),
+            Source::Prepared(opened) => opened.take().ok_or_else(|| {
+                let why = format!("{device}: it has changed while the request waited; ask again");
+                ServeError::new(ErrorKind::Retry, why)
+            }),
+        }
+    }
+}
+
+fn portal(file: &PortalFile) -> PortalConfig {
+    let PortalFile { listen, announce, tls, ana } = *file;
+    PortalConfig { listen, announce, tls, ana: ana.into() }
 }
 
 /// A device with this specification, wherever it was.
@@ -285,67 +266,11 @@ fn take(left: &mut Devices, device: &str) -> Option<Served> {
     left.remove(&place)
 }
 
-/// The most bytes of a configuration file.
-const FILE_MAX: u64 = 16 << 20;
-
-/// Reads the configuration, which is read again later: it is a regular file.
-fn read(path: &Path) -> Result<File> {
-    let text = files::read_text(path, FILE_MAX)
-        .map_err(|error| ServeError::file(path, error, "check the path and its permissions"))?;
-    toml::from_str(&text)
-        .map_err(|error| ServeError::invalid(format!("{}: {error}", path.display()).trim_end()))
-}
-
-/// Whether a text is a configuration.
+/// Whether a text is a configuration, which is the same when it is written and read again.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn is_configuration(text: &str) -> bool {
-    toml::from_str::<File>(text).is_ok()
-}
-
-fn of_options(options: &TargetOptions) -> File {
-    let host = |nqn: &String| Host {
-        nqn: nqn.clone(),
-        key_file: options.key_file.clone(),
-        controller_key_file: options.controller_key_file.clone(),
-        tls_key_file: options.tls_key_file.clone(),
-        tls_key_old: false,
-    };
-    let namespace = |(device, nsid): (&String, u32)| Namespace {
-        nsid,
-        device: device.clone(),
-        write_cache: None,
-        uuid: None,
-    };
-    File {
-        listen: Vec::new(),
-        announce: Vec::new(),
-        listen_tls: Vec::new(),
-        referrals: Vec::new(),
-        workers: None,
-        reservations: None,
-        patience: None,
-        controller_ids: None,
-        subsystem: vec![Subsystem {
-            nqn: options.subsystem.clone().unwrap_or_default(),
-            serial: None,
-            allow_any: options.allow_any,
-            write_cache: if options.write_cache { WriteCache::On } else { WriteCache::Off },
-            host: options.allow.iter().map(host).collect(),
-            namespace: options.devices.iter().zip(1..).map(namespace).collect(),
-        }],
-    }
-}
-
-fn allowed(host: Host) -> Result<HostConfig> {
-    let derivation = if host.tls_key_old { Derivation::Old } else { Derivation::Standard };
-    let tls_key = host
-        .tls_key_file
-        .map(|path| TlsKey::load(&path).map(|key| key.with_derivation(derivation)));
-    let load = |path: Option<PathBuf>| path.map(|path| Secret::load(&path)).transpose();
-    Ok(HostConfig {
-        nqn: host.nqn,
-        secret: load(host.key_file)?,
-        controller_secret: load(host.controller_key_file)?,
-        tls_key: tls_key.transpose()?,
-    })
+    let Ok(file) = toml::from_str::<TargetFile>(text) else { return false };
+    let written = toml::to_string(&file).expect("what was read can be written");
+    assert_eq!(toml::from_str::<TargetFile>(&written).ok(), Some(file));
+    true
 }

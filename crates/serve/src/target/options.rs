@@ -40,6 +40,10 @@ pub struct TargetOptions {
     pub patience: Option<Duration>,
     /// The ids of controllers.
     pub controller_ids: Option<RangeInclusive<u16>>,
+    /// The socket at which requests are answered; none are without it.
+    pub control: Option<PathBuf>,
+    /// A loopback address at which requests are answered, too, and the file with the token that they have.
+    pub api: Option<(SocketAddr, PathBuf)>,
     /// Where metrics and the status are told.
     pub metrics: SocketAddr,
     /// The commit that the program was built from.

@@ -10,8 +10,9 @@ use crate::conn::Slot;
 use crate::target::connection::core::Core;
 use crate::target::connection::reply::Reply;
 use crate::target::connection::{Connection, Role};
-use crate::target::controller::{Controller, Host, NotEntered};
+use crate::target::controller::{Controller, Ends, Host, NotEntered};
 use crate::target::metrics;
+use crate::target::refusals::RefusalReason;
 use crate::wire::auth::SECURITY_PROTOCOL;
 use crate::wire::capsule::Sqe;
 use crate::wire::fabrics::{
@@ -62,21 +63,33 @@ pub(crate) fn execute(
 struct Wrong {
     status: Status,
     result: u64,
+    reason: RefusalReason,
 }
 
 impl Wrong {
     fn status(status: Status) -> Wrong {
-        Wrong { status: status.final_(), result: 0 }
+        Wrong { status: status.final_(), result: 0, reason: RefusalReason::Connect }
+    }
+
+    /// Too many connections or controllers.
+    fn busy() -> Wrong {
+        Wrong { status: Status::CONNECT_BUSY, result: 0, reason: RefusalReason::Busy }
     }
 
     /// In the command, at byte `offset`.
     fn field(offset: u16) -> Wrong {
-        Wrong { status: Status::CONNECT_INVALID.final_(), result: offset.into() }
+        Wrong { result: offset.into(), ..Wrong::status(Status::CONNECT_INVALID) }
     }
 
     /// In the data, at byte `offset` (IATTR 1).
     fn data(offset: u16) -> Wrong {
-        Wrong { status: Status::CONNECT_INVALID.final_(), result: u64::from(offset) | 1 << 16 }
+        let result = u64::from(offset) | 1 << 16;
+        Wrong { result, ..Wrong::status(Status::CONNECT_INVALID) }
+    }
+
+    /// The host gets the same answer whether the subsystem is missing or not for it.
+    fn missing(reason: RefusalReason) -> Wrong {
+        Wrong { reason, ..Wrong::data(SUBSYSTEM_NQN_AT) }
     }
 }
 
@@ -87,7 +100,9 @@ fn connect(
     sqe: &Sqe,
     data: &[u8],
 ) -> Reply {
+    let mut host = String::new();
     let connected = check(connection, core, sqe, data).and_then(|asked| {
+        host.clone_from(&asked.host.nqn);
         // The key tells which host it is, and for which subsystem.
         if let Some(peer) = connection.stream.peer() {
             if peer.host != asked.host.nqn {
@@ -120,6 +135,7 @@ fn connect(
         }
         Err(wrong) => {
             metrics::count(&core.shared.metrics.refused);
+            connection.refused(core, &host, wrong.reason);
             connection.wire.respond(slot, wrong.result, wrong.status);
             Reply::Later
         }
@@ -171,7 +187,7 @@ fn enter_host(connection: &mut Connection, core: &Core, host: &Host) -> Result<(
         core.shared.leave_host(&before);
     }
     if !is_entered {
-        return Err(Wrong { status: Status::CONNECT_BUSY, result: 0 });
+        return Err(Wrong::busy());
     }
     connection.counted = Some(host.nqn.clone());
     Ok(())
@@ -183,19 +199,24 @@ fn admin_queue(
     asked: Asked,
 ) -> Result<Arc<Controller>, Wrong> {
     let Asked { request, host, cntlid, subsystem: nqn } = asked;
-    let missing = || Wrong::data(SUBSYSTEM_NQN_AT);
     let shared = core.shared.clone();
+    let through = shared.portals.get(connection.portal).expect("it came through it");
     let subsystem = match nqn.as_str() {
         DISCOVERY_NQN => None,
-        _ => Some(shared.subsystem(&nqn).ok_or_else(missing)?),
+        _ => Some(
+            shared
+                .subsystem(&nqn)
+                .ok_or_else(|| Wrong::missing(RefusalReason::UnknownSubsystem))?,
+        ),
     };
     let mut credentials = None;
     if let Some(subsystem) = &subsystem {
         // A host that may not use it gets the same answer as one that asks for a missing subsystem.
-        credentials = subsystem.admits(&host.nqn).ok_or_else(missing)?;
+        let barred = || Wrong::missing(RefusalReason::NotAllowed);
+        credentials = subsystem.admits(&host.nqn).ok_or_else(barred)?;
         let has_key = credentials.as_ref().is_some_and(|one| one.tls_key.is_some());
-        if has_key != shared.portals[connection.portal].tls {
-            return Err(missing());
+        if has_key != through.tls {
+            return Err(Wrong::missing(RefusalReason::Tls));
         }
     }
     if cntlid != CNTLID_ANY {
@@ -204,14 +225,15 @@ fn admin_queue(
     let verifier = credentials.as_ref().and_then(|one| verifier(one, &host.nqn, &nqn));
     let at = connection.address(core.index);
     let reached = connection.stream.tcp().local_addr().ok().map(|at| at.ip());
-    let portal = (connection.portal, reached, at);
+    let from = connection.stream.tcp().peer_addr().ok();
+    let portal = ((connection.portal, through), Ends { reached, from }, at);
     let controller = shared
         .admit(|id| Controller::new(id, host, subsystem, credentials, portal))
-        .ok_or(Wrong { status: Status::CONNECT_BUSY, result: 0 })?;
+        .ok_or_else(Wrong::busy)?;
     // From here on a change of the configuration finds it; one just before did not.
     if !shared.is_admitted(&controller) {
         shared.controllers.lock().remove(&controller.id);
-        return Err(missing());
+        return Err(Wrong::missing(RefusalReason::NotAllowed));
     }
     controller.set_keep_alive(request.kato);
     connection.verifier = verifier;
@@ -247,7 +269,7 @@ fn io_queue(
     if verifier.is_none() {
         name(connection, core, &controller);
         if !shared.admission.may_be_guest(connection.visitor) {
-            return Err(Wrong { status: Status::CONNECT_BUSY, result: 0 });
+            return Err(Wrong::busy());
         }
     }
     let at = connection.address(core.index);
@@ -326,6 +348,9 @@ fn auth_send(connection: &mut Connection, core: &Core, sqe: &Sqe, data: &[u8]) -
     }
     if verifier.has_failed() {
         metrics::count(&core.shared.metrics.unauthenticated);
+        if let Some(controller) = connection.role.controller().cloned() {
+            connection.refused(core, &controller.host.nqn, RefusalReason::Authentication);
+        }
     }
     Reply::Done(0)
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 
 use crate::target::controller::{Controller, ERROR_ENTRIES};
 use crate::target::fdp;
-use crate::target::shared::{Portal, Shared};
+use crate::target::portal::Portal;
+use crate::target::shared::Shared;
 use crate::target::subsystem::{Namespace, Subsystem};
 use crate::wire::capsule::Sqe;
 use crate::wire::command::{admin, io};
@@ -87,7 +88,7 @@ fn bytes_of(shared: &Shared, controller: &Controller, sqe: &Sqe) -> Result<Vec<u
             0 => commands(),
             _ => vec![0; 4096],
         }),
-        lid::ANA => Ok(ana(shared, controller, subsystem, sqe.byte(10, 1) & 1 == 1)),
+        lid::ANA => Ok(ana(controller, subsystem, sqe.byte(10, 1) & 1 == 1)),
         lid::RESERVATION => Ok(vec![0; 64]), // no notifications: they are masked
         _ => {
             let namespace = of_group(subsystem, sqe.high(11))?;
@@ -166,13 +167,8 @@ fn smart(controller: &Controller, subsystem: &Subsystem) -> SmartLog {
     log
 }
 
-fn ana(
-    shared: &Shared,
-    controller: &Controller,
-    subsystem: &Subsystem,
-    groups_only: bool,
-) -> Vec<u8> {
-    let portal = &shared.portals[controller.portal];
+fn ana(controller: &Controller, subsystem: &Subsystem, groups_only: bool) -> Vec<u8> {
+    let portal = &controller.through;
     let chgcnt = portal.ana_changes.load(Ordering::Relaxed);
     let state: AnaState = portal.ana();
     let namespaces = if groups_only { Vec::new() } else { subsystem.namespaces() };
@@ -205,25 +201,27 @@ fn discovery(shared: &Shared, controller: &Controller) -> Vec<u8> {
         ..DiscoveryEntry::default()
     };
     let through = |subtype, nqn: &str, number, portal: &Portal| {
-        let mut entry = entry(subtype, nqn, number, portal.announced(controller.reached)?);
+        let mut entry = entry(subtype, nqn, number, portal.announced(controller.ends.reached)?);
         if portal.tls {
             entry.treq |= TREQ_SECURE;
             entry.tsas[0] = SECTYPE_TLS13;
         }
         Some(entry)
     };
-    for (number, portal) in (1..).zip(&shared.portals) {
-        entries.extend(through(SUBTYPE_CURRENT, DISCOVERY_NQN, number, portal));
+    let portals = shared.portals.open();
+    for (number, portal) in &portals {
+        entries.extend(through(SUBTYPE_CURRENT, DISCOVERY_NQN, number + 1, portal));
     }
     // A host sees the subsystems that it may use.
     for subsystem in &*shared.subsystems.read() {
         let Some(host) = subsystem.admits(&controller.host.nqn) else { continue };
         let has_key = host.is_some_and(|host| host.tls_key.is_some());
-        for (number, portal) in (1..).zip(&shared.portals).filter(|(_, one)| one.tls == has_key) {
-            entries.extend(through(SUBTYPE_NVM, &subsystem.nqn, number, portal));
+        for (number, portal) in portals.iter().filter(|(_, one)| one.tls == has_key) {
+            entries.extend(through(SUBTYPE_NVM, &subsystem.nqn, number + 1, portal));
         }
     }
-    for (number, &referral) in (shared.portals.len() + 1..).zip(&*shared.referrals.read()) {
+    let first = portals.last().map_or(0, |(number, _)| number + 1) + 1;
+    for (number, &referral) in (first..).zip(&*shared.referrals.read()) {
         entries.push(entry(SUBTYPE_REFERRAL, DISCOVERY_NQN, number, referral));
     }
     let header = DiscoveryHeader {

@@ -31,9 +31,12 @@ impl Started {
     }
 
     /// Returns the parts of `config` that need another start, in sentences.
-    fn differences(&self, config: &TargetConfig) -> Vec<String> {
+    fn differences(&self, config: &TargetConfig, keeps_portals: bool) -> Vec<String> {
         let parts = [
-            ("the addresses listened on and announced", self.portals != config.portals),
+            (
+                "the addresses listened on and announced",
+                keeps_portals && self.portals != config.portals,
+            ),
             ("workers and limits", self.limits != config.limits),
             ("the file of reservations", self.reservations != config.reservations),
             ("the ids of controllers", self.controller_ids != config.controller_ids),
@@ -46,6 +49,17 @@ impl Started {
 }
 
 impl Target {
+    /// Checks a configuration as [`Target::reconfigure`] does, and changes nothing.
+    ///
+    /// # Errors
+    /// When the configuration is wrong.
+    pub fn check(&self, config: &TargetConfig) -> Result<(), NvmfError> {
+        config.check()?;
+        let known = |nqn: &str| self.shared.subsystem(nqn);
+        let known = config.subsystems.iter().filter_map(|one| Some((known(&one.nqn)?, one)));
+        known.into_iter().try_for_each(|(subsystem, wanted)| subsystem.check(wanted))
+    }
+
     /// Puts another configuration into force: subsystems and namespaces come and go, hosts may
     /// connect or not any more, keys are others, referrals too. Connected hosts are told. Namespaces
     /// are the same if their device is, as an object; addresses, limits and the file of reservations
@@ -54,9 +68,31 @@ impl Target {
     /// # Errors
     /// When the configuration is wrong; the one before is in force then.
     pub fn reconfigure(&self, config: &TargetConfig) -> Result<Vec<String>, NvmfError> {
+        self.put(config, self.started.differences(config, true))
+    }
+
+    /// The same, with the portals of the configuration. Portals with the same address and the same encryption stay; hosts
+    /// that came through one that is gone lose their connections. Returns the number of each portal, too.
+    ///
+    /// # Errors
+    /// When the configuration is wrong, or an address cannot be had; the one before is in force then.
+    pub fn reconfigure_with_portals(
+        &self,
+        config: &TargetConfig,
+    ) -> Result<(Vec<String>, Vec<usize>), NvmfError> {
+        config.check()?;
+        let bound = self.bind(&config.portals)?;
+        let remarks = self.put(config, self.started.differences(config, false))?;
+        Ok((remarks, self.put_portals(bound)))
+    }
+
+    fn put(
+        &self,
+        config: &TargetConfig,
+        mut remarks: Vec<String>,
+    ) -> Result<Vec<String>, NvmfError> {
         config.check()?;
         let shared = &self.shared;
-        let mut remarks = self.started.differences(config);
         let mut list = shared.subsystems.write();
         let (mut next, mut kept) = (Vec::new(), Vec::new());
         let by_nqn: BTreeMap<String, Arc<Subsystem>> =

@@ -114,6 +114,20 @@ impl Listeners {
         }
     }
 
+    /// Listens at a portal that is new. One that cannot be watched now is so from the next tick on.
+    pub(crate) fn enter(&mut self, portal: usize, listener: TcpListener, poller: &Poller) {
+        while self.open.len() <= portal {
+            self.open.push(None);
+        }
+        let token = self.first_token + u64::try_from(portal).expect("64 bits");
+        let is_watched = listener.set_nonblocking(true).is_ok()
+            && (self.is_deaf || poller.add(&listener, token).is_ok());
+        self.open[portal] = Some(listener);
+        if !is_watched {
+            self.stop_listening(poller);
+        }
+    }
+
     /// Closes a portal.
     pub(crate) fn close(&mut self, portal: usize, poller: &Poller) {
         if let Some(listener) = self.open.get_mut(portal).and_then(Option::take) {

@@ -22,6 +22,7 @@ use crate::target::connection::{ADMIN_CAPSULE_BYTES, Connection, Job, Role};
 use crate::target::ids::Place;
 use crate::target::io::{self, copy};
 use crate::target::metrics;
+use crate::target::refusals::RefusalReason;
 use crate::tls::Progress;
 use crate::wire::command::io::READ;
 use crate::wire::fabrics::OPCODE;
@@ -79,6 +80,8 @@ impl Connection {
             Ok(Progress::Writes) => self.watch(core, true),
             Err(_) => {
                 metrics::count(&core.shared.metrics.unauthenticated);
+                let host = self.stream.peer().map(|peer| peer.host).unwrap_or_default();
+                self.refused(core, &host, RefusalReason::TlsHandshake);
                 self.end(core);
             }
         }

@@ -6,15 +6,16 @@ use esker_base::ErrorKind;
 use esker_stack::Spec;
 use esker_volume::{DriveIndex, MemberState, Role, VolumeError, check_repair_share};
 
-use super::route::Outcome::{Did, Would};
 use super::route::{Call, Outcome, Route};
 use crate::error::{Result, ServeError};
 use crate::pool::answer::{DriveView, ScrubStarted, Settings};
 use crate::pool::cycle;
 use crate::pool::opening::{Found, Opened};
 use crate::pool::operations::{Goal, chunks_to_move};
-use crate::pool::request::{AddDrive, ChangeSettings, Nothing, RejoinDrive, ReplaceDrive};
+use crate::pool::request::{AddDrive, ChangeSettings, RejoinDrive, ReplaceDrive};
 use crate::pool::served::Served;
+use crate::requests::body::Nothing;
+use crate::requests::route::Outcome::{Did, Would};
 
 pub(super) fn routes() -> Vec<Route> {
     let add = ("POST", "/v1/drives");

@@ -9,15 +9,16 @@ use super::drives::index;
 use super::route::{Call, Route};
 use crate::error::{Result, ServeError};
 use crate::pool::answer::{
-    ConfigView, DriveLossView, ExplainView, FreedView, OperationList, OperationView, RouteView,
-    SnapshotList, StatsList, StatsView, VolumeConfig, VolumeList, ns,
+    ConfigView, DriveLossView, ExplainView, FreedView, OperationList, OperationView, SnapshotList,
+    StatsList, StatsView, VolumeConfig, VolumeList, ns,
 };
 use crate::pool::explain;
 use crate::pool::export::Exports;
 use crate::pool::hosts::{HostView, Hosts};
-use crate::pool::openapi;
 use crate::pool::served::Served;
 use crate::pool::view::{DuView, ExportView, PoolView, SnapshotView, VolumeView};
+use crate::requests::openapi;
+use crate::requests::route::known;
 
 /// The most in one list.
 const LIST_MAX: usize = 1000;
@@ -68,17 +69,16 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-fn known(_: &Served, call: &Call<'_>) -> Result<Vec<RouteView>> {
-    let view = |route: &Route| RouteView {
-        method: route.method.to_owned(),
-        path: route.path.to_owned(),
-        about: route.about.to_owned(),
-    };
-    Ok(call.known.iter().map(view).collect())
+/// The description of all requests (OpenAPI 3.1).
+#[must_use]
+pub fn description() -> Value {
+    let about =
+        "Requests to a process that serves a pool (`esker pool serve`), over HTTP at its socket.";
+    openapi::document::<Served>("Esker pool", about)
 }
 
-fn described(_: &Served, call: &Call<'_>) -> Result<Value> {
-    Ok(openapi::document(call.known))
+fn described(_: &Served, _: &Call<'_>) -> Result<Value> {
+    Ok(description())
 }
 
 fn status(served: &Served, _: &Call<'_>) -> Result<PoolView> {

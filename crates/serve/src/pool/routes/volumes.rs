@@ -6,7 +6,6 @@ use esker_stack::OpenPool;
 use esker_stack::served::OPENER;
 use esker_volume::{VolumeError, VolumeInfo, VolumeOptions};
 
-use super::route::Outcome::{Did, Would};
 use super::route::{Call, Outcome, Route};
 use super::users::Users;
 use crate::error::{Result, ServeError};
@@ -16,10 +15,12 @@ use crate::pool::hosts::{HostView, Hosts};
 use crate::pool::operations::Goal;
 use crate::pool::request::{
     AddHost, ChangeVolume, CloneSnapshot, CreateSnapshot, CreateVolume, DeleteSnapshot,
-    DeleteVolume, Nothing, RemoveHost, Rollback,
+    DeleteVolume, RemoveHost, Rollback,
 };
 use crate::pool::served::Served;
 use crate::pool::view::{ExportView, SnapshotView, VolumeView};
+use crate::requests::body::Nothing;
+use crate::requests::route::Outcome::{Did, Would};
 
 /// How long a volume stays in the trash where nothing is said: a day.
 const KEEP_SECS: u64 = 86_400;

@@ -1,26 +1,31 @@
-//! Requests to a pool over HTTP: on a socket, and on request on a loopback address with a token.
+//! Requests over HTTP: on a socket, and on request on a loopback address with a token.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::served::Served;
+use super::route::Serves;
 use crate::error::{Result, ServeError};
 use crate::http::{self, Answer, Head, Service};
 use crate::socket::{SocketServer, answered, parsed, refused, unheard};
 use crate::token::Token;
 
-/// Answers at a socket.
-pub(super) fn at_socket(path: &Path, served: &Arc<Served>) -> Result<SocketServer> {
+/// Answers at a socket; `advice` is the remedy where that is not possible.
+pub(crate) fn at_socket<S: Serves>(
+    path: &Path,
+    name: &'static str,
+    served: &Arc<S>,
+    advice: &str,
+) -> Result<SocketServer> {
     let requests = Requests { served: served.clone(), token: None };
-    SocketServer::start(path, "pool-socket", requests, "choose another path with --socket")
+    SocketServer::start(path, name, requests, advice)
 }
 
 /// Answers clients with the token at a loopback address.
-pub(super) fn at_address(
+pub(crate) fn at_address<S: Serves>(
     address: SocketAddr,
     token: Token,
-    served: &Arc<Served>,
+    served: &Arc<S>,
 ) -> Result<(http::Server, SocketAddr)> {
     if !address.ip().is_loopback() {
         let why = format!(
@@ -32,13 +37,13 @@ pub(super) fn at_address(
     http::Server::start_at(address, "--api", requests)
 }
 
-/// Requests to a pool.
-struct Requests {
-    served: Arc<Served>,
+/// Requests to a server.
+struct Requests<S> {
+    served: Arc<S>,
     token: Option<Token>,
 }
 
-impl Service for Requests {
+impl<S: Serves> Service for Requests<S> {
     const BODY_MAX: usize = 1 << 20;
 
     fn admit(&self, head: &Head) -> Result<(), Answer> {
@@ -52,7 +57,7 @@ impl Service for Requests {
 
     fn answer(&self, head: &Head, body: &[u8]) -> Answer {
         let key = head.header("Idempotency-Key");
-        let run = |body| self.served.run(head.method(), head.url(), key.as_deref(), body);
+        let run = |body| self.served.run_request(head.method(), head.url(), key.as_deref(), body);
         answered(parsed(body).and_then(run))
     }
 

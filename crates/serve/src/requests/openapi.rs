@@ -5,10 +5,10 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::answer::{RefusedView, WouldView};
-use super::routes::route::Route;
+use super::route::{Route, Serves};
 
-/// The whole document.
-pub(crate) fn document(routes: &[Route]) -> Value {
+/// The whole document of a server.
+pub(crate) fn document<S: Serves>(title: &str, about: &str) -> Value {
     let settings = SchemaSettings::draft2020_12()
         .with(|it| it.definitions_path = "/components/schemas".into())
         .with(|it| it.meta_schema = None);
@@ -17,7 +17,7 @@ pub(crate) fn document(routes: &[Route]) -> Value {
     let refused = answered.subschema_for::<RefusedView>();
     let would = answered.subschema_for::<WouldView>();
     let mut paths: Map<String, Value> = Map::new();
-    for route in routes {
+    for route in S::routes() {
         let item = paths.entry(route.path).or_insert_with(|| json!({}));
         item[route.method.to_ascii_lowercase()] =
             operation(route, (&mut asked, &mut answered), &json!(refused), &json!(would));
@@ -27,11 +27,10 @@ pub(crate) fn document(routes: &[Route]) -> Value {
     json!({
         "openapi": "3.1.0",
         "info": {
-            "title": "Esker pool",
+            "title": title,
             "version": "1",
-            "description": "Requests to a process that serves a pool (`esker pool serve`), over HTTP at its socket. \
-                What is refused has changed nothing. A change with the header `Idempotency-Key` that is repeated with \
-                the same key is made once, and gives the first answer.",
+            "description": format!("{about} What is refused has changed nothing. A change with the header \
+                `Idempotency-Key` that is repeated with the same key is made once, and gives the first answer."),
         },
         "paths": paths,
         "components": {
@@ -43,8 +42,8 @@ pub(crate) fn document(routes: &[Route]) -> Value {
     })
 }
 
-fn operation(
-    route: &Route,
+fn operation<S: Serves>(
+    route: &Route<S>,
     (asked, answered): (&mut SchemaGenerator, &mut SchemaGenerator),
     refused: &Value,
     would: &Value,
@@ -75,7 +74,7 @@ fn operation(
     found
 }
 
-fn parameters(route: &Route) -> Vec<Value> {
+fn parameters<S: Serves>(route: &Route<S>) -> Vec<Value> {
     let names = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let text = json!({ "type": "string" });
     let mut found: Vec<Value> = names
