@@ -20,4 +20,5 @@ mod pool_serve;
 mod progress;
 mod ssd;
 mod target;
+mod target_control;
 mod trace;

@@ -1,13 +1,11 @@
 //! `esker target` as an administrator changes a target that runs: at the prompt, with signals meanwhile.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
-use common::{Ran, Scratch, esker, ran, run, text};
+use crate::common::{Ran, Scratch, esker, ran, run, text};
 use esker_nvmf::{Initiator, InitiatorConfig, NvmfError};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
