@@ -208,6 +208,34 @@ fn a_long_file_is_found() {
     assert_one(judge(FILE_LINES + 1).as_slice(), "701 lines");
 }
 
+#[test]
+fn each_file_of_tests_is_in_their_program() {
+    let mut programs = 0;
+    let mut findings = Vec::new();
+    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+        let folder = entry.unwrap().path().join("tests/all");
+        if !folder.is_dir() {
+            continue;
+        }
+        programs += 1;
+        let (paths, texts): (Vec<_>, Vec<_>) = source::files(&folder).into_iter().unzip();
+        let main = folder.join("main.rs");
+        let at = paths.iter().position(|path| *path == main).expect("a main.rs");
+        findings.extend(source::undeclared(&main, &texts[at], &paths));
+    }
+    assert!(programs > 5, "{programs} programs of tests");
+    assert_none(&findings);
+}
+
+#[test]
+fn a_file_of_tests_that_no_program_has_is_found() {
+    let files = ["all/main.rs", "all/here.rs", "all/lost.rs", "all/here/part.rs"];
+    let files = files.map(PathBuf::from);
+    let check = |text: &str| source::undeclared(&files[0], text, &files);
+    assert_none(&check("mod here;\nmod lost;\n"));
+    assert_one(&check("mod here;\n// mod lost;\n"), "lost.rs");
+}
+
 // ---- rooms inside crates -------------------------------------------------------------------------
 
 /// The rooms of the engine, which see the ones below by the names that these themselves give on.

@@ -28,6 +28,17 @@ pub(crate) fn too_long(path: &Path, text: &str, most: usize) -> Option<String> {
     (lines > most).then(|| format!("{path} has {lines} lines: which is its second noun?"))
 }
 
+/// The files beside `main`, whose contents are `text`, that it does not declare: nothing would run their tests.
+pub(crate) fn undeclared(main: &Path, text: &str, files: &[PathBuf]) -> Vec<String> {
+    let beside = files.iter().filter(|path| path.parent() == main.parent() && *path != main);
+    let declared = |path: &Path| {
+        let module = format!("mod {};", path.file_stem().unwrap_or_default().display());
+        text.lines().any(|line| line == module)
+    };
+    let lost = beside.filter(|path| !declared(path));
+    lost.map(|path| format!("{} does not declare {}", main.display(), path.display())).collect()
+}
+
 /// Libraries that have no need of unsafe code.
 const SAFE: [&str; 6] = ["kv", "bench", "trace", "stack", "lab", "serve"];
 /// The library of tests, which no product has: it reads the seeds that a person gives.
