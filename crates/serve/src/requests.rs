@@ -2,11 +2,11 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`body`], [`answer`] | bodies that all servers have |
+//! | `body`, [`answer`] | bodies that all servers have |
 //! | [`changes`] | changes that were made, by their ids |
-//! | [`route`] | a route, and how requests run |
-//! | [`openapi`] | the description of routes |
-//! | [`api`] | requests over HTTP |
+//! | `route` | a route, and how requests run |
+//! | `openapi` | the description of routes |
+//! | `api` | requests over HTTP |
 
 pub mod answer;
 pub(crate) mod api;

@@ -3,7 +3,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | `options` | [`TargetOptions`] |
-//! | [`file`] | the configuration, from a file or from options |
+//! | [`mod@file`] | the configuration, from a file or from options |
 //! | `config` | its devices and keys |
 //! | [`view`] | answers to requests |
 //! | `control`, `routes` | changes while it runs; requests |

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A key that is repeated with the same request gives the first answer, as long as the change is kept; with
 //!    another request it is refused.
-//! 2. The last [`KEPT`] changes are kept, each for [`KEPT_SECS`], in memory. After a crash of the server a repeated
+//! 2. The last `KEPT` changes are kept, each for `KEPT_SECS`, in memory. After a crash of the server a repeated
 //!    request is made again, and names, sizes and generations make it one.
 //! 3. A refused change has changed nothing and is not kept.
 
