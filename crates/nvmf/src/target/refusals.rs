@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. Names are invented as easily as connections are made. So the table has [`MOST`] rows, and one that is full
 //!    forgets the row with the fewest refusals, the oldest first: invented names drive out each other.
-//! 2. A row is given out to be told once a minute at most, and all rows together [`MOST_TOLD`] times.
+//! 2. A row is given out to be told once a minute at most, and all rows together `MOST_TOLD` times.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
