@@ -85,7 +85,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
     /// Write the report to this file
-    #[arg(long)]
+    #[arg(long = "report", alias = "html")]
     pub(crate) html: Option<PathBuf>,
     /// A short run that shows that everything works; its figures mean little
     #[arg(long)]
@@ -132,7 +132,7 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
     /// Write the report to this file
-    #[arg(long)]
+    #[arg(long = "report", alias = "html")]
     pub(crate) html: Option<PathBuf>,
 }
 

@@ -32,7 +32,7 @@ fn text(bytes: &[u8]) -> &str {
 fn results_in_the_scratch_directory_stay() {
     let dir = dir("stay");
     let (at, json, html) = (dir.display(), dir.join("c.json"), dir.join("c.html"));
-    let output = run(&format!("{SHORT} --dir {at} --json {at}/c.json --html {at}/c.html"));
+    let output = run(&format!("{SHORT} --dir {at} --json {at}/c.json --report {at}/c.html"));
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(json.exists() && html.exists() && !dir.join("database").exists());
     fs::remove_dir_all(&dir).unwrap();
@@ -42,7 +42,7 @@ fn results_in_the_scratch_directory_stay() {
 fn a_path_that_cannot_be_written_is_said_before_anything_is_measured() {
     let dir = dir("path");
     let at = dir.join("scratch");
-    let output = run(&format!("{SHORT} --dir {} --html /nowhere/c.html", at.display()));
+    let output = run(&format!("{SHORT} --dir {} --report /nowhere/c.html", at.display()));
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.contains("/nowhere/c.html"), "{said}");
     assert!(!said.contains("round 1") && !at.exists(), "{said}");

@@ -1,7 +1,7 @@
 //! The figures of a demonstration make sense. `.ci/run` runs the demonstration and then this:
 //!
 //! ```text
-//! esker demo --records 100k --seconds 1 --memory 64MiB --json demo.json
+//! esker demo --records 100k --for 1s --memory 64MiB --json demo.json
 //! ESKER_DEMO_JSON=$PWD/demo.json cargo test -p esker-tests --test demo -- --ignored
 //! ```
 

@@ -137,6 +137,20 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// So many things of a kind, whose name is that of one: `1 drive`, `2 parities`, `1,024 flushes`.
+#[must_use]
+pub fn counted(number: u64, one: &str) -> String {
+    if number == 1 {
+        return format!("1 {one}");
+    }
+    let number = grouped(number);
+    match one.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{number} {stem}ies"),
+        _ if one.ends_with("sh") || one.ends_with("ch") => format!("{number} {one}es"),
+        _ => format!("{number} {one}s"),
+    }
+}
+
 /// A latency of a histogram, which tells the end of a bucket alone: `≤8.59 s`. The last bucket, from `open` on, has
 /// no end: `≥51.5 s`. Nothing was counted where the end is zero.
 #[must_use]
@@ -223,6 +237,13 @@ mod tests {
         let expected =
             ["-", "≤256 ns", "≤12.3 µs", "≤1000 µs", "≤1.05 ms", "≤8.59 s", "≤51.6 s", "≥51.5 s"];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn one_thing_is_not_many() {
+        let texts = [(0, "key"), (1, "entry"), (2, "entry"), (1_024, "flush"), (2, "KVS")];
+        let said = texts.map(|(number, one)| counted(number, one));
+        assert_eq!(said, ["0 keys", "1 entry", "2 entries", "1,024 flushes", "2 KVSs"]);
     }
 
     #[test]

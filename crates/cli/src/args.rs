@@ -75,8 +75,8 @@ pub(crate) use volume::VolumeCommand;
     arg_required_else_help = true
 )]
 pub(crate) struct Cli {
-    /// How many seconds an answer of a process that serves a pool may take [default: 600]
-    #[arg(long, value_name = "SECONDS", global = true, hide_short_help = true, value_parser = parse::seconds)]
+    /// How long an answer of a process that serves a pool may take [default: 10min]
+    #[arg(long, value_name = "TIME", global = true, hide_short_help = true, value_parser = parse::time)]
     pub(crate) timeout: Option<Duration>,
     /// Write neither notes nor progress on standard error, only errors; `run`: no figures at the end
     #[arg(long, global = true)]
@@ -188,5 +188,65 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         super::command().debug_assert();
+    }
+
+    /// Words mean the same with every command. Those of earlier versions still do, and no help shows them.
+    #[test]
+    fn words_are_those_of_one_language_and_old_ones_are_taken() {
+        for (old, new) in [
+            ("demo --seconds 2 --report r.html", "demo --for 2s --report r.html"),
+            ("lab fdp --html r.html", "lab fdp --report r.html"),
+            ("lab plan p.toml --html r.html --json -", "lab plan p.toml --report r.html --json"),
+            ("lab pooled --seconds 90 --warm-up 60", "lab pooled --for 1.5min --warm-up 1min"),
+            ("trace mrc a.trace --html r.html", "trace mrc a.trace --report r.html"),
+            (
+                "trace record /dev/loop0 -o t --seconds 60",
+                "trace record /dev/loop0 -o t --for 1min",
+            ),
+            (
+                "bench ycsb --durability-ms 50 --seconds 8",
+                "bench ycsb --durability 50ms --for 8000ms",
+            ),
+            ("bench device null:1GiB --depth 1000", "bench device null:1GiB --depth 1k"),
+            ("kv get db a b --durability-ms 1000", "kv get db a b --durability 1s"),
+            ("kv backup db copy --staging=d", "kv backup db copy --staging d"),
+            ("cache create f o --map linear", "cache create f o --mapping linear"),
+            ("cache set f --dirty-age 60", "cache set f --dirty-age 1min"),
+            (
+                "pool serve p --drives a --metrics 127.0.0.1:1",
+                "pool serve p --drives a --metrics 1",
+            ),
+            (
+                "volume create p/v --size 1GiB --iops 20000",
+                "volume create p/v --size 1GiB --iops 20k",
+            ),
+            ("lab flash-cache --requests 100000", "lab flash-cache --requests 100k"),
+        ] {
+            let read = |line: &str| {
+                let words = ["esker"].into_iter().chain(line.split_whitespace());
+                let matches = super::command().try_get_matches_from(words);
+                matches.unwrap_or_else(|error| panic!("{line}: {error}"))
+            };
+            let last = |line: &str| {
+                let mut matches = read(line);
+                let mut all = Vec::new();
+                while let Some((_, inner)) = matches.remove_subcommand() {
+                    matches = inner;
+                }
+                for id in matches.ids() {
+                    let raw = matches.get_raw(id.as_str());
+                    all.push((id.to_string(), raw.map(|raw| raw.count())));
+                }
+                all
+            };
+            assert_eq!(last(old), last(new), "{old}");
+        }
+        let hidden = ["--html", "--seconds", "--durability-ms"];
+        let mut commands = vec![super::command()];
+        while let Some(mut command) = commands.pop() {
+            let help = command.render_long_help().to_string();
+            assert!(!hidden.iter().any(|word| help.contains(word)), "{help}");
+            commands.extend(command.get_subcommands().cloned());
+        }
     }
 }

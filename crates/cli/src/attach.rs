@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esker_attach::{AttachError, Attached, Attachment, Options, State, holders};
-use esker_base::units::human_bytes;
+use esker_base::units::{counted, human_bytes};
 use esker_base::{Clock, ErrorKind, Nanos};
 use esker_device::{Create, Device, DeviceStats};
 use esker_serve::metrics::of_device;
@@ -192,15 +192,15 @@ fn made(attachment: &Attachment, device: &dyn Device, read_only: bool) -> String
 
 fn carried(stats: &DeviceStats) -> String {
     format!(
-        "{} reads ({}), {} writes ({}), {} flushes, {} discards ({}), {} errors",
-        stats.reads,
+        "{} ({}), {} ({}), {}, {} ({}), {}",
+        counted(stats.reads, "read"),
         human_bytes(stats.read_bytes),
-        stats.writes,
+        counted(stats.writes, "write"),
         human_bytes(stats.written_bytes),
-        stats.flushes,
-        stats.discards,
+        counted(stats.flushes, "flush"),
+        counted(stats.discards, "discard"),
         human_bytes(stats.discarded_bytes),
-        stats.errors
+        counted(stats.errors, "error")
     )
 }
 

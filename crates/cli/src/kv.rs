@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use data_encoding::HEXLOWER;
 use esker_base::ErrorKind;
-use esker_base::units::{human_bytes, to_u64};
+use esker_base::units::{counted, human_bytes, to_u64};
 use esker_kv::{
     CompactRequest, Compression, KvError, Kvdb, Kvs, KvsOptions, MediaClass, Options, Policy,
     VALUE_MAX,
@@ -25,7 +25,6 @@ use esker_stack::Spec;
 
 use crate::args::{CopyArgs, Escaped, KvCommand, Medium, Opening, engine_options};
 use crate::failure::{Failure, Result};
-use crate::figures::grouped;
 use crate::media::{Devices, Media};
 use crate::progress::Watch;
 use crate::{output, place};
@@ -382,14 +381,14 @@ fn check(dir: &Path, json: bool) -> Result {
     }
     let _ = writeln!(
         text,
-        "{}: read {} KVSs, {} kvsets with {} entries, {} values of {}, {} log records",
+        "{}: read {}, {} with {}, {} of {}, {}",
         dir.display(),
-        report.kvss,
-        report.kvsets,
-        grouped(report.entries),
-        grouped(report.values),
+        counted(report.kvss, "KVS"),
+        counted(report.kvsets, "kvset"),
+        counted(report.entries, "entry"),
+        counted(report.values, "value"),
         human_bytes(report.value_bytes),
-        grouped(report.log_records)
+        counted(report.log_records, "log record")
     );
     text.push_str(match (report.interrupted, damages) {
         (true, _) => "interrupted: the rest is unchecked\n",

@@ -122,7 +122,7 @@ fn host_managed(args: &HostSsdArgs) -> Result {
 }
 
 fn compare(args: &CompareArgs) -> Result {
-    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    let outputs = Outputs::prepare(args.json.as_ref(), args.report.as_ref())?;
     let read = |path: &PathBuf| {
         std::fs::read_to_string(path)
             .map_err(|error| Failure::file(path, &error, "name what --json FILE has written"))

@@ -13,6 +13,7 @@ pub(crate) mod socket;
 
 use std::sync::Arc;
 
+use esker_base::units::{counted, to_u64};
 use esker_device::{Create, Device};
 use esker_serve::events::Waiting;
 use esker_serve::pool::answer::{DriveView, OperationList, OperationView, ScrubStarted, Settings};
@@ -213,7 +214,7 @@ fn create(args: &PoolCreateArgs) -> Result {
     }
     unmade::or_nothing(args.drives.iter().chain(&args.buffers), || make(args, &name))?;
     if args.dry_run {
-        let would = format!("make pool {name} of {} drives", args.drives.len());
+        let would = format!("make pool {name} of {}", counted(to_u64(args.drives.len()), "drive"));
         return tell(as_json(&WouldView { dry_run: true, would })?, args.json, |_: &Value| {
             String::new()
         });
@@ -227,9 +228,9 @@ fn create(args: &PoolCreateArgs) -> Result {
     }
     let names: Vec<String> = args.drives.iter().map(|spec| format!("'{spec}'")).collect();
     let mut text = format!(
-        "pool {name}: {} drives, {} parities\nserve it: esker pool serve {name} --drives {}",
-        args.drives.len(),
-        args.parity,
+        "pool {name}: {}, {}\nserve it: esker pool serve {name} --drives {}",
+        counted(to_u64(args.drives.len()), "drive"),
+        counted(args.parity.into(), "parity"),
         names.join(" ")
     );
     for buffer in &args.buffers {

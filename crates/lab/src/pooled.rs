@@ -143,9 +143,7 @@ impl PooledOptions {
             return refuse(format!("--records: give at most {MOST_RECORDS}"));
         }
         if self.seconds == 0 || self.rounds == 0 || self.threads == 0 || self.dilation == 0 {
-            return refuse(
-                "--seconds, --rounds, --threads and --dilation are at least 1".to_owned(),
-            );
+            return refuse("--for, --rounds, --threads and --dilation are at least 1".to_owned());
         }
         if !(0.0..=0.95).contains(&self.compressible) {
             return refuse("--compressible: give a share from 0 to 0.95".to_owned());

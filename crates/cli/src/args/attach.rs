@@ -39,7 +39,7 @@ pub(crate) struct AttachTo {
     #[arg(long, value_name = "COUNT", default_value = "2", value_parser = super::parse::threads)]
     pub(crate) threads: usize,
     /// How long to look for the next request before sleeping; only while that pays off
-    #[arg(long, value_name = "MICROSECONDS", default_value = "50", value_parser = super::parse::microseconds)]
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = super::parse::microseconds)]
     pub(crate) spin: Duration,
     /// Attach at a directory that is not empty: what it has is hidden meanwhile
     #[arg(long)]
@@ -63,8 +63,8 @@ pub(crate) struct DetachArgs {
     /// Where a device is attached, or was when its process crashed
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mount_point: PathBuf,
-    /// How many seconds to wait while somebody uses the device, who is named
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::parse::seconds_or_zero)]
+    /// How long to wait while somebody uses the device, who is named
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = super::parse::time_or_zero)]
     pub(crate) wait: Duration,
     /// Detach it while somebody uses it: they get errors, and what was not flushed is as after a crash
     #[arg(long)]

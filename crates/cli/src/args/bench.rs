@@ -29,8 +29,8 @@ pub(crate) struct DemoArgs {
     pub(crate) db: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) media: MediaArgs,
-    /// How long each workload runs, in seconds
-    #[arg(long, default_value = "8", value_name = "SECONDS", value_parser = parse::seconds)]
+    /// How long each workload runs
+    #[arg(long = "for", alias = "seconds", default_value = "8s", value_name = "TIME", value_parser = parse::time)]
     pub(crate) seconds: Duration,
     /// Client threads [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
@@ -39,7 +39,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::bytes)]
     pub(crate) memory: u64,
     /// Write all figures as JSON to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
     /// Where the report, one HTML file, goes
     #[arg(long, default_value = "esker-report.html", value_name = "FILE")]
@@ -67,7 +67,7 @@ pub(crate) struct MediaArgs {
 /// `esker bench ycsb`
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-        esker bench ycsb --records 5M --seconds 30\n  \
+        esker bench ycsb --records 5M --for 30s\n  \
         esker bench ycsb --db /mnt/flash/db --workload load --records 100M\n  \
         esker bench ycsb --db /mnt/flash/db --workload b,c --rate 20k --warm-up 10 --report b.html")]
 pub(crate) struct YcsbArgs {
@@ -113,15 +113,15 @@ pub(crate) struct YcsbArgs {
     /// End each workload after this many operations
     #[arg(long, value_name = "COUNT", value_parser = parse::count)]
     pub(crate) operations: Option<u64>,
-    /// End each workload after this time, in seconds [default: 10, unless --operations is given]
-    #[arg(long, value_name = "SECONDS", value_parser = parse::seconds)]
+    /// End each workload after this time [default: 10s, unless --operations is given]
+    #[arg(long = "for", alias = "seconds", value_name = "TIME", value_parser = parse::time)]
     pub(crate) seconds: Option<Duration>,
     /// Operations a second of all threads together; latency then counts from the moment an
     /// operation should have started [default: as fast as possible]
     #[arg(long, value_name = "RATE", value_parser = parse::rate)]
     pub(crate) rate: Option<f64>,
-    /// How long each workload runs before it is measured, in seconds
-    #[arg(long, default_value = "0", value_name = "SECONDS", value_parser = parse::seconds_or_zero)]
+    /// How long each workload runs before it is measured
+    #[arg(long, default_value = "0", value_name = "TIME", value_parser = parse::time_or_zero)]
     pub(crate) warm_up: Duration,
     /// Which records are asked for [default: each workload's own]
     #[arg(long, value_enum, value_name = "NAME")]
@@ -147,7 +147,7 @@ pub(crate) struct YcsbArgs {
     #[arg(long, default_value_t = 42, value_name = "NUMBER")]
     pub(crate) seed: u64,
     /// Write all figures as JSON to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
     /// Write the report, one HTML file, here
     #[arg(long, value_name = "FILE")]
@@ -189,7 +189,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "SKEW", value_parser = parse::theta)]
     pub(crate) theta: Option<f64>,
     /// Requests that each thread keeps in flight
-    #[arg(long, default_value_t = 32, value_name = "COUNT")]
+    #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = parse::length)]
     pub(crate) depth: usize,
     /// Threads, each with a queue pair of its own
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = parse::threads)]
@@ -207,8 +207,8 @@ pub(crate) struct DeviceArgs {
     /// as possible]
     #[arg(long, value_name = "RATE", value_parser = parse::rate)]
     pub(crate) rate: Option<f64>,
-    /// End after this time of the device, in seconds [default: 10, unless --bytes or --trace is given]
-    #[arg(long, value_name = "SECONDS", value_parser = parse::seconds)]
+    /// End after this time of the device [default: 10s, unless --bytes or --trace is given]
+    #[arg(long = "for", alias = "seconds", value_name = "TIME", value_parser = parse::time)]
     pub(crate) seconds: Option<Duration>,
     /// End after so many bytes
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
@@ -231,7 +231,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
     /// Write all figures as JSON to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
     /// Write the report, one HTML file, here
     #[arg(long, value_name = "FILE")]
@@ -256,9 +256,9 @@ pub(crate) enum PatternArg {
 /// When writes become durable.
 #[derive(Args)]
 pub(crate) struct DurabilityArgs {
-    /// A write is durable this many milliseconds after its acknowledgement; 0: before it
-    /// [default: 100]
-    #[arg(long, value_name = "MS")]
+    /// A write is durable this long after its acknowledgement; 0: before it [default: 100ms]
+    #[arg(long = "durability", alias = "durability-ms", value_name = "TIME")]
+    #[arg(value_parser = parse::milliseconds)]
     pub(crate) durability_ms: Option<u64>,
     /// At most this many acknowledged bytes are not durable yet [default: 8MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes_or_zero)]

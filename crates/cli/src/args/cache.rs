@@ -28,7 +28,7 @@ pub(crate) enum CacheCommand {
         #[arg(long, value_name = "SIZE")]
         run: Option<String>,
         /// How runs go to sets: hashed, linear or single [default: hashed]
-        #[arg(long)]
+        #[arg(long = "mapping", alias = "map", value_name = "NAME")]
         map: Option<String>,
         /// Give up what is on the flash device: a cache with what it has not written back, or anything else
         #[arg(long)]
@@ -56,7 +56,7 @@ pub(crate) enum CacheCommand {
         mode: String,
     },
     /// Change the bounds of a cache in use, for as long as it is open
-    #[command(after_help = "Example:\n  esker cache set flash.img --dirty 50 --dirty-age 5")]
+    #[command(after_help = "Example:\n  esker cache set flash.img --dirty 50 --dirty-age 5s")]
     Set {
         /// The flash device
         #[arg(value_name = "FLASH")]
@@ -64,11 +64,11 @@ pub(crate) enum CacheCommand {
         /// The share of a set that may be dirty, in percent
         #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
         dirty: Option<u8>,
-        /// For how many seconds a block may be dirty; 0 for as long as the cache is in use
-        #[arg(long, value_name = "SECONDS", value_parser = super::parse::seconds_or_zero)]
+        /// How long a block may be dirty; 0 for as long as the cache is in use
+        #[arg(long, value_name = "TIME", value_parser = super::parse::time_or_zero)]
         dirty_age: Option<Duration>,
-        /// After how many seconds a cached block survives a crash; 0 for none while the cache is in use
-        #[arg(long, value_name = "SECONDS", value_parser = super::parse::seconds_or_zero)]
+        /// After how long a cached block survives a crash; 0 for none while the cache is in use
+        #[arg(long, value_name = "TIME", value_parser = super::parse::time_or_zero)]
         name_age: Option<Duration>,
     },
     /// Write back what is dirty now in a cache in use

@@ -13,10 +13,10 @@ pub(crate) struct ExperimentArgs {
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
     /// Write the report, one HTML file, here
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
+    #[arg(long, alias = "html", value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Write all figures as JSON to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
     /// Write the page in the form that `esker lab all` binds, here
     #[arg(long, value_name = "FILE", hide = true)]

@@ -18,7 +18,7 @@ use crate::host;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
         esker lab fdp\n  \
-        esker lab fdp --full --html fdp.html --json fdp.json\n  \
+        esker lab fdp --full --report fdp.html --json fdp.json\n  \
         esker lab fdp --over-network\n  \
         esker lab fdp --over-provisioning 0.07 --fill 0.7 --handles 0,1,2\n  \
         esker lab fdp --blocks 64KiB,1MiB --rates 1,10 --keys zipfian --isolation persistent\n  \
@@ -30,7 +30,7 @@ pub(crate) struct FdpArgs {
     pub(crate) full: bool,
     /// Run some workloads in process and over NVMe/TCP, and require that drives write the same.
     /// The drive has a 64th of the size
-    #[arg(long, conflicts_with_all = ["full", "html"])]
+    #[arg(long, conflicts_with_all = ["full", "report"])]
     pub(crate) over_network: bool,
     /// The size of the modelled drive
     #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse::bytes)]

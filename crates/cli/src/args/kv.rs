@@ -17,9 +17,9 @@ pub(crate) struct Opening {
     /// The memory budget of the engine
     #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::bytes)]
     pub(crate) memory: u64,
-    /// A write is durable this many milliseconds after its acknowledgement; 0: before it
-    /// [default: 100]
-    #[arg(long, value_name = "MS")]
+    /// A write is durable this long after its acknowledgement; 0: before it [default: 100ms]
+    #[arg(long = "durability", alias = "durability-ms", value_name = "TIME")]
+    #[arg(value_parser = parse::milliseconds)]
     pub(crate) durability_ms: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Opening {
 pub(crate) struct CopyArgs {
     /// Where its staging class goes, as for create [default: a file in its directory if the original
     /// has one; a repaired database has none]
-    #[arg(long, value_name = "DEVICE", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "DEVICE", num_args = 0..=1)]
     #[arg(default_missing_value = "", value_parser = Staging::parse)]
     pub(crate) staging: Option<Staging>,
     /// Where its capacity class goes, as for create
@@ -58,7 +58,7 @@ pub(crate) enum KvCommand {
     /// Create a database
     #[command(after_help = "Examples:\n  \
             esker kv create /data/db\n  \
-            esker kv create /data/db --staging=/mnt/optane --capacity /dev/nvme1n1\n  \
+            esker kv create /data/db --staging /mnt/optane --capacity /dev/nvme1n1\n  \
             esker kv create /data/db --staging --kvs users --kvs logs:staging-min-capacity\n  \
             esker kv create /data/db --compression auto\n  \
             esker kv create /data/db --capacity 'ssd:micron-5210?capacity=8GiB&image=/data/qlc'\n\n\
@@ -239,7 +239,7 @@ pub(crate) enum KvCommand {
         after_help = "The copy is a database of its own. An interrupted one is no database, and may be begun again.\n\n\
             Examples:\n  \
             esker kv backup /data/db /backup/db\n  \
-            esker kv restore /backup/db /data/db --staging=/mnt/optane --capacity /dev/nvme1n1"
+            esker kv restore /backup/db /data/db --staging /mnt/optane --capacity /dev/nvme1n1"
     )]
     Backup {
         #[command(flatten)]
@@ -292,8 +292,8 @@ pub(crate) enum KvCommand {
         /// How old values are compressed: none, lz4, zstd, or auto (what a sample of them says)
         #[arg(long, default_value_t)]
         compression: Compression,
-        /// Records that are put into it are gone after this time, in seconds [default: never]
-        #[arg(long, value_name = "SECONDS", value_parser = parse::seconds_or_zero)]
+        /// Records that are put into it are gone after this time, such as 90s or 7d [default: never]
+        #[arg(long, value_name = "TIME", value_parser = parse::time_or_zero)]
         ttl: Option<Duration>,
     },
     /// Change the time to live of what is put into a KVS from now on
@@ -302,8 +302,8 @@ pub(crate) enum KvCommand {
         opening: Opening,
         /// The KVS
         kvs: String,
-        /// In seconds; without it, what is put stays until it is deleted
-        #[arg(value_parser = parse::seconds_or_zero)]
+        /// Such as 90s or 7d; without it, what is put stays until it is deleted
+        #[arg(value_parser = parse::time_or_zero)]
         ttl: Option<Duration>,
     },
     /// Change where the data of a KVS goes; what is there already moves when it is rewritten

@@ -13,7 +13,7 @@ use super::parse;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
         esker lab memory --quick                                     two minutes, to see that all of it runs\n  \
-        esker lab memory --html memory.html --json memory.json       the study: hours\n  \
+        esker lab memory --report memory.html --json memory.json       the study: hours\n  \
         esker lab memory --programs redis,duckdb --sides esker,swap-0 --python venv/bin/python\n\n\
         Programs: sort, awk, jq, pandas, polars, r, duckdb, redis, sqlite, java-cache, java-batch, mariadb.\n\
         Sides: esker, swap-0, swap-3 (vm.page-cluster 0 and 3), zram.\n\n\

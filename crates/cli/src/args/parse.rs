@@ -47,6 +47,16 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A count for which zero has a meaning.
+pub(crate) fn count_or_zero(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { count(text) }
+}
+
+/// A count of at least 1, of things in memory.
+pub(crate) fn length(text: &str) -> Result<usize, String> {
+    usize::try_from(count(text)?).map_err(|error| error.to_string())
+}
+
 /// A count of at least 1 that fits 32 bits.
 pub(crate) fn small_count(text: &str) -> Result<u32, String> {
     u32::try_from(count(text)?).map_err(|_| format!("'{text}' is too many; at most {}", u32::MAX))
@@ -76,10 +86,44 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A span of time that is not zero, in seconds.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    match seconds_or_zero(text)? {
-        Duration::ZERO => Err("0 seconds measure nothing; write for example 10 or 0.5".to_owned()),
+/// A span of time: `500us`, `200ms`, `0.5s`, `90s`, `10min`, `2h`, `7d`, or a number of what `plain` is.
+fn time_of(text: &str, plain: Duration) -> Result<Duration, String> {
+    const UNITS: [(&str, Duration); 6] = [
+        ("us", Duration::from_micros(1)),
+        ("ms", Duration::from_millis(1)),
+        ("s", Duration::from_secs(1)),
+        ("min", Duration::from_secs(60)),
+        ("h", Duration::from_secs(3600)),
+        ("d", DAY),
+    ];
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    let unit = match &text[digits.len()..] {
+        "" => Some(plain),
+        name => UNITS.iter().find(|(unit, _)| *unit == name).map(|(_, unit)| *unit),
+    };
+    let span = unit.and_then(|unit| {
+        let seconds = digits.trim_end().parse::<f64>().ok()? * unit.as_secs_f64();
+        Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= MOST_DAYS * DAY)
+    });
+    span.ok_or_else(|| {
+        format!("'{text}' is no span of time; write for example 500ms, 10s, 10min, 2h or 7d")
+    })
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// The longest span of time.
+const MOST_DAYS: u32 = 36_500;
+
+/// A span of time; a plain number is of seconds.
+pub(crate) fn time_or_zero(text: &str) -> Result<Duration, String> {
+    time_of(text, Duration::from_secs(1))
+}
+
+/// A span of time that is not zero.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    match time_or_zero(text)? {
+        Duration::ZERO => Err("no time at all is too short; write for example 10s".to_owned()),
         span => Ok(span),
     }
 }
@@ -90,49 +134,47 @@ pub(crate) fn controller_ids(text: &str) -> Result<std::ops::RangeInclusive<u16>
     range.ok_or_else(|| format!("'{text}' is no range of ids; write for example 1-1000"))
 }
 
+/// A span of time of at least a day; a plain number is of days.
 pub(crate) fn days(text: &str) -> Result<Duration, String> {
-    let days = text.parse::<u32>().ok().filter(|days| (1..=36_500).contains(days));
-    let days = days.ok_or_else(|| format!("'{text}' is no number of days, of 1 to 36500"))?;
-    Ok(Duration::from_secs(86_400) * days)
+    let span = time_of(text, DAY)?;
+    let least = (span >= DAY).then_some(span);
+    least.ok_or_else(|| format!("'{text}' is less than a day; write for example 7d"))
 }
 
-/// A span of time in seconds.
-pub(crate) fn seconds_or_zero(text: &str) -> Result<Duration, String> {
-    let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>();
-    let span = number.ok().and_then(|n| Duration::try_from_secs_f64(n).ok());
-    span.ok_or_else(|| format!("'{text}' is not a time in seconds; write for example 10 or 0.5"))
+/// A span of time in whole milliseconds, of which a plain number is.
+pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
+    let span = time_of(text, Duration::from_millis(1))?;
+    u64::try_from(span.as_millis()).map_err(|error| error.to_string())
 }
 
-/// A span of time in whole seconds: `0`, `90`, `90s`, `10min`, `2h`, `7d`.
-pub(crate) fn span_secs(text: &str) -> Result<u64, String> {
-    let units = [("min", 60), ("s", 1), ("h", 3600), ("d", 86_400), ("", 1)];
-    let in_unit =
-        |(unit, secs): (&str, u64)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(secs);
-    let found = units.into_iter().find_map(in_unit).filter(|secs| *secs <= 36_500 * 86_400);
-    found.ok_or_else(|| {
-        format!("'{text}' is no span of time; write for example 0, 90s, 10min, 2h or 7d")
-    })
+/// A span of time in whole seconds.
+pub(crate) fn whole_seconds(text: &str) -> Result<u64, String> {
+    let span = time_or_zero(text)?;
+    let whole = (span.subsec_nanos() == 0).then_some(span.as_secs());
+    whole.ok_or_else(|| format!("'{text}' is no number of whole seconds; write for example 90s"))
 }
 
-/// The same as a duration.
+/// The same, at least one.
+pub(crate) fn some_seconds(text: &str) -> Result<u32, String> {
+    time(text)?;
+    u32::try_from(whole_seconds(text)?).map_err(|error| error.to_string())
+}
+
+/// A span of time in whole seconds.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
-    span_secs(text).map(Duration::from_secs)
+    whole_seconds(text).map(Duration::from_secs)
 }
 
-/// How long something may be silent: a span of at least a second.
+/// How long something may be silent: whole seconds, at least one.
 pub(crate) fn patience(text: &str) -> Result<Duration, String> {
-    match span(text)? {
-        Duration::ZERO => Err("nothing answers within 0 seconds; write for example 10s".to_owned()),
-        span => Ok(span),
-    }
+    some_seconds(text).map(|seconds| Duration::from_secs(seconds.into()))
 }
 
-/// A span of time in microseconds, at most a second.
+/// A span of time of at most a second; a plain number is of microseconds.
 pub(crate) fn microseconds(text: &str) -> Result<Duration, String> {
-    match text.strip_suffix("us").unwrap_or(text).parse() {
-        Ok(number @ 0..=1_000_000) => Ok(Duration::from_micros(number)),
-        _ => Err(format!("'{text}' is not a time in microseconds; give 0 to 1000000")),
-    }
+    let span = time_of(text, Duration::from_micros(1))?;
+    let short = (span <= Duration::from_secs(1)).then_some(span);
+    short.ok_or_else(|| format!("'{text}' is more than a second; write for example 50us"))
 }
 
 /// A rate in operations a second: `50000`, `50k`.
@@ -235,17 +277,38 @@ mod tests {
     }
 
     #[test]
-    fn times_are_seconds_and_not_negative() {
-        assert_eq!(seconds("0.5").unwrap(), Duration::from_millis(500));
-        assert_eq!(seconds("2s").unwrap(), Duration::from_secs(2));
-        assert_eq!(seconds_or_zero("0").unwrap(), Duration::ZERO);
-        for wrong in ["0", "-1", "inf", "NaN", "soon", "1e300"] {
-            assert!(seconds(wrong).unwrap_err().contains("seconds"), "{wrong}");
+    fn times_have_units_and_are_not_negative() {
+        assert_eq!(time("0.5").unwrap(), Duration::from_millis(500));
+        for (text, millis) in [
+            ("2", 2_000),
+            ("2s", 2_000),
+            ("250ms", 250),
+            ("1500us", 1),
+            ("0.5 h", 1_800_000),
+            ("10min", 600_000),
+            ("2d", 172_800_000),
+        ] {
+            assert_eq!(time(text).unwrap().as_millis(), millis, "{text}");
         }
+        assert_eq!(time_or_zero("0").unwrap(), Duration::ZERO);
+        assert_eq!(time_or_zero("36500d").unwrap(), DAY * 36_500);
+        for wrong in
+            ["-1", "inf", "NaN", "soon", "1e300", "", "s", "1 week", "10m", "36501d", "1S", "1µs"]
+        {
+            assert!(time(wrong).unwrap_err().contains("10min"), "{wrong}");
+        }
+        assert!(time("0ms").unwrap_err().contains("too short"));
+        assert_eq!((whole_seconds("0"), whole_seconds("1.5min")), (Ok(0), Ok(90)));
+        assert!(whole_seconds("1500ms").unwrap_err().contains("whole seconds"));
+        assert_eq!(some_seconds("2min"), Ok(120));
+        assert!(some_seconds("0").is_err() && patience("0s").is_err() && patience("0.5").is_err());
+        assert_eq!((days("30"), days("36h")), (Ok(DAY * 30), Ok(DAY * 3 / 2)));
+        assert!(days("5s").unwrap_err().contains("less than a day"));
         assert_eq!(microseconds("50").unwrap(), Duration::from_micros(50));
+        assert_eq!(microseconds("1ms").unwrap(), Duration::from_millis(1));
         assert_eq!(microseconds("0us").unwrap(), Duration::ZERO);
-        for wrong in ["-1", "0.5", "1000001", "1ms", ""] {
-            assert!(microseconds(wrong).unwrap_err().contains("microseconds"), "{wrong}");
+        for wrong in ["-1", "1000001", "2s", ""] {
+            assert!(microseconds(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -348,8 +348,8 @@ pub(crate) struct PoolServeArgs {
     /// Percent of maintenance's time that repair and sweeps get beside writes, from 1 to 90 [default: 20]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=90))]
     repair_share: Option<u8>,
-    /// Read and verify everything in the background within so many days [default: never]
-    #[arg(long, value_name = "DAYS", value_parser = parse::days)]
+    /// Read and verify everything in the background within this time, such as 30d [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse::days)]
     scrub_within: Option<std::time::Duration>,
     /// Where requests are answered [default: /run/esker/POOL.sock]
     #[arg(long, value_name = "PATH")]
@@ -361,7 +361,7 @@ pub(crate) struct PoolServeArgs {
     #[arg(long, value_name = "ADDRESS")]
     listen_tls: Vec<SocketAddr>,
     /// A loopback address at which requests are answered, too: those with the token
-    #[arg(long, value_name = "ADDRESS", requires = "api_token")]
+    #[arg(long, value_name = "ADDRESS|PORT", requires = "api_token", value_parser = parse::listen)]
     api: Option<SocketAddr>,
     /// The file with the token; one is made where there is none
     #[arg(long, value_name = "FILE", requires = "api")]
@@ -373,13 +373,13 @@ pub(crate) struct PoolServeArgs {
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     workers: Option<usize>,
     /// Where to tell metrics, over HTTP: /metrics for Prometheus
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9420")]
+    #[arg(long, value_name = "ADDRESS|PORT", default_value = "127.0.0.1:9420", value_parser = parse::listen)]
     metrics: SocketAddr,
     /// Memory for the pool's map [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     map: Option<u64>,
-    /// End after so many seconds
-    #[arg(long = "for", value_name = "SECONDS", value_parser = parse::seconds)]
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = parse::time)]
     pub(crate) time: Option<std::time::Duration>,
 }
 

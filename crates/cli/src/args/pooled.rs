@@ -13,7 +13,7 @@ use super::parse;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
         esker lab pooled --quick                          a quarter of an hour, to see that all of it runs\n  \
-        esker lab pooled --html pooled.html --json pooled.json\n  \
+        esker lab pooled --report pooled.html --json pooled.json\n  \
         esker lab pooled --survive --only-survive         a node killed and a drive failed under load\n  \
         esker lab pooled --erase --drive /dev/nvme0n1 --drive /dev/nvme1n1\n\n\
         Needs root, FUSE, loop devices, mkfs.ext4, memory cgroups of version 1, a JDK 17 and Maven.")]
@@ -41,11 +41,11 @@ pub(crate) struct PooledArgs {
     /// [default: 250,500,1000,1500,2000, with --quick 100]
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = parse::count)]
     pub(crate) rates: Vec<u64>,
-    /// Seconds of each measurement [default: 60, with --quick 15]
-    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
+    /// How long each measurement takes [default: 60s, with --quick 15s]
+    #[arg(long = "for", alias = "seconds", value_name = "TIME", value_parser = parse::some_seconds)]
     pub(crate) seconds: Option<u32>,
-    /// Seconds of load before each measurement [default: 20, with --quick 8]
-    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
+    /// How long the load runs before each measurement [default: 20s, with --quick 8s]
+    #[arg(long, value_name = "TIME", value_parser = parse::some_seconds)]
     pub(crate) warm_up: Option<u32>,
     /// Repetitions [default: 3, with --quick 1]
     #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_quick_study_is_short_unless_it_is_said_otherwise() {
-        let quick = options("--quick --seconds 30").unwrap();
+        let quick = options("--quick --for 30s").unwrap();
         assert_eq!(
             (quick.records, quick.rounds, quick.seconds, quick.warm_up_s),
             (600_000, 1, 30, 8)

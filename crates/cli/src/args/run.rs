@@ -51,8 +51,8 @@ pub(crate) struct RunArgs {
     /// End a program of whose memory more than --memory is not paged
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Show figures every so many seconds, on standard error; on a terminal they are shown anyway
-    #[arg(long, value_name = "SECONDS", value_parser = super::parse::seconds)]
+    /// Show figures this often, on standard error; on a terminal they are shown anyway
+    #[arg(long, value_name = "TIME", value_parser = super::parse::time)]
     pub(crate) every: Option<Duration>,
     #[command(flatten)]
     pub(crate) telling: super::MetricsArgs,

@@ -129,7 +129,7 @@ pub(crate) enum LabCommand {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
         esker lab compare before.json after.json\n  \
-        esker lab compare before.json after.json --least 0.2 --html changes.html\n\n\
+        esker lab compare before.json after.json --least 0.2 --report changes.html\n\n\
         The files are what --json FILE of an experiment, of esker bench or of esker demo has written.")]
 pub(crate) struct CompareArgs {
     /// The figures of the earlier run
@@ -140,10 +140,10 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     pub(crate) least: f64,
     /// Write the comparison, one HTML file, here
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
+    #[arg(long, alias = "html", value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Write it as JSON to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
 }
 
@@ -152,7 +152,7 @@ pub(crate) struct CompareArgs {
 #[command(after_help = "Examples:\n  \
         esker lab plan plan.toml\n  \
         esker lab plan plan.toml --dry-run\n  \
-        esker lab plan plan.toml --html plan.html --json plan.json\n\n\
+        esker lab plan plan.toml --report plan.html --json plan.json\n\n\
         Results are kept by their inputs: after a change of the file only what it changes is run.\n\
         docs/plan.md has the format of the file, and three plans to begin with.")]
 pub(crate) struct PlanArgs {
@@ -163,16 +163,16 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,
     /// List the runs, which of them are kept, and about how long the others take; run nothing
-    #[arg(long, conflicts_with = "html")]
+    #[arg(long, conflicts_with = "report")]
     pub(crate) dry_run: bool,
     /// Runs in virtual time that are made at once [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     pub(crate) threads: Option<usize>,
     /// Write the report, one HTML file, here
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
+    #[arg(long, alias = "html", value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Write all figures as JSON to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
 }
 
@@ -212,7 +212,7 @@ pub(crate) struct HostSsdSideArgs {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
         esker lab flash-cache\n  \
-        esker lab flash-cache --traces /data/traces --html cache.html --json cache.json\n  \
+        esker lab flash-cache --traces /data/traces --report cache.html --json cache.json\n  \
         esker lab flash-cache --traces mysql.trace --no-load --sizes 10,20\n  \
         esker lab flash-cache --traces mysql.trace --no-load --disk /dev/sdb --flash /dev/nvme0n1 --erase")]
 pub(crate) struct FlashCacheArgs {
@@ -232,7 +232,7 @@ pub(crate) struct FlashCacheArgs {
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "5,10,20,40")]
     pub(crate) sizes: Vec<u32>,
     /// The most requests of a workload that are replayed
-    #[arg(long, value_name = "COUNT", default_value_t = 20_000_000)]
+    #[arg(long, value_name = "COUNT", default_value = "20M", value_parser = parse::length)]
     pub(crate) requests: usize,
     /// Threads [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
@@ -254,7 +254,7 @@ pub(crate) struct FlashCacheArgs {
     #[arg(requires = "disk")]
     pub(crate) real_requests: u64,
     /// Requests that are in flight there
-    #[arg(long, value_name = "COUNT", default_value_t = 8, requires = "disk")]
+    #[arg(long, value_name = "COUNT", default_value_t = 8, requires = "disk", value_parser = parse::length)]
     pub(crate) real_depth: usize,
     #[command(flatten)]
     pub(crate) every: ExperimentArgs,
@@ -264,9 +264,9 @@ pub(crate) struct FlashCacheArgs {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
         esker lab host-ssd\n  \
-        esker lab host-ssd --html host-ssd.html --json host-ssd.json\n  \
-        esker lab host-ssd --device /dev/nvme0n1 --html host-ssd.html      # a drive of yours beside the models\n  \
-        esker lab host-ssd --real /data --html host-ssd.html      # as root; also what is installed here\n  \
+        esker lab host-ssd --report host-ssd.html --json host-ssd.json\n  \
+        esker lab host-ssd --device /dev/nvme0n1 --report host-ssd.html      # a drive of yours beside the models\n  \
+        esker lab host-ssd --real /data --report host-ssd.html      # as root; also what is installed here\n  \
         esker lab host-ssd --depths 1,32 --threads 1,16 --reads 20k --lookups 20k --data 64MiB")]
 pub(crate) struct HostSsdArgs {
     /// The size of the modelled drives
@@ -310,7 +310,7 @@ pub(crate) struct HostSsdArgs {
     #[arg(long, value_name = "COUNT", default_value = "20k", value_parser = parse::count)]
     pub(crate) real_lookups: u64,
     /// Runs of each way there
-    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = parse::small_count)]
     pub(crate) rounds: u32,
     /// The library libumap.so [default: where the loader finds it]
     #[arg(long, value_name = "FILE")]
@@ -354,7 +354,7 @@ pub(crate) struct HseArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 96, value_parser = parse::threads)]
     pub(crate) threads: usize,
     /// Runs of each arm [default: 3, or 1 with --quick]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
     pub(crate) rounds: Option<u32>,
     /// How many times slower than real time drives and engine are [default: calibrated]
     #[arg(long, value_name = "FACTOR", conflicts_with = "capacity")]

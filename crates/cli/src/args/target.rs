@@ -25,7 +25,7 @@ pub(crate) enum TargetCommand {
         esker target status --control /run/esker/disks.sock --json")]
     Status {
         /// Where the target tells its metrics
-        #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_METRICS)]
+        #[arg(long, value_name = "ADDRESS|PORT", default_value = DEFAULT_METRICS, value_parser = super::parse::listen)]
         metrics: SocketAddr,
         /// The socket of the target, instead [default: /run/esker/target/control.sock]
         #[arg(long, value_name = "SOCKET", num_args = 0..=1, conflicts_with = "metrics")]
@@ -158,20 +158,20 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FIRST-LAST", value_parser = super::parse::controller_ids)]
     controller_ids: Option<std::ops::RangeInclusive<u16>>,
     /// Where to tell metrics, over HTTP: /metrics for Prometheus, /status for people
-    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_METRICS)]
+    #[arg(long, value_name = "ADDRESS|PORT", default_value = DEFAULT_METRICS, value_parser = super::parse::listen)]
     metrics: SocketAddr,
     /// A socket at which requests change the target while it runs [default with --control alone:
     /// /run/esker/target/control.sock]
     #[arg(long, value_name = "SOCKET", num_args = 0..=1)]
     control: Option<Option<PathBuf>>,
     /// A loopback address at which requests are answered, too: those with the token
-    #[arg(long, value_name = "ADDRESS", requires_all = ["api_token", "control"])]
+    #[arg(long, value_name = "ADDRESS|PORT", requires_all = ["api_token", "control"], value_parser = super::parse::listen)]
     api: Option<SocketAddr>,
     /// The file with the token; one is made where there is none
     #[arg(long, value_name = "FILE", requires = "api")]
     api_token: Option<PathBuf>,
-    /// End after so many seconds
-    #[arg(long = "for", value_name = "SECONDS", value_parser = super::parse::seconds)]
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = super::parse::time)]
     pub(crate) time: Option<std::time::Duration>,
 }
 

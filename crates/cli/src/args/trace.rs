@@ -50,7 +50,7 @@ pub(crate) enum TraceCommand {
     Advise(AdviseArgs),
     /// Record what a block device is asked, by the kernel's tracing
     #[command(after_help = "Examples:\n  \
-            esker trace record /dev/nvme0n1 --seconds 60 -o nvme.trace\n  \
+            esker trace record /dev/nvme0n1 --for 60s -o nvme.trace\n  \
             esker trace record /dev/sdb -o tar.trace -- tar cf /mnt/a.tar /home\n\n\
             Needs root and tracefs (mount -t tracefs nodev /sys/kernel/tracing). Offsets are those of \
             the whole disk. Uses a tracing instance of its own, which is removed at the end; one that \
@@ -58,8 +58,8 @@ pub(crate) enum TraceCommand {
     Record {
         /// The block device, such as /dev/loop0
         device: PathBuf,
-        /// How long, if nobody interrupts it [default: 10, or until the command has ended]
-        #[arg(long, value_name = "SECONDS", value_parser = parse::seconds)]
+        /// How long, if nobody interrupts it [default: 10s, or until the command has ended]
+        #[arg(long = "for", alias = "seconds", value_name = "TIME", value_parser = parse::time)]
         seconds: Option<Duration>,
         /// The new file, in the compact format
         #[arg(long, short, value_name = "FILE")]
@@ -143,7 +143,7 @@ impl From<EventArg> for Event {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
         esker trace mrc mysql.trace\n  \
-        esker trace mrc mysql.trace --sampled --html mrc.html\n  \
+        esker trace mrc mysql.trace --sampled --report mrc.html\n  \
         esker trace mrc mysql.trace --sizes 256MiB,1GiB,4GiB --optimum\n\n\
         Exact curves keep some 60 bytes of each different block, and up to three times that while a table grows; \
         the optimum another 24 of each reference. --sampled takes the same few MiB for any trace.")]
@@ -167,9 +167,9 @@ pub(crate) struct MrcArgs {
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) points: u32,
     /// Write a chart, one HTML file, here
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
+    #[arg(long, alias = "html", value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Write the figures as JSON to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
 }

@@ -26,7 +26,7 @@ pub(crate) enum VolumeCommand {
         #[arg(long)]
         no_compression: bool,
         /// The most operations a second [default: no limit]
-        #[arg(long, value_name = "COUNT", default_value_t = 0)]
+        #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = parse::count_or_zero)]
         iops: u64,
         /// The most bytes a second [default: no limit]
         #[arg(long, value_name = "SIZE", value_parser = parse::bytes_or_zero, default_value = "0")]
@@ -79,7 +79,7 @@ pub(crate) enum VolumeCommand {
         #[arg(value_name = "POOL/NAME")]
         volume: VolumeName,
         /// The most operations a second; 0 for no limit
-        #[arg(long, value_name = "COUNT", required_unless_present = "bandwidth")]
+        #[arg(long, value_name = "COUNT", required_unless_present = "bandwidth", value_parser = parse::count_or_zero)]
         iops: Option<u64>,
         /// The most bytes a second; 0 for no limit
         #[arg(long, value_name = "SIZE", value_parser = parse::bytes_or_zero)]
@@ -122,7 +122,7 @@ pub(crate) enum VolumeCommand {
         #[arg(long)]
         once: bool,
         /// How long an interval is
-        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse::seconds)]
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::time)]
         interval: Duration,
         #[command(flatten)]
         at: Where,
@@ -171,7 +171,7 @@ pub(crate) enum VolumeCommand {
         #[arg(value_name = "POOL/NAME[@SNAPSHOT]")]
         volume: VolumeName,
         /// How long it can be restored, such as 90s, 10min, 2h or 7d; 0 deletes it at once
-        #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse::span_secs)]
+        #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse::whole_seconds)]
         keep: u64,
         /// Although hosts are connected to it, or it is attached here: they lose it
         #[arg(long)]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use esker_base::ErrorKind;
-use esker_base::units::{human_bytes, to_u64};
+use esker_base::units::{counted, human_bytes, to_u64};
 use esker_device::{Device, FileDevice, FileOptions, MemoryDevice};
 use esker_kv::{
     KvError, Kvdb, KvsRepair, ManifestState, MediaClass, Options, Remains, RepairReport,
@@ -50,11 +50,11 @@ pub(super) fn back_up(dir: &Path, to: &Target<'_>, options: Options, json: bool)
         return output::print(&format!("{whole:#}\n"));
     }
     output::print(&format!(
-        "{}: {} KVSs, {} kvsets and {} blocks copied to {}, {}\n",
+        "{}: {}, {} and {} copied to {}, {}\n",
         dir.display(),
-        report.kvss,
-        grouped(report.kvsets),
-        grouped(report.blocks),
+        counted(report.kvss, "KVS"),
+        counted(report.kvsets, "kvset"),
+        counted(report.blocks, "block"),
         to.dir.display(),
         human_bytes(report.copied_bytes)
     ))
@@ -213,8 +213,8 @@ fn told(report: &RepairReport) -> String {
         list(&mut text, "lost or old", &mut kvs.lost_ranges.iter().map(range));
     }
     for kvs in &report.kvss {
-        let recovered = grouped(kvs.recovered);
-        let _ = write!(text, "KVS {}: {recovered} keys recovered, {}", kvs.name, lost(kvs));
+        let recovered = counted(kvs.recovered, "key");
+        let _ = write!(text, "KVS {}: {recovered} recovered, {}", kvs.name, lost(kvs));
         if !kvs.old.is_empty() {
             let _ = write!(text, ", {} with an older value", grouped(to_u64(kvs.old.len())));
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use esker_base::progress::Unit;
-use esker_base::units::to_u64;
+use esker_base::units::{counted, to_u64};
 use esker_base::{ErrorKind, Progress};
 use esker_kv::{
     Batch, Cursor, KEY_MAX, KvError, Kvdb, Kvs, KvsOptions, Readable, Snapshot, VALUE_MAX,
@@ -90,7 +90,7 @@ pub(super) fn dump(db: &Kvdb, kvss: &[Kvs], file: &Path, skips_damage: bool) -> 
     let failed = |error: io::Error| Failure::file(file, &error, advice);
     let write = |out: &mut BufWriter<&File>| dump_to(db, kvss, out, &mut left_out, failed);
     let count = output::write_whole(file, failed, write)?;
-    tell!("esker: {} records written to {}", grouped(count), file.display());
+    tell!("esker: {} written to {}", counted(count, "record"), file.display());
     all_there(left_out)
 }
 
@@ -325,7 +325,7 @@ impl<'a> Loading<'a> {
     fn places(&self) -> String {
         match &self.names[..] {
             [name] => format!("KVS '{name}'"),
-            names => format!("{} KVSs", names.len()),
+            names => counted(to_u64(names.len()), "KVS"),
         }
     }
 

@@ -298,7 +298,7 @@ fn command(one: &Experiment, args: &AllArgs) -> Vec<String> {
     if one.name == "pooled" {
         command.extend(["--work".to_owned(), args.dir.join("pooled").display().to_string()]);
     }
-    for (flag, what) in [("--json", "json"), ("--html", "html"), ("--page", "page")] {
+    for (flag, what) in [("--json", "json"), ("--report", "html"), ("--page", "page")] {
         command.extend([flag.to_owned(), kept(args, one.name, what).display().to_string()]);
     }
     command

@@ -53,7 +53,7 @@ impl<'a> Experiment<'a> {
     /// A file cannot be written, or the port of the live page cannot be had.
     pub(super) fn start(name: &str, args: &'a ExperimentArgs) -> Result<Experiment<'a>> {
         args.bound_to.map_or(Ok(()), end_with)?;
-        let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+        let outputs = Outputs::prepare(args.json.as_ref(), args.report.as_ref())?;
         let steps = || Steps::of(format!("Esker: lab {name}"), host::command_line());
         let live = args.live.live.map(|port| Live::start(port, steps())).transpose()?;
         let (page, watch) = (args.page.as_ref(), Watch::start()?);

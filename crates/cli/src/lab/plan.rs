@@ -26,7 +26,7 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), ", commit ", env!("ESKE
 
 /// Runs a plan.
 pub(crate) fn run(args: &PlanArgs) -> Result {
-    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    let outputs = Outputs::prepare(args.json.as_ref(), args.report.as_ref())?;
     let text = fs::read_to_string(&args.file).map_err(|error| {
         Failure::file(&args.file, &error, "name a plan, as docs/plan.md has them")
     })?;

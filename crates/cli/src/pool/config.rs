@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use esker_base::units::{counted, to_u64};
 use esker_device::Create;
 use esker_serve::pool::Served;
 use esker_serve::pool::answer::{ConfigView, VolumeConfig};
@@ -59,8 +60,12 @@ pub(super) fn create(path: &Path, args: &PoolCreateArgs) -> Result {
         overwrite: args.overwrite,
         ..CreateOptions::default()
     };
-    let what =
-        format!("pool {} of {} drives and {} volumes", view.pool, drives.len(), view.volumes.len());
+    let what = format!(
+        "pool {} of {} and {}",
+        view.pool,
+        counted(to_u64(drives.len()), "drive"),
+        counted(to_u64(view.volumes.len()), "volume")
+    );
     let make_drives = || {
         let create = if args.dry_run { Create::Never } else { Create::IfMissing };
         let (drives, buffers) = (open(&drives, create)?, open(&buffers, create)?);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use esker_base::units::human_bytes;
+use esker_base::units::{counted, human_bytes};
 use esker_volume::stats::{BUCKETS, Latency};
 
 use crate::figures::{align, bound, grouped, micros, short, wrapped};
@@ -48,13 +48,13 @@ fn overcommit(space: &SpaceView) -> String {
 pub(crate) fn pool(view: &PoolView) -> String {
     let space = &view.space;
     let mut text = format!(
-        "{}: {}; {} parities, so that as many drives may be lost; {} chunks a segment\n\
+        "{}: {}; {}, so that as many drives may be lost; {} chunks a segment\n\
          space   [{}] {} % of {} used, {} available\n\
          buffer  [{}] {} % of {} used, {} not in segments yet\n\
          raw {} = free {} + waiting {} + parity {} + garbage {} + live {} + metadata {}\n{}\n",
         view.name,
         view.state.name(),
-        view.parity,
+        counted(view.parity.into(), "parity"),
         view.width,
         bar(space.live, space.usable),
         percent(space.live, space.usable),
@@ -110,8 +110,8 @@ pub(crate) fn pool(view: &PoolView) -> String {
     }
     if let Some(scrub) = &view.scrub {
         let state = if scrub.is_running { "running" } else { "done" };
-        let _ =
-            writeln!(text, "scrub {state}: {}, {} errors", human_bytes(scrub.bytes), scrub.errors);
+        let errors = counted(scrub.errors, "error");
+        let _ = writeln!(text, "scrub {state}: {}, {errors}", human_bytes(scrub.bytes));
     }
     if view.sweeping > 0 {
         text.push_str("what nobody shows any more is being swept\n");
@@ -255,11 +255,14 @@ pub(crate) fn drive_loss(view: &DriveLossView) -> String {
         (0, false) => {
             "nothing would be lost, and too few drives would be left to open it again".into()
         }
-        (count, _) => format!("the content of {count} segments would be lost"),
+        (count, _) => format!("the content of {} would be lost", counted(count, "segment")),
     };
     say("  data", verdict);
     let moved = human_bytes(view.to_move);
-    say("  rebuild", format!("{lost} segments would lack chunks, and {moved} would be moved"));
+    say(
+        "  rebuild",
+        format!("{} would lack chunks, and {moved} would be moved", counted(lost, "segment")),
+    );
     let (live, usable) = (human_bytes(view.live), human_bytes(view.usable));
     let fits = if view.live <= view.usable { "fit" } else { "do not fit" };
     say("  space", format!("{live} live {fits} into the {usable} that would be usable"));
@@ -271,7 +274,7 @@ pub(crate) fn drive_loss(view: &DriveLossView) -> String {
 pub(crate) fn freed(view: &FreedView) -> String {
     let with = match view.snapshots {
         0 => String::new(),
-        count => format!(" with its {count} snapshots"),
+        count => format!(" with its {}", counted(count, "snapshot")),
     };
     let freed = human_bytes(view.freed);
     format!(

@@ -36,7 +36,7 @@ struct Found {
 }
 
 pub(super) fn show(args: &MrcArgs) -> Result {
-    let outputs = Outputs::prepare(args.json.as_ref(), args.html.as_ref())?;
+    let outputs = Outputs::prepare(args.json.as_ref(), args.report.as_ref())?;
     let mut trace = open(&args.input)?;
     let curves = match args.sampled {
         Some(blocks) => sampled(args, &mut trace, blocks)?,

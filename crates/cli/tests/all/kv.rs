@@ -344,7 +344,7 @@ fn a_backup_is_restored_and_a_damaged_database_repaired() {
     let lines: String = (0..300).map(|n| format!("k{n:03}\t{}\n", "v".repeat(2_000))).collect();
     run_in(["kv", "load", &db, "default"], lines.as_bytes()).succeeds();
     let backed_up = run(["kv", "backup", &db, &copy]).succeeds().out();
-    assert!(backed_up.contains("1 KVSs"), "{backed_up}");
+    assert!(backed_up.contains("1 KVS,"), "{backed_up}");
     run(["kv", "backup", &db, &copy]).fails(73, &["there is a KVDB here already"]);
     run(["kv", "restore", &copy, &again, "--staging=none", "--json"]).succeeds();
     let dump = |db: &str| run(["kv", "dump", db, "default"]).succeeds().stdout;
@@ -392,7 +392,7 @@ fn a_repair_takes_no_class_for_lost_that_only_cannot_be_opened() {
         ran
     };
     let sound = repaired("0", &[]).succeeds().out();
-    assert!(sound.contains("KVS a: 1 keys recovered, 0 lost"), "{sound}");
+    assert!(sound.contains("KVS a: 1 key recovered, 0 lost"), "{sound}");
 
     // A device that is no file, and one that is.
     fs::rename(&capacity, &there).unwrap();

@@ -7,7 +7,7 @@ fn caches_are_compared_on_a_load_and_on_traces() {
     let scratch = Scratch::new();
     let (html, trace) = (text(&scratch.path("cache.html")), text(&scratch.path("t.csv")));
     let small = ["--data", "256MiB", "--transactions", "1000", "--sizes", "10,20"];
-    let study = ["lab", "flash-cache", "--html", &html, "--json", "-"];
+    let study = ["lab", "flash-cache", "--report", &html, "--json", "-"];
     let out = run(study.iter().chain(&small)).succeeds().out();
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     let versions = json["workloads"][0]["sizes"][1]["versions"].as_array().unwrap();
@@ -50,7 +50,7 @@ fn a_cache_is_measured_on_devices_beside_the_simulation() {
         std::fs::File::create(path).unwrap().set_len(bytes).unwrap();
     }
     let html = text(&scratch.path("cache.html"));
-    let outputs = ["--erase", "--json", "-", "--html", &html];
+    let outputs = ["--erase", "--json", "-", "--report", &html];
     let out = on_devices(&trace, &disk, &flash, &outputs).succeeds().out();
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     let real = &json["real"];
@@ -116,7 +116,7 @@ fn a_host_managed_drive_is_compared_with_a_conventional_one() {
     let html = text(&scratch.path("host-ssd.html"));
     let small = ["--drive", "1GiB", "--depths", "1,32", "--threads", "1", "--reads", "2k"];
     let study =
-        ["lab", "host-ssd", "--lookups", "2k", "--data", "32MiB", "--html", &html, "--json", "-"];
+        ["lab", "host-ssd", "--lookups", "2k", "--data", "32MiB", "--report", &html, "--json", "-"];
     let out = run(study.iter().chain(&small)).succeeds().out();
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(json["format"], "esker-host-ssd/2");
@@ -151,7 +151,7 @@ fn named_devices_are_read_beside_the_models_and_never_written() {
     let spec = format!("{}?capacity=16MiB", text(&disk));
     let mut args =
         reading(&[&format!("file:{spec}"), "ssd:micron-7450?capacity=1GiB&time=virtual"]);
-    args.extend(["--html".to_owned(), html.clone()]);
+    args.extend(["--report".to_owned(), html.clone()]);
     let out = run(args).succeeds().out();
     assert!(before == state(), "the file is another one");
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -301,7 +301,7 @@ fn stores_of_ones_own_share_a_drive_and_two_runs_are_compared() {
     run_own(&["--cleaning", "best"]).fails(64, &["cost-benefit"]);
 
     let html = text(&scratch.path("compare.html"));
-    let compare = ["lab", "compare", &one, &other, "--least", "0.01", "--html", &html];
+    let compare = ["lab", "compare", &one, &other, "--least", "0.01", "--report", &html];
     let out = run(compare).succeeds().out();
     assert!(out.contains("together, no placement / measured / write_amplification"), "{out}");
     assert!(std::fs::read_to_string(&html).unwrap().contains("second over first"));
@@ -319,7 +319,7 @@ fn stores_run_on_a_device_that_is_named() {
     let scratch = Scratch::new();
     let html = text(&scratch.path("fdp.html"));
     let on = ["lab", "fdp", "--device", DRIVE, "--erase"];
-    let out = run(on.iter().chain(&["--html", &html, "--json", "-"])).succeeds().out();
+    let out = run(on.iter().chain(&["--report", &html, "--json", "-"])).succeeds().out();
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert!(json["device"].as_str().unwrap().starts_with("ssd:micron-7450?capacity=256MiB&"));
     assert!(json["worth"].is_null() && json["chapters"].as_array().unwrap().len() == 1);

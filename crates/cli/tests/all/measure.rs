@@ -169,8 +169,8 @@ fn measurements_that_cannot_be_are_refused_before_they_begin() {
     refused(&["demo", "--records", "0"], 64, &["not a count of 1 or more"]);
     refused(&["demo", "--records", "-5"], 64, &["'-5' is not a count"]);
     refused(&["demo", "--threads", "0"], 64, &["give 1 to 4096"]);
-    refused(&["demo", "--seconds", "0"], 64, &["0 seconds"]);
-    refused(&["demo", "--seconds", "-1"], 64, &["not a time in seconds"]);
+    refused(&["demo", "--seconds", "0"], 64, &["too short"]);
+    refused(&["demo", "--seconds", "-1"], 64, &["no span of time"]);
     refused(&["demo", "--memory", "1parsec"], 64, &["unknown unit", "GiB"]);
     refused(&["demo", "--memory", "1MiB"], 64, &["16 MiB"]);
     refused(&["demo", "--report", "/proc/x.html"], 66, &["can be written"]);

@@ -32,7 +32,7 @@ fn a_plan_is_listed_run_and_kept() {
     assert!(listed.contains("2 to run") && listed.contains("to run  virtual time"), "{listed}");
     let results = scratch.path("plan.toml.results");
     assert!(!results.exists(), "a list makes nothing");
-    let out = run(["lab", "plan", &plan, "--html", &html]).succeeds().out();
+    let out = run(["lab", "plan", &plan, "--report", &html]).succeeds().out();
     assert!(out.contains("2 run(s) made, 0 kept") && out.contains("“two” is best"), "{out}");
     assert!(std::fs::read_to_string(&html).unwrap().contains("One or two"));
     // A price changes no run; a drive changes its own, and those of devices built of it.

@@ -63,7 +63,7 @@ fn pool_is_made_examined_and_tells_how_it_is() {
     let labels: Value = serde_json::from_str(&run(args).succeeds().out()).unwrap();
     assert_eq!((&labels[1]["pool"], &labels[1]["is_clean"]), (&"tank".into(), &true.into()));
     let status = tank.run("pool status tank").succeeds().out();
-    for words in ["tank: online", "1 parities", "nothing is wrong", "d0", "raw 48"] {
+    for words in ["tank: online", "1 parity", "nothing is wrong", "d0", "raw 48"] {
         assert!(status.contains(words), "no '{words}' in:\n{status}");
     }
     let status = tank.json("pool status tank");

@@ -94,7 +94,7 @@ fn curves_come_as_a_table_as_json_and_as_a_page() {
         "--sizes",
         "4KiB,16KiB,1MiB",
         "--optimum",
-        "--html",
+        "--report",
         &text(&html),
         "--json",
         &text(&figures),
@@ -118,7 +118,7 @@ fn curves_come_as_a_table_as_json_and_as_a_page() {
     let sampled = run(["trace", "mrc", &path, "--points", "5", "--sampled"]).succeeds().out();
     assert!(sampled.contains("five samples") && sampled.contains('±'), "{sampled}");
     run(["trace", "mrc", &path, "--sampled", "8", "--optimum"]).fails(64, &["--optimum"]);
-    run(["trace", "mrc", &path, "--html", "-"]).fails(64, &["needs a file"]);
+    run(["trace", "mrc", &path, "--report", "-"]).fails(64, &["needs a file"]);
 }
 
 #[test]

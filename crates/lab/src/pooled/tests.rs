@@ -331,7 +331,7 @@ fn options_without_sense_are_refused() {
         (PooledOptions { records: 10, ..options() }, "--records"),
         (PooledOptions { records: u64::MAX, ..options() }, "--records"),
         (PooledOptions { memory_bytes: u64::MAX, ..options() }, "--memory"),
-        (PooledOptions { seconds: 0, ..options() }, "--seconds"),
+        (PooledOptions { seconds: 0, ..options() }, "--for"),
         (PooledOptions { compressible: 1.5, ..options() }, "--compressible"),
         (PooledOptions { memory_bytes: 1, ..options() }, "--memory"),
         (PooledOptions { drives: 2, survive: true, ..options() }, "--survive"),

@@ -53,7 +53,7 @@ impl YcsbFigures {
         let found = self.value("OVERALL", "RunTime(ms)").map(|ms| ms / 1000.0);
         found
             .filter(|&seconds| seconds > 0.0)
-            .ok_or_else(|| wrong("no second was measured: give it more --seconds".to_owned()))
+            .ok_or_else(|| wrong("no second was measured: give it more time: --for".to_owned()))
     }
 
     /// Latencies of `READ`, `UPDATE` or `INSERT` from the moment at which an operation was to start, with the number
@@ -69,7 +69,9 @@ impl YcsbFigures {
         };
         let count = self.value(operation, "Operations").unwrap_or(0.0);
         if count < 1.0 {
-            return Err(wrong(format!("no {operation} has ended in time: give it more --seconds")));
+            return Err(wrong(format!(
+                "no {operation} has ended in time: give it more time: --for"
+            )));
         }
         let percentile =
             value("99.9thPercentileLatency(us)").or_else(|_| value("99.9PercentileLatency(us)"));
@@ -145,7 +147,7 @@ mod tests {
             assert!(why.contains(part), "{why}");
         }
         let figures = YcsbFigures::parse("[READ], Operations, 0\n").unwrap();
-        assert!(figures.intended("READ").unwrap_err().to_string().contains("--seconds"));
+        assert!(figures.intended("READ").unwrap_err().to_string().contains("--for"));
         assert!(figures.intended("UPDATE").is_err());
         assert!(figures.seconds().is_err());
     }

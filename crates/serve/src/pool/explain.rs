@@ -1,6 +1,6 @@
 //! The stages in which a slow volume waits, and the cure of each.
 
-use esker_base::units::human_bytes;
+use esker_base::units::{counted, human_bytes};
 use esker_volume::{Status, VolumeInfo, VolumeSpace};
 
 use super::answer::{ExplainView, StatsView};
@@ -26,8 +26,9 @@ pub(crate) fn volume(
     let lost = one + two + more;
     if lost > 0 {
         findings.push(format!(
-            "{lost} segments have lost chunks: reads of them are computed from parities, and moving them takes bandwidth; \
-             see `esker pool status {pool}`"
+            "{} lost chunks: reads of them are computed from parities, and moving them takes bandwidth; \
+             see `esker pool status {pool}`",
+            if lost == 1 { "1 segment has".to_owned() } else { format!("{lost} segments have") }
         ));
     }
     if status.scrub.as_ref().is_some_and(|scrub| scrub.is_running) {
@@ -51,7 +52,7 @@ pub(crate) fn volume(
         ));
     }
     if stats.errors > 0 {
-        findings.push(format!("{} commands failed", stats.errors));
+        findings.push(format!("{} failed", counted(stats.errors, "command")));
     }
     ExplainView { stats, slowest, findings }
 }

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use esker_base::ErrorKind;
+use esker_base::units::{counted, to_u64};
 use esker_nvmf::wire::log::AnaState;
 use esker_stack::Opened;
 use parking_lot::Mutex;
@@ -415,7 +416,9 @@ fn drain_portal(control: &Control, call: &Call<'_>, asked: DrainPortal) -> Resul
         let listen = without_portal(control, file, number)?;
         let left = match left {
             Some(0) => "no command was under way".to_owned(),
-            Some(count) => format!("{count} commands under way are finished by their devices"),
+            Some(count) => {
+                format!("{} under way: devices finish them", counted(to_u64(count), "command"))
+            }
             None => "a worker did not say which commands are under way".to_owned(),
         };
         Ok(Edit::new(format!("listen on {listen} (portal {number}) no more; {left}")))
@@ -436,7 +439,7 @@ fn disconnect(control: &Control, call: &Call<'_>, asked: DisconnectHost) -> Resu
         return Ok(Outcome::Would(format!("disconnect {host}{from}")));
     }
     let count = control.target.disconnect(host, nqn);
-    let did = format!("disconnect {host}{from}: {count} controllers");
+    let did = format!("disconnect {host}{from}: {}", counted(to_u64(count), "controller"));
     Ok(Outcome::Did(changed(did, Vec::new()), ()))
 }
 

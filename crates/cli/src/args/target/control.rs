@@ -216,13 +216,13 @@ pub(crate) enum PortalCommand {
         how: TargetChange,
     },
     /// Have hosts go on through other portals, wait for their commands, and remove the portal
-    #[command(after_help = "Example:\n  esker target portal drain 1 --secs 30")]
+    #[command(after_help = "Example:\n  esker target portal drain 1 --for 30s")]
     Drain {
         /// The number of the portal
         #[arg(value_name = "NUMBER")]
         portal: usize,
-        /// How many seconds commands under way are waited for, 60 at most [default: 10]
-        #[arg(long, value_name = "SECONDS")]
+        /// How long commands under way are waited for, a minute at most [default: 10s]
+        #[arg(long = "for", value_name = "TIME", value_parser = parse::whole_seconds)]
         secs: Option<u64>,
         #[command(flatten)]
         how: TargetChange,

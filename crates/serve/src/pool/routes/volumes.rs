@@ -1,7 +1,7 @@
 //! Volumes, their snapshots, and the hosts that may use them.
 
 use esker_base::ErrorKind;
-use esker_base::units::human_bytes;
+use esker_base::units::{counted, human_bytes, to_u64};
 use esker_stack::OpenPool;
 use esker_stack::served::OPENER;
 use esker_volume::{VolumeError, VolumeInfo, VolumeOptions};
@@ -183,7 +183,8 @@ fn delete(served: &Served, call: &Call<'_>, asked: DeleteVolume) -> Result<Outco
         let freed = human_bytes(pool.if_deleted(name, None)?);
         let warning = users.warning();
         return Ok(Would(format!(
-            "delete {name} and its {count} snapshots, which frees {freed}{warning}"
+            "delete {name} and its {}, which frees {freed}{warning}",
+            counted(to_u64(count), "snapshot")
         )));
     }
     let keep_secs = asked.keep_secs.unwrap_or(KEEP_SECS);
