@@ -153,7 +153,9 @@ impl Full {
 
 fn each(run: impl Fn(Full)) {
     for kind in [Kind::Tmpfs, Kind::Ext4] {
-        for size in SIZES {
+        // What differs with the size is the engine's, which one of the kinds shows.
+        let sizes = if kind == Kind::Tmpfs { &SIZES[..] } else { &SIZES[1..2] };
+        for size in sizes.iter().copied() {
             let Some(full) = Full::new(kind, size) else {
                 println!("SKIPPED: {kind:?}: MOUNTING A SMALL FILE SYSTEM NEEDS ROOT");
                 break;
