@@ -92,8 +92,8 @@ impl Bed {
             Figure::RandomReads => per_second(self.run(RANDOM, 40_000)),
             Figure::RandomWrites => {
                 let load = Load { is_write: true, ..RANDOM };
-                self.run(load, 4 * self.pages);
-                per_second(self.run(load, self.pages))
+                self.run(load, 2 * self.pages);
+                per_second(self.run(load, self.pages / 2))
             }
             Figure::ReadLatency => {
                 // Earlier writes may still be in the buffer.
