@@ -154,7 +154,10 @@ impl Full {
 fn each(run: impl Fn(Full)) {
     for kind in [Kind::Tmpfs, Kind::Ext4] {
         // What differs with the size is the engine's, which one of the kinds shows.
-        let sizes = if kind == Kind::Tmpfs { &SIZES[..] } else { &SIZES[1..2] };
+        let sizes = match kind {
+            Kind::Tmpfs => &SIZES[..],
+            Kind::Ext4 => &SIZES[1..2],
+        };
         for size in sizes.iter().copied() {
             let Some(full) = Full::new(kind, size) else {
                 println!("SKIPPED: {kind:?}: MOUNTING A SMALL FILE SYSTEM NEEDS ROOT");
