@@ -274,7 +274,7 @@ fn damage_is_found_by_check_and_costs_exit_code_65() {
     let value = vec![b'v'; 10_000];
     run_in(["kv", "put", &db, "default", "k", "-"], &value).succeeds();
     let sound = run(["kv", "check", &db]).succeeds().out();
-    assert!(sound.contains("1 values") && sound.ends_with("sound\n"), "{sound}");
+    assert!(sound.contains("1 value of") && sound.ends_with("sound\n"), "{sound}");
     flip_a_byte_of(&scratch, &value);
     let checked = run(["kv", "check", &db]).fails(65, &["restore it from a copy"]);
     assert!(checked.out().contains("damaged: "), "{}", checked.out());
