@@ -277,6 +277,7 @@ fn kvdbs_with_their_streams_apart_cost_nothing() {
 
 /// With two, old keys share one with the young: they die as soon, and values would be copied for them.
 #[test]
+#[ignore = "a minute with optimisation: cargo test --release -p esker-lab -- --ignored"]
 fn two_handles_are_enough_for_kvdbs_that_are_more_than_half_full() {
     let of = EngineRun {
         drive_bytes: 128 << 20,

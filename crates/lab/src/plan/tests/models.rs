@@ -204,6 +204,7 @@ device = "tlc"
 "#;
 
 #[test]
+#[ignore = "a minute with optimisation: cargo test --release -p esker-lab -- --ignored"]
 fn figures_do_not_move_when_more_bytes_are_measured() {
     let of = |bytes: &str| {
         let text = SKEWED.replace("bytes = \"64MiB\"", &format!("bytes = \"{bytes}\""));
@@ -232,6 +233,7 @@ fn a_warm_up_that_is_too_short_is_marked_and_not_ranked() {
 }
 
 #[test]
+#[ignore = "a minute with optimisation: cargo test --release -p esker-lab -- --ignored"]
 fn a_drive_that_is_half_full_and_trimmed_copies_less() {
     let full = run(SKEWED);
     let half = run(&SKEWED.replace("span = \"160MiB\"", "filled = 0.5"));
