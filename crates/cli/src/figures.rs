@@ -34,6 +34,11 @@ pub(crate) fn micros(ns: f64) -> String {
     }
 }
 
+/// The cells of a head.
+pub(crate) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
 /// Columns as wide as their widest cell: the first `words` to the left, numbers to the right.
 pub(crate) fn align(rows: &[Vec<String>], words: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

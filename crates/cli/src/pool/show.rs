@@ -6,7 +6,7 @@ use std::time::Duration;
 use esker_base::units::{counted, human_bytes};
 use esker_volume::stats::{BUCKETS, Latency};
 
-use crate::figures::{align, bound, grouped, micros, short, wrapped};
+use crate::figures::{align, bound, grouped, micros, row, short, wrapped};
 use esker_serve::pool::HostView;
 use esker_serve::pool::answer::{
     DriveLossView, ExplainView, FreedView, OperationState, OperationView, ProgressView, StatsList,
@@ -16,10 +16,6 @@ use esker_serve::pool::view::{DuView, LabelView, PoolView, SpaceView, VolumeView
 
 /// How wide the bar of used space is.
 const BAR: u64 = 30;
-
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(str::to_owned).to_vec()
-}
 
 fn percent(part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(part) * 100 / u128::from(whole.max(1))).unwrap_or(u64::MAX)

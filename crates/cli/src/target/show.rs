@@ -9,11 +9,7 @@ use esker_serve::target::view::{
     ChangedView, ConnectedView, PortalView, RefusedHostView, SubsystemView, TargetView,
 };
 
-use crate::figures::align;
-
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(str::to_owned).to_vec()
-}
+use crate::figures::{align, row};
 
 /// How long ago a moment was, in seconds since 1970.
 fn ago(then: u64) -> String {

@@ -1,29 +1,35 @@
 //! `esker target serve` as an administrator runs it: a configuration file, signals.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
+use crate::common::tank::{HOST, until};
 use crate::common::{Scratch, esker, run, text};
 use esker_base::{AlignedBuf, Lba, thread};
 use esker_device::{Device, Port};
-use esker_nvmf::{Initiator, InitiatorConfig};
+use esker_nvmf::{Initiator, InitiatorConfig, NvmfError};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A target that runs, and its output.
-struct Running {
+pub(crate) struct Running {
     child: Child,
-    out: BufReader<ChildStdout>,
-    err: BufReader<ChildStderr>,
-    address: String,
+    pub(crate) out: BufReader<ChildStdout>,
+    pub(crate) err: BufReader<ChildStderr>,
+    pub(crate) address: String,
 }
 
 impl Running {
     fn start(config: &Path) -> Running {
+        Running::serving(&["--config", &text(config), "--for", "60"])
+    }
+
+    /// One with these options; `--for` is of them, so that what is waited for in vain fails.
+    pub(crate) fn serving(args: &[&str]) -> Running {
         let mut child = esker()
-            .args(["target", "serve", "--config", &text(config), "--metrics", "127.0.0.1:0"])
-            .args(["--for", "60"]) // what is waited for in vain fails then
+            .args(["target", "serve", "--metrics", "127.0.0.1:0"])
+            .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -34,19 +40,21 @@ impl Running {
         Running { child, out, err, address }
     }
 
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).unwrap();
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    fn open(&self, nqn: &str, nsid: u32) -> Result<Initiator, esker_nvmf::NvmfError> {
+    fn open(&self, nqn: &str, nsid: u32) -> Result<Initiator, NvmfError> {
+        self.open_as(HOST, nqn, nsid)
+    }
+
+    pub(crate) fn open_as(&self, host: &str, nqn: &str, nsid: u32) -> Result<Initiator, NvmfError> {
         let config = InitiatorConfig::new(vec![self.address.parse().unwrap()], nqn, nsid)?;
-        let host_nqn = "nqn.2026-01.io.esker:host".to_owned();
-        Initiator::open(InitiatorConfig { host_nqn, ..config })
+        Initiator::open(InitiatorConfig { host_nqn: host.to_owned(), ..config })
     }
 
     /// Its exit code, after a signal to end.
-    fn end(mut self, signal: Signal) -> Option<i32> {
+    pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
         self.signal(signal);
         until(&mut self.out, "ending: ");
         self.child.wait().unwrap().code()
@@ -58,19 +66,6 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// The rest of the first line that begins so.
-fn until(from: &mut impl BufRead, start: &str) -> String {
-    let (mut line, mut all) = (String::new(), String::new());
-    while from.read_line(&mut line).unwrap() > 0 {
-        if let Some(rest) = line.strip_prefix(start) {
-            return rest.trim().to_owned();
-        }
-        all += &line;
-        line.clear();
-    }
-    panic!("it ended without a line that begins with '{start}':\n{all}");
 }
 
 const A: &str = "nqn.2026-01.io.esker:a";

@@ -1,49 +1,37 @@
 //! `esker target` as an administrator changes a target that runs: at the prompt, with signals meanwhile.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+use std::process::Stdio;
 
+use crate::common::tank::{HOST, until};
 use crate::common::{Ran, Scratch, esker, ran, run, text};
-use esker_nvmf::{Initiator, InitiatorConfig, NvmfError};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::target::Running;
+use esker_nvmf::{Initiator, NvmfError};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const A: &str = "nqn.2026-01.io.esker:a";
-const HOST: &str = "nqn.2026-01.io.esker:host";
 const OTHER: &str = "nqn.2026-01.io.esker:other";
 
-/// A target that runs.
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-    err: BufReader<ChildStderr>,
-    address: String,
+/// A target that runs and takes requests.
+struct Controlled {
+    its: Running,
     socket: String,
 }
 
-impl Running {
-    fn start(scratch: &Scratch, args: &[&str]) -> Running {
+impl Controlled {
+    fn start(scratch: &Scratch, args: &[&str]) -> Controlled {
         let socket = text(&scratch.path("control.sock"));
-        let mut child = esker()
-            .args(["target", "serve", "--metrics", "127.0.0.1:0", "--control", &socket])
-            .args(args)
-            .args(["--for", "120"]) // what is waited for in vain fails then
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let err = BufReader::new(child.stderr.take().unwrap());
-        let address = until(&mut out, "listening on ");
-        until(&mut out, "requests at ");
-        Running { child, out, err, address, socket }
+        let mut its = Running::serving(&[&["--for", "120", "--control", &socket], args].concat());
+        until(&mut its.out, "requests at ");
+        Controlled { its, socket }
     }
 
-    fn of_options(scratch: &Scratch) -> Running {
+    fn of_options(scratch: &Scratch) -> Controlled {
         let more = ["--subsystem", A, "--device", "mem:8MiB", "--allow", HOST];
-        Running::start(scratch, &[&["--listen", "127.0.0.1:0"], &more[..]].concat())
+        Controlled::start(scratch, &[&["--listen", "127.0.0.1:0"], &more[..]].concat())
     }
 
     /// A command about it.
@@ -66,40 +54,13 @@ impl Running {
     }
 
     fn open(&self, host: &str, nsid: u32) -> Result<Initiator, NvmfError> {
-        let config = InitiatorConfig::new(vec![self.address.parse().unwrap()], A, nsid)?;
-        Initiator::open(InitiatorConfig { host_nqn: host.to_owned(), ..config })
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.its.open_as(host, A, nsid)
     }
 
     /// Its exit code, after a signal to end.
-    fn end(mut self) -> Option<i32> {
-        self.signal(Signal::TERM);
-        until(&mut self.out, "ending: ");
-        self.child.wait().unwrap().code()
+    fn end(self) -> Option<i32> {
+        self.its.end(Signal::TERM)
     }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The rest of the first line that begins so.
-fn until(from: &mut impl BufRead, start: &str) -> String {
-    let (mut line, mut all) = (String::new(), String::new());
-    while from.read_line(&mut line).unwrap() > 0 {
-        if let Some(rest) = line.strip_prefix(start) {
-            return rest.trim().to_owned();
-        }
-        all += &line;
-        line.clear();
-    }
-    panic!("it ended without a line that begins with '{start}':\n{all}");
 }
 
 #[test]
@@ -128,7 +89,7 @@ fn check(document: &Value, method: &str, template: &str, answer: &Value) {
 #[test]
 fn target_is_changed_at_the_prompt_and_answers_have_the_form_that_is_described() {
     let scratch = Scratch::new();
-    let target = Running::of_options(&scratch);
+    let target = Controlled::of_options(&scratch);
     let document = target.request("GET /v1/openapi.json");
     assert_eq!(document["openapi"], "3.1.0");
     for route in target.request("GET /v1").as_array().unwrap() {
@@ -212,23 +173,23 @@ fn target_is_changed_at_the_prompt_and_answers_have_the_form_that_is_described()
 #[test]
 fn refused_host_is_told_of_once() {
     let scratch = Scratch::new();
-    let mut target = Running::of_options(&scratch);
+    let mut target = Controlled::of_options(&scratch);
     for _ in 0..3 {
         assert!(target.open(OTHER, 1).is_err());
     }
     let said =
-        until(&mut target.err, &format!("esker: note: {OTHER} at 127.0.0.1 was not let in: "));
+        until(&mut target.its.err, &format!("esker: note: {OTHER} at 127.0.0.1 was not let in: "));
     assert!(said.starts_with("it is not allowed to use the subsystem that it named"), "{said}");
-    target.signal(Signal::TERM);
+    target.its.signal(Signal::TERM);
     let mut rest = String::new();
-    target.err.read_to_string(&mut rest).unwrap();
+    target.its.err.read_to_string(&mut rest).unwrap();
     assert!(!rest.contains("was not let in"), "{rest}");
 }
 
 #[test]
 fn export_starts_the_same_target_and_a_full_disk_leaves_the_old_file() {
     let scratch = Scratch::new();
-    let target = Running::of_options(&scratch);
+    let target = Controlled::of_options(&scratch);
     target.ask(&["namespace", "add", A, "mem:2MiB", "--nsid", "9"]).succeeds();
     let file = text(&scratch.path("target.toml"));
     target.ask(&["export", "--output", &file]).succeeds();
@@ -244,10 +205,10 @@ fn export_starts_the_same_target_and_a_full_disk_leaves_the_old_file() {
     ran(child.wait_with_output().unwrap()).fails(73, &["space"]);
     target.ask(&["export", "--output", "/dev/full"]).fails(73, &["/dev/full", "make room"]);
     // A file in whose directory there is no room for another stays as it is.
-    let status = |target: &Running| target.json(&["status"])["subsystems"].clone();
+    let status = |target: &Controlled| target.json(&["status"])["subsystems"].clone();
     let before = status(&target);
     assert_eq!(target.end(), Some(0));
-    let target = Running::start(&scratch, &["--config", &file]);
+    let target = Controlled::start(&scratch, &["--config", &file]);
     assert_eq!(status(&target), before);
     assert_eq!(target.ask(&["export"]).succeeds().out(), printed);
     assert_eq!(target.end(), Some(0));
@@ -265,26 +226,26 @@ fn signal_goes_back_to_the_file_while_requests_come() {
         ),
     )
     .unwrap();
-    let mut target = Running::start(&scratch, &["--config", &text(&config)]);
+    let mut target = Controlled::start(&scratch, &["--config", &text(&config)]);
     let first = target.open(HOST, 1).unwrap();
     for round in 0..10 {
-        target.signal(Signal::HUP);
+        target.its.signal(Signal::HUP);
         // It comes before or behind the new reading, and is gone or there as a whole.
         target
             .ask(&["namespace", "add", A, "mem:1MiB", "--nsid", &(round + 2).to_string()])
             .succeeds();
-        until(&mut target.out, "configuration read again");
+        until(&mut target.its.out, "configuration read again");
     }
-    target.signal(Signal::HUP);
-    until(&mut target.out, "configuration read again");
+    target.its.signal(Signal::HUP);
+    until(&mut target.its.out, "configuration read again");
     // So are portals: one that came goes.
     target.ask(&["portal", "add", "127.0.0.1:0"]).succeeds();
-    target.signal(Signal::HUP);
-    until(&mut target.out, "configuration read again");
+    target.its.signal(Signal::HUP);
+    until(&mut target.its.out, "configuration read again");
     let view = target.json(&["status"]);
     assert_eq!(view["subsystems"][0]["namespaces"].as_array().unwrap().len(), 1, "{view:#}");
     assert_eq!(view["portals"].as_array().unwrap().len(), 1, "{view:#}");
-    assert_eq!(view["portals"][0]["listen"], target.address);
+    assert_eq!(view["portals"][0]["listen"], target.its.address);
     assert_eq!(view["is_changed"], false);
     assert_eq!(view["connected"][0]["host"], HOST, "the host that was there goes on");
     drop(first);

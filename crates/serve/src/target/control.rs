@@ -15,7 +15,7 @@ use esker_device::Create;
 use esker_nvmf::Target;
 use esker_nvmf::target::PortalState;
 use esker_nvmf::wire::log::AnaState;
-use esker_stack::{Opened, Spec, Stack};
+use esker_stack::{Opened, Spec, Stack, show_uuid};
 use parking_lot::{Mutex, RwLock};
 
 use super::config::{Plan, Planner, Source};
@@ -208,7 +208,7 @@ impl Control {
                 nsid: one.nsid,
                 device: one.device.clone(),
                 write_cache: one.write_cache.unwrap_or(file.write_cache),
-                uuid: found.map(|its| uuid_text(its.uuid)),
+                uuid: found.map(|its| show_uuid(&its.uuid)),
                 bytes: found.map_or(0, |its| its.capacity * u64::from(its.lba_size)),
                 lba_size: found.map_or(0, |its| its.lba_size),
             }
@@ -234,12 +234,4 @@ pub(super) fn subsystem<'a>(file: &'a mut TargetFile, nqn: &str) -> Result<&'a m
         let why = format!("there is no subsystem '{nqn}'; there are: {}", known.join(", "));
         ServeError::new(ErrorKind::NotFound, why)
     })
-}
-
-/// As people write it.
-fn uuid_text(uuid: [u8; 16]) -> String {
-    let hex = data_encoding::HEXLOWER.encode(&uuid);
-    let (a, rest) = hex.split_at(8);
-    let parts = [&rest[..4], &rest[4..8], &rest[8..12], &rest[12..]];
-    format!("{a}-{}", parts.join("-"))
 }
