@@ -153,7 +153,7 @@ impl Full {
 
 fn each(run: impl Fn(Full)) {
     for kind in [Kind::Tmpfs, Kind::Ext4] {
-        // What differs with the size is the engine's, which one of the kinds shows.
+        // The engine differs with the size, and one kind of file system shows that.
         let sizes = match kind {
             Kind::Tmpfs => &SIZES[..],
             Kind::Ext4 => &SIZES[1..2],

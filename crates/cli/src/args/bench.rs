@@ -38,7 +38,7 @@ pub(crate) struct DemoArgs {
     /// The memory budget of the engine
     #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::bytes)]
     pub(crate) memory: u64,
-    /// Write all figures as JSON to this file; - is standard output
+    /// Write all figures as JSON to this file, or to standard output where none is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
     /// Where the report, one HTML file, goes
@@ -146,7 +146,7 @@ pub(crate) struct YcsbArgs {
     /// The seed of all random choices
     #[arg(long, default_value_t = 42, value_name = "NUMBER")]
     pub(crate) seed: u64,
-    /// Write all figures as JSON to this file; - is standard output
+    /// Write all figures as JSON to this file, or to standard output where none is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
     /// Write the report, one HTML file, here
@@ -230,7 +230,7 @@ pub(crate) struct DeviceArgs {
     /// The seed of all random choices
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
-    /// Write all figures as JSON to this file; - is standard output
+    /// Write all figures as JSON to this file, or to standard output where none is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
     /// Write the report, one HTML file, here

@@ -15,7 +15,7 @@ pub(crate) struct ExperimentArgs {
     /// Write the report, one HTML file, here
     #[arg(long, alias = "html", value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// Write all figures as JSON to this file; - is standard output
+    /// Write all figures as JSON to this file, or to standard output where none is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
     /// Write the page in the form that `esker lab all` binds, here

@@ -169,7 +169,7 @@ pub(crate) struct MrcArgs {
     /// Write a chart, one HTML file, here
     #[arg(long, alias = "html", value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// Write the figures as JSON to this file; - is standard output
+    /// Write the figures as JSON to this file, or to standard output where none is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
 }

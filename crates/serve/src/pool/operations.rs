@@ -93,7 +93,7 @@ impl Goal {
     }
 }
 
-/// What is kept of an operation.
+/// The part of an operation that its id and answer do not tell.
 struct Course {
     goal: Goal,
     ended: Option<u64>,

@@ -20,7 +20,7 @@ const LISTEN: &str = "127.0.0.1:4420";
 /// The most bytes of a configuration file.
 const FILE_MAX: u64 = 16 << 20;
 
-/// What a target serves: the file that `esker target serve --config` reads.
+/// The configuration of a target: the file that `esker target serve --config` reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetFile {

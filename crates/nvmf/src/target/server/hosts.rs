@@ -1,4 +1,4 @@
-//! What a target that runs knows of its namespaces and hosts; hosts that are disconnected.
+//! Namespaces and hosts of a target that runs; hosts that are disconnected.
 
 use std::net::SocketAddr;
 use std::time::Duration;
