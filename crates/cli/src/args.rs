@@ -185,6 +185,11 @@ pub(crate) fn engine_options(
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Debug;
+    use std::net::SocketAddr;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
     #[test]
     fn the_command_line_is_consistent() {
         super::command().debug_assert();
@@ -227,15 +232,24 @@ mod tests {
                 let matches = super::command().try_get_matches_from(words);
                 matches.unwrap_or_else(|error| panic!("{line}: {error}"))
             };
+            fn value<T: Debug + Clone + Send + Sync + 'static>(
+                matches: &clap::ArgMatches,
+                id: &str,
+            ) -> Option<String> {
+                matches.try_get_one::<T>(id).ok()?.map(|value| format!("{value:?}"))
+            }
             let last = |line: &str| {
                 let mut matches = read(line);
                 let mut all = Vec::new();
                 while let Some((_, inner)) = matches.remove_subcommand() {
                     matches = inner;
                 }
-                for id in matches.ids() {
-                    let raw = matches.get_raw(id.as_str());
-                    all.push((id.to_string(), raw.map(|raw| raw.count())));
+                for id in matches.ids().map(clap::Id::as_str) {
+                    let count = matches.get_raw(id).map(|raw| raw.count());
+                    let numbers = [value::<u64>(&matches, id), value::<u32>(&matches, id)];
+                    let others = [value::<Duration>(&matches, id), value::<PathBuf>(&matches, id)];
+                    let more = [value::<usize>(&matches, id), value::<SocketAddr>(&matches, id)];
+                    all.push((id.to_owned(), count, numbers, others, more));
                 }
                 all
             };

@@ -114,6 +114,7 @@ fn time_of(text: &str, plain: Duration) -> Result<Duration, String> {
 const DAY: Duration = Duration::from_secs(86_400);
 /// The longest span of time.
 const MOST_DAYS: u32 = 36_500;
+const NO_TIME: &str = "no time at all is too short; write for example 10s";
 
 /// A span of time; a plain number is of seconds.
 pub(crate) fn time_or_zero(text: &str) -> Result<Duration, String> {
@@ -123,7 +124,7 @@ pub(crate) fn time_or_zero(text: &str) -> Result<Duration, String> {
 /// A span of time that is not zero.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     match time_or_zero(text)? {
-        Duration::ZERO => Err("no time at all is too short; write for example 10s".to_owned()),
+        Duration::ZERO => Err(NO_TIME.to_owned()),
         span => Ok(span),
     }
 }
@@ -156,8 +157,11 @@ pub(crate) fn whole_seconds(text: &str) -> Result<u64, String> {
 
 /// The same, at least one.
 pub(crate) fn some_seconds(text: &str) -> Result<u32, String> {
-    time(text)?;
-    u32::try_from(whole_seconds(text)?).map_err(|error| error.to_string())
+    let seconds = match whole_seconds(text)? {
+        0 => return Err(NO_TIME.to_owned()),
+        seconds => seconds,
+    };
+    u32::try_from(seconds).map_err(|error| error.to_string())
 }
 
 /// A span of time in whole seconds.

@@ -68,6 +68,7 @@ impl Target {
     /// # Errors
     /// When the configuration is wrong; the one before is in force then.
     pub fn reconfigure(&self, config: &TargetConfig) -> Result<Vec<String>, NvmfError> {
+        config.check()?;
         self.put(config, self.started.differences(config, true))
     }
 
@@ -86,12 +87,12 @@ impl Target {
         Ok((remarks, self.put_portals(bound)))
     }
 
+    /// Puts a configuration that was checked into force, but for its portals.
     fn put(
         &self,
         config: &TargetConfig,
         mut remarks: Vec<String>,
     ) -> Result<Vec<String>, NvmfError> {
-        config.check()?;
         let shared = &self.shared;
         let mut list = shared.subsystems.write();
         let (mut next, mut kept) = (Vec::new(), Vec::new());
