@@ -207,7 +207,7 @@ pub(crate) enum PortalCommand {
     #[command(after_help = "Example:\n  esker target portal set 1 non-optimized")]
     Set {
         /// The number of the portal
-        #[arg(value_name = "NUMBER")]
+        #[arg(value_name = "NUMBER", value_parser = portal)]
         portal: usize,
         /// The state of asymmetric namespace access
         #[arg(value_name = "STATE", value_enum)]
@@ -219,7 +219,7 @@ pub(crate) enum PortalCommand {
     #[command(after_help = "Example:\n  esker target portal drain 1 --for 30s")]
     Drain {
         /// The number of the portal
-        #[arg(value_name = "NUMBER")]
+        #[arg(value_name = "NUMBER", value_parser = portal)]
         portal: usize,
         /// How long commands under way are waited for, a minute at most [default: 10s]
         #[arg(long = "for", value_name = "TIME", value_parser = parse::whole_seconds)]
@@ -231,9 +231,16 @@ pub(crate) enum PortalCommand {
     #[command(after_help = "Example:\n  esker target portal remove 1")]
     Remove {
         /// The number of the portal
-        #[arg(value_name = "NUMBER")]
+        #[arg(value_name = "NUMBER", value_parser = portal)]
         portal: usize,
         #[command(flatten)]
         how: TargetChange,
     },
+}
+
+/// The number of a portal.
+fn portal(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| {
+        format!("'{text}' is no number of a portal; `esker target portal list` shows them")
+    })
 }
