@@ -24,7 +24,8 @@ fn pages(command: &clap::Command, dir: &Path) -> Result<usize> {
     page.render(&mut text)?;
     let advice = "give a directory that exists and can be written";
     files::write(&path, text).map_err(|error| Failure::file(&path, &error, advice))?;
-    let shown = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+    let shown =
+        command.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set());
     let below: Result<Vec<usize>> = shown.map(|sub| pages(sub, dir)).collect();
     Ok(1 + below?.iter().sum::<usize>())
 }

@@ -18,15 +18,16 @@ mod side;
 
 use std::path::PathBuf;
 
-use esker_lab::LabError;
 use esker_lab::compare::Comparison;
-use esker_lab::fdp::{self, network};
-use esker_lab::host_ssd::installed::InstalledOptions;
-use esker_lab::host_ssd::{self, HostSsdOptions};
+use esker_lab::fdp::Fdp;
+use esker_lab::fdp::network::OverNetwork;
+use esker_lab::host_ssd::installed::{InstalledOptions, WayBench};
+use esker_lab::host_ssd::{self, HostMachine, HostSsd, HostSsdOptions};
+use esker_lab::memory::Memory;
+use esker_lab::pooled::Pooled;
 
 use crate::args::{CompareArgs, FdpArgs, HostSsdArgs, LabCommand, MemoryArgs, PooledArgs};
 use crate::failure::{Failure, Result};
-use crate::host;
 use crate::output::Outputs;
 use experiment::{Experiment, failed};
 
@@ -50,34 +51,29 @@ pub(crate) fn run(command: &LabCommand) -> Result {
 }
 
 fn placement(args: &FdpArgs) -> Result {
-    let experiment = Experiment::start("fdp", &args.every)?;
+    let experiment = Experiment::start::<Fdp>(&args.every)?;
     let options = args.options()?;
-    let mut follow = |progress: &fdp::Progress<'_>| {
-        experiment.share(progress.share, (progress.done, progress.runs), progress.run)
-    };
     if args.over_network {
-        let mut report =
-            network::run(&options, &mut follow).map_err(|error| experiment.failed(error))?;
-        report.environment = experiment.environment();
-        report.command = host::command_line();
-        experiment.finish(&report.table(), &report.json(), None)?;
-        return report.check().map_err(failed);
+        let report = experiment.run::<OverNetwork>(&options, &mut ());
+        let report = report.map_err(|error| experiment.failed(error))?;
+        let figures = report.figures.clone();
+        experiment.finish(report)?;
+        return figures.check().map_err(failed);
     }
-    let report = match &args.device {
-        None => fdp::run(&options, &mut follow),
+    let mut device = match &args.device {
+        None => None,
         Some(spec) => {
             drives::agreed(args.erase)?;
-            fdp::on_device::run(&drives::named(spec)?, &options, &mut follow)
+            Some(drives::named(spec)?)
         }
     };
-    let mut report = report.map_err(|error| experiment.failed(error))?;
-    report.environment = experiment.environment();
-    report.command = host::command_line();
-    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
+    let report = experiment.run::<Fdp>(&options, &mut device);
+    let report = report.map_err(|error| experiment.failed(error))?;
+    experiment.finish(report)
 }
 
 fn host_managed(args: &HostSsdArgs) -> Result {
-    let experiment = Experiment::start("host-ssd", &args.every)?;
+    let experiment = Experiment::start::<HostSsd>(&args.every)?;
     let options = HostSsdOptions {
         drive_bytes: args.drive,
         reads: usize::try_from(args.reads).unwrap_or(usize::MAX),
@@ -89,36 +85,21 @@ fn host_managed(args: &HostSsdArgs) -> Result {
         seed: args.every.seed,
         ..HostSsdOptions::default()
     };
-    let follow = |progress: &host_ssd::Progress<'_>| {
-        experiment.step(progress.done, progress.count, progress.run)
-    };
     let real = InstalledOptions {
         data_bytes: args.real_data / PAGES_OF_TABLE * PAGES_OF_TABLE,
         lookups: args.real_lookups,
         rounds: args.rounds,
         seed: args.every.seed,
     };
-    let named = devices::open(&args.device)?;
-    host_ssd::devices::check(&options, &named).map_err(failed)?;
-    let machine = installed::Machine::new(args, real.clone())?;
-    // First: a device that fails is said before models run for long.
-    let found = host_ssd::devices::measure(&options, &named, follow);
-    let found = found.map_err(|error| experiment.failed(error))?;
-    drop(named);
-    let report = host_ssd::run_beside(&options, !found.is_empty(), follow);
-    let mut report = report.map_err(|error| experiment.failed(error))?;
-    report.add_devices(&options, found);
-    if let Some(mut machine) = machine {
-        let found = host_ssd::installed::run(&real, &mut machine, follow);
-        machine.bounds.end()?;
-        match found {
-            Err(LabError::Interrupted) => {}
-            found => report.add_installed(found.map_err(failed)?),
-        }
-    }
-    report.environment = experiment.environment();
-    report.command = host::command_line();
-    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
+    let devices = devices::open(&args.device)?;
+    host_ssd::devices::check(&options, &devices).map_err(failed)?;
+    let mut here = installed::Machine::new(args, real.clone())?;
+    let installed = here.as_mut().map(|bench| (real, bench as &mut dyn WayBench));
+    let ran = experiment.run::<HostSsd>(&options, &mut HostMachine { devices, installed });
+    let ended = here.map_or(Ok(()), |machine| machine.bounds.end());
+    let report = ran.map_err(|error| experiment.failed(error))?;
+    ended?;
+    experiment.finish(report)
 }
 
 fn compare(args: &CompareArgs) -> Result {
@@ -130,41 +111,29 @@ fn compare(args: &CompareArgs) -> Result {
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let found = Comparison::of(&before, &after, args.least)
         .map_err(|error| Failure::new(error.kind(), &error))?;
-    Experiment::writing(outputs)?.finish(&found.table(), &found.json(), Some(&found.page()))
+    Experiment::writing(outputs)?.write(&found.page(), &found.json())
 }
 
 fn pooled(args: &PooledArgs) -> Result {
-    let experiment = Experiment::start("pooled", &args.every)?;
+    let experiment = Experiment::start::<Pooled>(&args.every)?;
     let options = args.options();
-    let follow = |progress: &esker_lab::pooled::Progress<'_>| {
-        experiment.step(progress.done, progress.count, progress.run)
-    };
     options.check().map_err(failed)?;
     let mut machine = pooled::Machine::new(args, options.clone())?;
-    let ran = esker_lab::pooled::run(&options, &mut machine, follow);
-    experiment.clear();
+    let ran = experiment.run::<Pooled>(&options, &mut machine);
     let ended = machine.end(ran.is_err());
-    let mut report = ran.map_err(|error| experiment.failed(error))?;
+    let report = ran.map_err(|error| experiment.failed(error))?;
     ended?;
-    report.environment = experiment.environment();
-    report.command = host::command_line();
-    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
+    experiment.finish(report)
 }
 
 fn paged(args: &MemoryArgs) -> Result {
-    let experiment = Experiment::start("memory", &args.every)?;
+    let experiment = Experiment::start::<Memory>(&args.every)?;
     let options = args.options();
-    let follow = |progress: &esker_lab::memory::Progress<'_>| {
-        experiment.step(progress.done, progress.count, progress.run)
-    };
     options.check().map_err(failed)?;
     let mut machine = memory::Machine::new(args)?;
-    let ran = esker_lab::memory::run(&options, &mut machine, follow);
-    experiment.clear();
+    let ran = experiment.run::<Memory>(&options, &mut machine);
     let ended = machine.end();
-    let mut report = ran.map_err(|error| experiment.failed(error))?;
+    let report = ran.map_err(|error| experiment.failed(error))?;
     ended?;
-    report.environment = experiment.environment();
-    report.command = host::command_line();
-    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
+    experiment.finish(report)
 }

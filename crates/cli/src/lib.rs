@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`args`] | the command line's grammar; help, man pages and completions follow from it |
 //! | [`demo`] | `esker demo`: a store of its own, all workloads, their costs |
-//! | [`ycsb`], [`device`] | `esker bench`: the workloads of YCSB, and a load on any device |
+//! | [`bench`](mod@bench) | `esker bench`: the workloads of YCSB, and a load on any device |
 //! | [`kv`] | `esker kv`: databases at the prompt |
 //! | [`target`] | `esker target`: devices served over NVMe/TCP |
 //! | [`attach`] | `esker attach`, `esker detach`: a device as a file and a block device |
@@ -18,7 +18,7 @@
 //! | [`place`] | where a measured database lives |
 //! | [`measure`], [`traffic`] | one load or workload; bytes by class and stream |
 //! | [`metrics`] | where a process tells its metrics |
-//! | [`live`] | the page of a run that goes on |
+//! | [`live`] | pages of what goes on |
 //! | [`figures`], [`output`], [`stderr`], [`progress`], [`host`] | numbers for people, reports, the machine |
 //! | [`failure`] | the problem, the remedy, and the exit code |
 
@@ -30,9 +30,9 @@
 
 mod args;
 mod attach;
+mod bench;
 mod cache;
 mod demo;
-mod device;
 mod docs;
 mod failure;
 mod figures;
@@ -60,11 +60,10 @@ mod trace;
 mod traffic;
 mod unmade;
 mod volume;
-mod ycsb;
 
 use std::process::ExitCode;
 
-use crate::args::{BenchCommand, Command};
+use crate::args::Command;
 use crate::failure::Failure;
 
 /// Does what the command line of this process says, and returns its exit code.
@@ -82,8 +81,7 @@ pub fn main() -> ExitCode {
     }
     let outcome = match &cli.command {
         Command::Demo(args) => demo::run(args),
-        Command::Bench(BenchCommand::Ycsb(args)) => ycsb::run(args),
-        Command::Bench(BenchCommand::Device(args)) => device::run(args),
+        Command::Bench(command) => bench::run(command),
         Command::Kv(command) => kv::run(command),
         Command::Target(command) => target::run(command),
         Command::Attach(args) => attach::attach(args),

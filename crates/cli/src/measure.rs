@@ -8,13 +8,15 @@ use esker_base::units::human_bytes;
 use esker_base::{Clock, ErrorKind};
 use esker_bench::{Dataset, Phase, Report, RunOptions, RunResult, Runner, Workload};
 use esker_kv::Stats;
+use esker_lab::live::Runs;
 use esker_lab::store::KvStore;
+use esker_serve::live::Live;
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 use crate::figures::{micros, short};
 use crate::host;
-use crate::live::{Live, Runs};
+use crate::live;
 use crate::media::Devices;
 use crate::progress::Bar;
 use crate::signals::Interrupt;
@@ -61,9 +63,9 @@ impl Shown {
     /// Begins to show a report in the making. `live` is the port of the page.
     ///
     /// # Errors
-    /// As [`Live::start`].
+    /// As [`live::start`].
     pub(crate) fn start(live: Option<u16>, report: &Report) -> Result<Shown> {
-        let live = live.map(|port| Live::start(port, Runs::of(report))).transpose()?;
+        let live = live.map(|port| live::start(port, Runs::of(report))).transpose()?;
         Ok(Shown { bar: Bar::new(), live, interrupt: Interrupt::catch()? })
     }
 
@@ -74,7 +76,9 @@ impl Shown {
 
     fn follow(&self, progress: &esker_bench::Progress<'_>) -> ControlFlow<()> {
         if let Some(live) = &self.live {
-            live.follow(progress);
+            if live.is_open() {
+                live.subject().follow(progress);
+            }
         }
         match self.interrupt.flow() {
             ControlFlow::Continue(()) => draw(&self.bar, progress),
@@ -85,14 +89,14 @@ impl Shown {
 
     fn ran(&self, run: &RunResult) {
         if let Some(live) = &self.live {
-            live.ran(run);
+            live.subject().ran(run);
         }
     }
 
     fn wait_for_maintenance(&self) {
         self.bar.say("waiting", || "waiting for maintenance".to_owned());
         if let Some(live) = &self.live {
-            live.say("The database has work left that a run has made; it is waited for.");
+            live.subject().say("The database has work left that a run has made; it is waited for.");
         }
     }
 

@@ -3,12 +3,13 @@
 
 use std::io::Read as _;
 
-use esker_lab::pooled::report::PooledReport;
+use esker_lab::Report;
+use esker_lab::pooled::Pooled;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
-    let report: PooledReport = serde_json::from_str(&text)?;
+    let report = Report::<Pooled>::of(serde_json::from_str(&text)?);
     print!("{}", report.page().html());
     Ok(())
 }

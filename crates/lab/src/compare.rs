@@ -4,7 +4,6 @@
 //! with the way that leads to it: names of fields, and of list entries the fields that name them.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use esker_report::{Cell, Page, Section, Table};
 use serde::Serialize;
@@ -154,35 +153,13 @@ impl Comparison {
         }
     }
 
-    /// For a terminal.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = format!("{}\n\n", self.headline());
-        for (name, before, after) in &self.environment {
-            let _ = writeln!(text, "  {name}: {before}, then {after}");
-        }
-        for change in &self.changes {
-            let _ = writeln!(
-                text,
-                "  {:>7}  {:>12}  {:>12}  {}",
-                ratio(change),
-                number(change.before),
-                number(change.after),
-                change.figure
-            );
-        }
-        for (which, only) in ["the first", "the second"].iter().zip(&self.only) {
-            if !only.is_empty() {
-                let _ = writeln!(text, "  {} figures are in {which} only", only.len());
-            }
-        }
-        text
-    }
-
     /// As JSON.
+    ///
+    /// # Panics
+    /// Never: every field has a JSON form.
     #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("every field has a JSON form")
+    pub fn json(&self) -> Value {
+        serde_json::to_value(self).expect("every field has a JSON form")
     }
 
     /// As a page: all that changed, the farthest first.
@@ -200,8 +177,10 @@ impl Comparison {
                 Cell::from(ratio(change)),
             ]);
         }
-        section.add(table);
-        page.sections.push(section);
+        if !table.rows.is_empty() {
+            section.add(table);
+            page.sections.push(section);
+        }
         let mut others = Section::new("What differs beside figures");
         others.list(
             self.environment
@@ -210,11 +189,13 @@ impl Comparison {
         );
         for (which, only) in ["first", "second"].iter().zip(&self.only) {
             if !only.is_empty() {
-                others.heading(format!("Only in the {which} run"));
+                others.heading(format!("Only in the {which} run: {} figures", only.len()));
                 others.list(only.iter().cloned());
             }
         }
-        page.sections.push(others);
+        if !others.blocks.is_empty() {
+            page.sections.push(others);
+        }
         page
     }
 }
@@ -364,7 +345,7 @@ mod tests {
         assert_eq!(found.changes[1].ratio(), None);
         assert_eq!((found.alike, found.only[0].len(), found.only[1].len()), (1, 1, 1));
         assert_eq!(found.environment, [("machine".into(), "a".into(), "b".into())]);
-        for text in [found.table(), found.page().html()] {
+        for text in [found.page().text(), found.page().html()] {
             assert!(text.contains("runs / A / rate") && text.contains("0.500"), "{text}");
         }
     }
@@ -375,7 +356,7 @@ mod tests {
         assert_eq!((found.changes.len(), found.alike), (0, 3));
         let found = Comparison::of(BEFORE, BEFORE, 0.0).unwrap();
         assert_eq!((found.changes.len(), found.alike), (0, 4));
-        assert!(found.table().starts_with("None of 4 figures"), "{}", found.table());
+        assert!(found.page().headline.starts_with("None of 4 figures"), "{found:?}");
     }
 
     #[test]

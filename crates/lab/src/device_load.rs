@@ -3,6 +3,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`job`] | [`Job`]: parameters of the load |
+//! | `target` | [`Target`]: the device |
 //! | `requests` | the next request, and when it is due |
 //! | `client` | a thread that keeps a queue pair full, and times the completions |
 //! | [`report`] | [`LoadReport`], as text and JSON |
@@ -16,19 +17,16 @@ mod html;
 pub mod job;
 pub mod report;
 mod requests;
+mod target;
 
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use esker_base::Clock;
 use esker_base::thread;
 use esker_base::units::to_u64;
 use esker_bench::Latencies;
-use esker_device::Device;
-use esker_flash::Ssd;
 use esker_trace::{Op, Request};
 
 use crate::LabError;
@@ -37,6 +35,7 @@ pub use job::{Job, Pattern, Size, Timing};
 pub use report::LoadReport;
 pub(crate) use requests::pieces;
 use requests::{Generated, Replayed, Requests};
+pub use target::Target;
 
 /// Origin of the requests of a load.
 pub enum Source {
@@ -44,16 +43,6 @@ pub enum Source {
     Mix,
     /// The requests of a trace, in their order; addresses beyond the device wrap around.
     Trace(Vec<Request>, Timing),
-}
-
-/// A device under load.
-pub struct Target {
-    /// The device.
-    pub device: Arc<dyn Device>,
-    /// Its time.
-    pub clock: Clock,
-    /// The model, if it is one.
-    pub model: Option<Ssd>,
 }
 
 /// Runs the load. `stop` ends it early when it becomes true; the figures until then are reported.

@@ -6,7 +6,7 @@
 //! | [`sink`] | [`Sink`](sink::Sink), [`Drive`](sink::Drive): where stores write: a model that counts, or devices |
 //! | [`circular`], [`store`], [`keys`] | the stores |
 //! | [`writer`], [`turns`] | several stores on one drive, each at its rate |
-//! | `options` | the extent of the experiment; progress |
+//! | `options` | the extent of the experiment |
 //! | [`own`] | stores of one's own, in place of the published ones |
 //! | [`configuration`] | everything that a factor depends on |
 //! | [`measure`](mod@measure), [`course`] | one run, until it is steady |
@@ -48,24 +48,59 @@ pub mod turns;
 pub mod worth;
 pub mod writer;
 
-use std::collections::BTreeMap;
-
 use esker_flash::Profile;
+use esker_report::{Page, Verdict};
 
 use crate::LabError;
+use crate::study::{About, Follow, Study};
 use engine::EngineRun;
 use jobs::{Job, Outcome};
-pub use options::{FdpOptions, OnProgress, Progress};
+use named::NamedDevice;
+use options::ABOUT;
+pub use options::FdpOptions;
 use plan::Planned;
-pub use report::FdpReport;
+pub use report::FdpFigures;
 use report::{Chapter, Derived, Run};
 use worth::{Endurance, Search, Worth};
 
-/// Runs the experiment.
-///
-/// # Errors
-/// When options are out of range, a store has no room at this scale, or `progress` ends it.
-pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<FdpReport, LabError> {
+/// The study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fdp;
+
+impl Study for Fdp {
+    const ABOUT: About = ABOUT;
+
+    type Options = FdpOptions;
+    type Machine<'a> = Option<NamedDevice>;
+    type Figures = FdpFigures;
+
+    /// Which options make sense depends on the device: [`Fdp::run`] checks them before anything else.
+    fn check(_: &FdpOptions) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// Without a device the stores run on models.
+    fn run(
+        options: &FdpOptions,
+        device: &mut Option<NamedDevice>,
+        follow: &mut Follow<'_>,
+    ) -> Result<FdpFigures, LabError> {
+        match device {
+            None => on_models(options, follow),
+            Some(device) => on_device::run(device, options, follow),
+        }
+    }
+
+    fn verdicts(figures: &FdpFigures) -> Vec<Verdict> {
+        figures.verdicts()
+    }
+
+    fn document(figures: &FdpFigures) -> Page {
+        figures.document()
+    }
+}
+
+fn on_models(options: &FdpOptions, follow: &mut Follow<'_>) -> Result<FdpFigures, LabError> {
     options.check()?;
     let planned = plan::chapters(options);
     let mut jobs = Vec::new();
@@ -88,7 +123,7 @@ pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<FdpReport, 
         name: format!("spare space: {}", search.name),
         work: jobs::Work::Search(search),
     }));
-    let mut outcomes = jobs::run(&jobs, options.threads, progress)?.into_iter();
+    let mut outcomes = jobs::run(&jobs, options.threads, follow)?.into_iter();
 
     let mut chapters = Vec::new();
     for chapter in &planned {
@@ -114,19 +149,8 @@ pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<FdpReport, 
     } else {
         Some(worth_of(&chapters, &searches, outcomes.flatten().map(Outcome::spare).collect())?)
     };
-    Ok(FdpReport {
-        title: match &options.own {
-            None => "Four stores on one drive, with and without data placement".to_owned(),
-            Some(own) => {
-                format!("{} stores on one drive, with and without data placement", own.stores.len())
-            }
-        },
-        device: None,
-        chapters,
-        worth,
-        environment: BTreeMap::new(),
-        command: String::new(),
-    })
+    let stores = options.own.as_ref().map_or(PUBLISHED_STORES, |own| own.stores.len());
+    Ok(FdpFigures { stores, device: None, chapters, worth })
 }
 
 fn run_of(planned: &Planned, measured: course::Measured) -> Run {
@@ -184,5 +208,7 @@ fn worth_of(
     Ok(Worth { assumptions, lives, spares })
 }
 
+/// Stores of the published experiment.
+const PUBLISHED_STORES: usize = 4;
 /// The drive whose life is derived: that of the published experiment.
 const LIFE_PROFILE: &str = "micron-7450";

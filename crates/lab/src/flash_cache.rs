@@ -8,8 +8,8 @@
 //! | `verdict` | the source's figures beside the results |
 //! | [`results`] | the figures of each workload, size and version |
 //! | [`real`] | the same workloads on devices: on a disk alone, and behind the cache |
-//! | [`report`] | [`FlashCacheReport`], as text and JSON |
-//! | `html` | the same as a page |
+//! | [`report`] | [`FlashCacheFigures`] |
+//! | `html` | the same as a document |
 //!
 //! Each version is a geometry, a policy and a rule of writing back of the cache itself
 //! (`esker_cache::replay`). Nothing of the simulator is particular to this experiment.
@@ -25,21 +25,21 @@ mod tests;
 mod verdict;
 mod workload;
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use esker_base::policy::{Kind, MID_POINT};
 use esker_cache::replay::{self, Config, Mode};
 use esker_cache::{Admission, Geometry, OpenOptions, Placement, WriteBack};
+use esker_report::{Page, Verdict};
 
 use crate::LabError;
-pub use crate::steps::Progress;
 use crate::steps::Steps;
+use crate::study::{About, Follow, Study};
 pub use options::FlashCacheOptions;
 use real::{Planned, Real, RealReport};
-pub use report::FlashCacheReport;
-use results::{Point, SizeResult, VersionResult, WorkloadResult};
-use workload::Source;
+pub use report::FlashCacheFigures;
+use results::{InsertionPoint, SizeResult, VersionResult, WorkloadResult};
+use workload::WorkloadSource;
 pub use workload::traces_of;
 
 /// A version of the cache.
@@ -156,41 +156,56 @@ fn versions() -> [Version; 9] {
     ]
 }
 
-/// Runs it.
-///
-/// # Errors
-/// When a trace cannot be read, the options make no sense, or `follow` ends it.
-pub fn run(
-    options: &FlashCacheOptions,
-    follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
-) -> Result<FlashCacheReport, LabError> {
-    study(options, None, follow)
-}
+/// The study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashCache;
 
-/// Runs it, and replays each workload on devices, whose content is lost.
-///
-/// # Errors
-/// As [`run`]; when the flash device is too small, or a device refuses a command.
-pub fn run_beside(
-    options: &FlashCacheOptions,
-    real: &Real,
-    follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
-) -> Result<FlashCacheReport, LabError> {
-    real.check()?;
-    study(options, Some(real), follow)
+impl Study for FlashCache {
+    const ABOUT: About = About {
+        name: "flash-cache",
+        format: "esker-flash-cache/5",
+        system: "Facebook's Flashcache",
+        purpose: "A flash drive in front of slow disks keeps what is read and written most. Where blocks may lie, and \
+                  which one goes, decides how many operations the disks are spared.",
+        minutes: (4, 15),
+        programs: &[],
+        needs_root: false,
+    };
+
+    type Options = FlashCacheOptions;
+    type Machine<'a> = Option<Real>;
+    type Figures = FlashCacheFigures;
+
+    fn check(options: &FlashCacheOptions) -> Result<(), LabError> {
+        options.check()
+    }
+
+    fn run(
+        options: &FlashCacheOptions,
+        real: &mut Option<Real>,
+        follow: &mut Follow<'_>,
+    ) -> Result<FlashCacheFigures, LabError> {
+        measure(options, real.as_ref(), follow)
+    }
+
+    fn verdicts(figures: &FlashCacheFigures) -> Vec<Verdict> {
+        figures.workloads.iter().flat_map(verdict::of_workload).collect()
+    }
+
+    fn document(figures: &FlashCacheFigures) -> Page {
+        figures.document()
+    }
 }
 
 /// Steps of a workload on devices.
 const ARMS: usize = 2;
 
-fn study(
+fn measure(
     options: &FlashCacheOptions,
     real: Option<&Real>,
-    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
-) -> Result<FlashCacheReport, LabError> {
-    if options.sizes_percent.iter().any(|size| !(1..=100).contains(size)) {
-        return Err(LabError::Invalid("a cache has 1 to 100 percent of the workload".into()));
-    }
+    follow: &mut Follow<'_>,
+) -> Result<FlashCacheFigures, LabError> {
+    real.map_or(Ok(()), Real::check)?;
     let (sources, mut notes) = workload::sources(options)?;
     if sources.is_empty() {
         return Err(LabError::Invalid("there is no workload: name a trace".into()));
@@ -198,7 +213,7 @@ fn study(
     let mut plans = plans(options, real, &sources, &mut notes)?;
     let arms = ARMS * plans.iter().flatten().count();
     let count = sources.len() + arms;
-    let mut steps = Steps::new(&mut follow, count);
+    let mut steps = Steps::new(follow, count);
     let times = disk::measure(options.seed)?;
     let (mut workloads, mut measured) = (Vec::new(), Vec::new());
     for (source, plan) in sources.iter().zip(&mut plans) {
@@ -227,16 +242,15 @@ fn study(
         return Err(LabError::Invalid(format!("no workload could be read: {}", notes.join("; "))));
     }
     let versions = versions().map(|version| (version.name.to_owned(), version.what.to_owned()));
-    let mut report = FlashCacheReport::new(versions.to_vec(), workloads, times, notes);
-    report.real = real.map(|real| RealReport::new(real, measured));
-    Ok(report)
+    let real = real.map(|real| RealReport::new(real, measured));
+    Ok(FlashCacheFigures::new(versions.to_vec(), workloads, times, real, notes))
 }
 
 /// The replays on devices; none of a workload that is not replayed there. Nothing is written before all are known.
 fn plans(
     options: &FlashCacheOptions,
     real: Option<&Real>,
-    sources: &[Source],
+    sources: &[WorkloadSource],
     notes: &mut Vec<String>,
 ) -> Result<Vec<Option<Planned>>, LabError> {
     let Some(real) = real else { return Ok(sources.iter().map(|_| None).collect()) };
@@ -315,7 +329,7 @@ fn replay_all(
             VersionResult::new(version.name, outcome, (&outcomes[0], &outcomes[ADMITS_ALL]), times)
         });
         let sweep = &of_sweep[index * swept.len()..][..swept.len()];
-        let by_percentile = swept.iter().zip(sweep).map(|(&percentile, outcome)| Point {
+        let by_percentile = swept.iter().zip(sweep).map(|(&percentile, outcome)| InsertionPoint {
             percentile,
             hit_ratio: outcome.hit_ratio_by_block(),
         });

@@ -4,14 +4,15 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | `options` | [`HostSsdOptions`] |
 //! | `drive` | the drives, filled and at rest |
 //! | `latency` | distributions of read latency by depth |
 //! | `paging` | a program that is paged: threads, faults, reading ahead |
 //! | `account` | the steps from one drive and its paging to the other |
 //! | [`devices`] | devices that the user names, read beside the models in their own time |
 //! | [`installed`] | the pager on a machine's drives, in real time |
-//! | [`report`] | [`HostSsdReport`], as text and JSON |
-//! | `html` | the same as a page |
+//! | [`report`] | [`HostSsdFigures`], and the rows of its tables |
+//! | `html` | the same as a document |
 //!
 //! The source is Fujitsu's article on a software-controlled SSD, which names its drive's rates, a figure for the
 //! conventional drive, and two factors. Everything else is a published figure about other parts, or an assumption;
@@ -23,134 +24,89 @@ mod drive;
 mod html;
 pub mod installed;
 mod latency;
+mod options;
 mod paging;
 pub mod report;
 #[cfg(test)]
 mod tests;
 
-use std::ops::ControlFlow;
-
-use esker_base::units::{human_bytes, to_u64};
-
-pub use crate::steps::Progress;
+use esker_report::{Page, Verdict};
 
 use crate::LabError;
 use crate::steps::Steps;
+use crate::study::{About, Follow, Study};
+use installed::InstalledOptions;
+pub use options::HostSsdOptions;
 pub use paging::{Costs, Outcome};
-pub use report::HostSsdReport;
+pub use report::HostSsdFigures;
 
-/// Options of the study.
-#[derive(Clone, Debug)]
-pub struct HostSsdOptions {
-    /// The size of the modelled drives.
-    pub drive_bytes: u64,
-    /// Reads that are timed at each depth.
-    pub reads: usize,
-    /// Depths.
-    pub depths: Vec<u32>,
-    /// Reads of each named device that are timed at each depth, at most.
-    pub device_reads: u64,
-    /// Bytes of the paged table.
-    pub data_bytes: u64,
-    /// Lookups of each run.
-    pub lookups: u64,
-    /// Numbers of threads.
-    pub threads: Vec<u32>,
-    /// Times of the processor.
-    pub costs: Costs,
-    /// The seed of all random choices.
-    pub seed: u64,
+/// The devices and the programs of this machine that are measured beside the models.
+#[derive(Default)]
+pub struct HostMachine<'a> {
+    /// Devices that are read.
+    pub devices: Vec<devices::ReadDevice>,
+    /// The pager on a drive of this machine.
+    pub installed: Option<(InstalledOptions, &'a mut (dyn installed::WayBench + 'a))>,
 }
 
-impl Default for HostSsdOptions {
-    fn default() -> HostSsdOptions {
-        HostSsdOptions {
-            drive_bytes: 8 << 30,
-            reads: 200_000,
-            depths: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
-            device_reads: 200_000,
-            // Not a multiple of the bytes that all dies hold in a row, so that threads start on different dies.
-            data_bytes: 477 << 20,
-            lookups: 100_000,
-            threads: vec![1, 4, 16, 64],
-            costs: Costs::default(),
-            seed: 1,
-        }
+/// The study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostSsd;
+
+impl Study for HostSsd {
+    const ABOUT: About = About {
+        name: "host-ssd",
+        format: "esker-host-ssd/3",
+        system: "Fujitsu's software-controlled SSD",
+        purpose: "The host knows which chips of a drive are busy, and reads from the others: latency is short and \
+                  even enough to hold memory that no longer fits into DRAM.",
+        minutes: (3, 8),
+        programs: &[],
+        needs_root: false,
+    };
+
+    type Options = HostSsdOptions;
+    type Machine<'a> = HostMachine<'a>;
+    type Figures = HostSsdFigures;
+
+    fn check(options: &HostSsdOptions) -> Result<(), LabError> {
+        options.check()
     }
-}
 
-/// The deepest queue, and the most threads, that are studied.
-const MOST: u32 = 1024;
-/// The most reads and lookups that are timed.
-const MOST_READS: u64 = 1_000_000_000;
-/// The least drive that has as many reclaim units as the whole one.
-const LEAST_DRIVE: u64 = 256 << 20;
-/// The least table of which a quarter still is memory for every thread.
-const LEAST_DATA: u64 = 32 << 20;
-
-impl HostSsdOptions {
-    /// Checks the options.
-    ///
-    /// # Errors
-    /// `Invalid` for one that makes no sense; the message says how to correct it.
-    pub fn check(&self) -> Result<(), LabError> {
-        let refuse = |why: String| Err(LabError::Invalid(why));
-        for (name, list) in [("depths", &self.depths), ("threads", &self.threads)] {
-            if list.is_empty() || list.iter().any(|one| !(1..=MOST).contains(one)) {
-                return refuse(format!("{name}: give one or more numbers from 1 to {MOST}"));
+    fn run(
+        options: &HostSsdOptions,
+        machine: &mut HostMachine<'_>,
+        follow: &mut Follow<'_>,
+    ) -> Result<HostSsdFigures, LabError> {
+        // First: a device that fails is said before models run for long.
+        let devices = devices::measure(options, &machine.devices, follow)?;
+        let count = latency::runs(options) + account::runs(options);
+        let mut steps = Steps::new(follow, count);
+        let depths = latency::measure(options, &mut steps)?;
+        let within = latency::depth_within(options, &mut steps)?;
+        let account = account::measure(options, &mut steps)?;
+        let sensitivity = account::sensitivity(options, &mut steps)?;
+        if depths.is_empty() && devices.is_empty() {
+            return Err(LabError::Interrupted);
+        }
+        let is_interrupted = steps.is_interrupted();
+        let mut figures = HostSsdFigures::new(options, depths, within, account, sensitivity)?;
+        figures.add_devices(options, devices);
+        if let Some((options, bench)) = machine.installed.as_mut().filter(|_| !is_interrupted) {
+            match installed::run(options, &mut **bench, follow) {
+                Err(LabError::Interrupted) => {}
+                found => figures.add_installed(found?),
             }
         }
-        if self.drive_bytes < LEAST_DRIVE {
-            return refuse(format!("a drive has at least {}", human_bytes(LEAST_DRIVE)));
-        }
-        if self.data_bytes < LEAST_DATA || self.data_bytes > self.drive_bytes {
-            let (least, most) = (human_bytes(LEAST_DATA), human_bytes(self.drive_bytes));
-            return refuse(format!("the table has from {least} up to the drive's {most}"));
-        }
-        if self.reads < 1000 || self.lookups < 1000 || self.device_reads < 1000 {
-            return refuse("time at least 1,000 reads and lookups".to_owned());
-        }
-        if to_u64(self.reads).max(self.lookups).max(self.device_reads) > MOST_READS {
-            return refuse(format!("time at most {MOST_READS} reads and lookups"));
-        }
-        Ok(())
+        Ok(figures)
     }
-}
 
-/// Runs it.
-///
-/// # Errors
-/// When the options make no sense, or `follow` ends it.
-pub fn run(
-    options: &HostSsdOptions,
-    follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
-) -> Result<HostSsdReport, LabError> {
-    run_beside(options, false, follow)
-}
+    fn verdicts(figures: &HostSsdFigures) -> Vec<Verdict> {
+        let installed = figures.installed.iter().flat_map(installed::verdicts);
+        report::verdicts(figures).into_iter().chain(installed).collect()
+    }
 
-/// Runs it, to be set beside the results of named devices where that `is_beside` says so. When `follow` ends it, the report has what was measured until then,
-/// and no verdicts.
-///
-/// # Errors
-/// When the options make no sense, or `follow` ends it before anything was measured, on devices neither.
-pub fn run_beside(
-    options: &HostSsdOptions,
-    is_beside: bool,
-    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
-) -> Result<HostSsdReport, LabError> {
-    options.check()?;
-    let count = latency::runs(options) + account::runs(options);
-    let mut steps = Steps::new(&mut follow, count);
-    let depths = latency::measure(options, &mut steps)?;
-    let within = latency::depth_within(options, &mut steps)?;
-    let account = account::measure(options, &mut steps)?;
-    let sensitivity = account::sensitivity(options, &mut steps)?;
-    if depths.is_empty() && !is_beside {
-        return Err(LabError::Interrupted);
+    fn document(figures: &HostSsdFigures) -> Page {
+        figures.document()
     }
-    let mut report = HostSsdReport::new(options, depths, within, account, sensitivity)?;
-    if steps.is_interrupted() {
-        report.verdicts.clear();
-    }
-    Ok(report)
 }

@@ -11,7 +11,9 @@
 //! | [`plan`] | gains of staging, placement, a cache or a pool for a load of one's own |
 //! | [`device_load`] | a load on any device: `fio`'s work, or a trace replayed |
 //! | [`compare`] | two runs of an experiment beside each other |
+//! | [`study`](mod@study) | [`Study`]: the shape of them all; [`Report`]: a run of one |
 //! | [`spread`], [`steps`] | figures of several runs; how far a study is |
+//! | [`live`] | what goes on, as a page at each moment |
 //! | [`store`] | the engine as a store under test |
 //! | [`erase()`] | discards all of a device before an experiment |
 //!
@@ -30,14 +32,17 @@ mod fuzz;
 pub mod fuzz;
 pub mod host_ssd;
 pub mod hse;
+pub mod live;
 pub mod memory;
 pub mod plan;
 pub mod pooled;
 pub mod spread;
 pub mod steps;
 pub mod store;
+pub mod study;
 mod text;
 
 pub use erase::erase;
 pub use error::LabError;
 pub use spread::Spread;
+pub use study::{About, Follow, Report, Study};

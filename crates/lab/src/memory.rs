@@ -8,13 +8,13 @@
 //! | [`options`] | the runs, and the memory of each |
 //! | [`figures`] | medians of repetitions |
 //! | `verdicts` | goals |
-//! | [`report`] | [`MemoryReport`], as text and JSON |
-//! | `html` | the same as a page |
+//! | [`report`] | [`MemoryFigures`], and its tables |
+//! | `html` | the same as a document |
 //!
 //! Invariants
 //! 1. Every side has the memory of Esker's side, pager and kernel included.
 //! 2. Sides run in turn, in the other direction in each second round.
-//! 3. A program that is not there is in [`MemoryReport::skipped`], with its package.
+//! 3. A program that is not there is in [`MemoryFigures::skipped`], with its package.
 
 pub mod bench;
 pub mod figures;
@@ -27,68 +27,94 @@ mod tests;
 mod verdicts;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
-pub use crate::steps::Progress;
+use esker_report::{Page, Verdict};
 
 use crate::LabError;
 use crate::steps::Steps;
+use crate::study::{About, Follow, Study};
 use bench::{Bound, Ended, RunFigures, Runner};
 use figures::{ProgramResult, SideResult};
 use options::{MemoryOptions, PLAIN_PATIENCE_S, budget_mib, limit_mib, patience_s};
 use program::{Program, Side};
-use report::MemoryReport;
+pub use report::MemoryFigures;
 
-/// Runs it.
-///
-/// # Errors
-/// When the options make no sense, the machine refuses, or `follow` ends it before anything was measured.
-pub fn run(
-    options: &MemoryOptions,
-    bench: &mut dyn Runner,
-    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
-) -> Result<MemoryReport, LabError> {
-    options.check()?;
-    let each = 1 + options.sides.len() * options.rounds as usize;
-    let mut steps = Steps::new(&mut follow, 1 + options.programs.len() * each);
-    steps.step("reads of the drive")?;
-    let read_us = steps.ended(bench.read_us())?;
-    let mut report = MemoryReport::new(options, read_us);
-    let ended = all(options, bench, &mut steps, &mut report);
-    steps.part(ended)?;
-    if !steps.is_interrupted() {
-        report.judge();
-    } else if report.programs.is_empty() {
-        return Err(LabError::Interrupted);
+/// The study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory;
+
+impl Study for Memory {
+    const ABOUT: About = About {
+        name: "memory",
+        format: "esker-memory/2",
+        system: "Swap and zram of Linux",
+        purpose: "Programs that take more memory than there is, unchanged: the kernel swaps pages out to a drive or \
+                  compresses them, or Esker pages them.",
+        minutes: (2, 120),
+        programs: &["mkswap", "swapon", "swapoff"],
+        needs_root: true,
+    };
+
+    type Options = MemoryOptions;
+    type Machine<'a> = dyn Runner + 'a;
+    type Figures = MemoryFigures;
+
+    fn check(options: &MemoryOptions) -> Result<(), LabError> {
+        options.check()
     }
-    Ok(report)
+
+    fn run(
+        options: &MemoryOptions,
+        bench: &mut (dyn Runner + '_),
+        follow: &mut Follow<'_>,
+    ) -> Result<MemoryFigures, LabError> {
+        let each = 1 + options.sides.len() * options.rounds as usize;
+        let mut steps = Steps::new(follow, 1 + options.programs.len() * each);
+        steps.step("reads of the drive")?;
+        let read_us = steps.ended(bench.read_us())?;
+        let mut figures = MemoryFigures::new(options, read_us);
+        let ended = all(options, bench, &mut steps, &mut figures);
+        steps.part(ended)?;
+        if steps.is_interrupted() && figures.programs.is_empty() {
+            return Err(LabError::Interrupted);
+        }
+        Ok(figures)
+    }
+
+    fn verdicts(figures: &MemoryFigures) -> Vec<Verdict> {
+        verdicts::of(&figures.programs, figures.read_us)
+    }
+
+    fn document(figures: &MemoryFigures) -> Page {
+        figures.document()
+    }
 }
 
 fn all(
     options: &MemoryOptions,
-    bench: &mut dyn Runner,
+    bench: &mut (dyn Runner + '_),
     steps: &mut Steps<'_>,
-    report: &mut MemoryReport,
+    figures: &mut MemoryFigures,
 ) -> Result<(), LabError> {
     for &program in &options.programs {
         steps.step(&format!("{program}, plain"))?;
         if let Some(package) = steps.ended(bench.prepare(program))? {
-            report.skipped.push(format!("{program}: not installed: {package}"));
+            figures.skipped.push(format!("{program}: not installed: {package}"));
             continue;
         }
         let plain = match steps.ended(bench.plain(program, PLAIN_PATIENCE_S))? {
             Ended::Ran(plain) => plain,
             Ended::Failed(why) => {
-                report.skipped.push(format!("{program}: it fails without bounds: {why}"));
+                figures.skipped.push(format!("{program}: it fails without bounds: {why}"));
                 continue;
             }
             other => {
                 let word = other.word().unwrap_or_default();
-                report.skipped.push(format!("{program}: without bounds it is {word}"));
+                figures.skipped.push(format!("{program}: without bounds it is {word}"));
                 continue;
             }
         };
-        one(options, bench, steps, (program, plain), report)?;
+        one(options, bench, steps, (program, plain), figures)?;
     }
     Ok(())
 }
@@ -96,10 +122,10 @@ fn all(
 /// Runs a program on all sides; what was measured until an interruption is kept.
 fn one(
     options: &MemoryOptions,
-    bench: &mut dyn Runner,
+    bench: &mut (dyn Runner + '_),
     steps: &mut Steps<'_>,
     (program, plain): (Program, RunFigures),
-    report: &mut MemoryReport,
+    figures: &mut MemoryFigures,
 ) -> Result<(), LabError> {
     let budget = budget_mib(program, &plain);
     let mut turns = Turns {
@@ -115,7 +141,7 @@ fn one(
         let side = |&side: &Side| Some(SideResult::of(side, turns.runs.remove(&side)?));
         let sides = options.sides.iter().filter_map(side).collect();
         let (budget_mib, limit_mib) = (budget, turns.bound.limit_mib);
-        report.programs.push(ProgramResult { program, budget_mib, limit_mib, plain, sides });
+        figures.programs.push(ProgramResult { program, budget_mib, limit_mib, plain, sides });
     }
     ended
 }
@@ -130,7 +156,7 @@ impl Turns {
     fn rounds(
         &mut self,
         options: &MemoryOptions,
-        bench: &mut dyn Runner,
+        bench: &mut (dyn Runner + '_),
         steps: &mut Steps<'_>,
         (program, plain): (Program, &RunFigures),
     ) -> Result<(), LabError> {

@@ -56,7 +56,7 @@ use crate::LabError;
 pub use crate::hse::machine::Processors;
 pub use crate::steps::Progress;
 pub use keep::Shelf;
-pub use measured::{ClockKind, DeviceUse, KindLatency, Measured};
+pub use measured::{ClockKind, DeviceUse, KindLatency, MeasuredCase};
 pub use report::PlanReport;
 pub use schedule::{Expected, Listed};
 pub use surroundings::Surroundings;

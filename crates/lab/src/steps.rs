@@ -13,6 +13,8 @@ pub struct Progress<'a> {
     pub done: usize,
     /// How many there are, as far as known.
     pub count: usize,
+    /// How much of all is done, from 0 to 1, where runs go on side by side.
+    pub share: Option<f64>,
 }
 
 /// Counts runs for the observer.
@@ -44,7 +46,7 @@ impl<'a> Steps<'a> {
     }
 
     fn go_on(&mut self) -> Result<(), LabError> {
-        let progress = Progress { run: &self.run, done: self.done, count: self.count };
+        let progress = Progress { run: &self.run, done: self.done, count: self.count, share: None };
         self.is_interrupted = self.is_interrupted || (self.follow)(&progress).is_break();
         if self.is_interrupted { Err(LabError::Interrupted) } else { Ok(()) }
     }

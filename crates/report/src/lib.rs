@@ -10,7 +10,8 @@
 //! | [`table`] | [`Table`], [`Cell`]: as markup and as CSV |
 //! | [`chart`] | [`Chart`] and its kinds: [`Panels`], [`Curves`], [`Dots`], [`Bars`], [`HeatMap`] |
 //! | [`unit`](mod@unit) | [`Unit`]: how figures are written |
-//! | [`live`] | [`State`]: the answers to a page whose run goes on |
+//! | [`live`] | [`Subject`]: something that goes on; [`State`]: the answers to a page of it |
+//! | `text` | a page for a terminal |
 //! | `figures` | the table behind each chart |
 //! | `svg` | dot plots, drawn without a script |
 //! | `markup`, `escape` | a chart within a page; foreign text |
@@ -47,6 +48,7 @@ mod markup;
 pub mod page;
 mod svg;
 pub mod table;
+mod text;
 pub mod unit;
 pub mod verdict;
 
@@ -55,7 +57,7 @@ pub use chart::{
     Axis, Bars, Chart, Curve, Curves, Dot, DotRow, Dots, Draw, HeatMap, Kind, Line, Mark, Panel,
     Panels, Range, Scale, Span,
 };
-pub use live::State;
+pub use live::{State, Subject};
 pub use page::{Book, Page};
 pub use table::{Cell, Table};
 pub use unit::Unit;

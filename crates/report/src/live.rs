@@ -1,8 +1,17 @@
-//! Answers to a live page.
+//! Pages of what goes on: their subjects, and answers to them.
 
 use serde_json::json;
 
 use crate::page::Page;
+
+/// Something that goes on, and is a page at each moment.
+pub trait Subject: Send + Sync + 'static {
+    /// The title of its report.
+    fn title(&self) -> String;
+
+    /// The page as of now, and its version; none if that is `since`. Versions begin at 1, and only grow.
+    fn now(&self, since: u64) -> Option<(u64, Page)>;
+}
 
 /// The state of a live page's subject.
 pub enum State<'a> {

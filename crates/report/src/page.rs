@@ -146,7 +146,7 @@ impl Page {
             return String::new();
         }
         let mut text = format!(
-            "<section id=\"{prefix}verdicts\">\n<h2>What came out</h2>\n<table class=\"verdicts\">\n\
+            "<section id=\"{prefix}verdicts\">\n<h2>{VERDICTS}</h2>\n<table class=\"verdicts\">\n\
              <thead><tr><th scope=\"col\">outcome</th><th scope=\"col\">figure</th>\
              <th scope=\"col\">published or wanted</th><th scope=\"col\">Esker</th></tr></thead>\n\
              <tbody>\n",
@@ -178,7 +178,7 @@ impl Page {
             return String::new();
         }
         format!(
-            "<section id=\"{prefix}assumptions\">\n<h2>What it depends on</h2>\n{}</section>\n",
+            "<section id=\"{prefix}assumptions\">\n<h2>{ASSUMPTIONS}</h2>\n{}</section>\n",
             pairs(self.assumptions.iter().map(|one| (&one.name, &one.value)))
         )
     }
@@ -245,6 +245,9 @@ fn markup(title: &str, head: &str, header: &str, main: &str, script: &str) -> St
     )
 }
 
+/// The headings of the parts that every page may have.
+pub(crate) const VERDICTS: &str = "What came out";
+pub(crate) const ASSUMPTIONS: &str = "What it depends on";
 const PLACE: &str = "Where it was measured";
 const PLACE_ANCHOR: &str = "place";
 

@@ -65,6 +65,17 @@ impl Table {
         Table { head: head.into_iter().map(Into::into).collect(), ..Table::default() }
     }
 
+    /// A table of these rows, whose first column is of words.
+    #[must_use]
+    pub fn of<S: Into<String>, C: Into<Cell>>(
+        head: impl IntoIterator<Item = S>,
+        rows: impl IntoIterator<Item = impl IntoIterator<Item = C>>,
+    ) -> Table {
+        let mut table = Table::new(head).words([0]);
+        rows.into_iter().for_each(|row| table.row(row));
+        table
+    }
+
     /// Sets the caption.
     #[must_use]
     pub fn caption(self, caption: impl Into<String>) -> Table {

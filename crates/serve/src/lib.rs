@@ -8,6 +8,7 @@
 //! | [`process`] | memory, CPU time and descriptors of this process |
 //! | [`http`] | a small server for clients that nobody trusts |
 //! | [`token`] | the token of its clients |
+//! | [`live`] | the page of something that goes on |
 //! | [`metrics`] | metrics for Prometheus: the exporter, and a collector for each kind of thing |
 //! | [`events`] | events that end a service, and its messages |
 //! | [`socket`] | servers at a UNIX socket |
@@ -29,6 +30,7 @@ mod fuzz;
 #[cfg(fuzzing)]
 pub mod fuzz;
 pub mod http;
+pub mod live;
 pub mod metrics;
 pub mod pool;
 pub mod process;

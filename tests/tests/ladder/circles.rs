@@ -35,8 +35,3 @@ pub(crate) fn line(circle: &Circle<'_>) -> String {
 pub(crate) fn findings(sources: &Sources) -> Vec<String> {
     of(&sources.defining()).iter().map(line).collect()
 }
-
-/// The files of the circles in these lines.
-pub(crate) fn count(findings: &[String]) -> usize {
-    findings.iter().map(|line| line.matches(".rs").count()).sum()
-}

@@ -30,7 +30,7 @@ pub(crate) struct FdpArgs {
     pub(crate) full: bool,
     /// Run some workloads in process and over NVMe/TCP, and require that drives write the same.
     /// The drive has a 64th of the size
-    #[arg(long, conflicts_with_all = ["full", "report"])]
+    #[arg(long, conflicts_with = "full")]
     pub(crate) over_network: bool,
     /// The size of the modelled drive
     #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse::bytes)]

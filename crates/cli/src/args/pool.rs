@@ -14,7 +14,7 @@ use crate::host::COMMIT;
 
 /// Deficiencies that are accepted when a pool is opened.
 #[derive(Args)]
-pub(crate) struct Opening {
+pub(crate) struct PoolOpening {
     /// Open although drives are missing: what they have is computed from parities until they return
     #[arg(long, requires = "drives")]
     degraded: bool,
@@ -26,10 +26,10 @@ pub(crate) struct Opening {
     accept_half: bool,
 }
 
-impl Opening {
+impl PoolOpening {
     /// The pool of a specification, opened so.
     pub(crate) fn of(&self, spec: VolumeSpec) -> VolumeSpec {
-        let Opening { degraded, lose_buffer, accept_half } = *self;
+        let PoolOpening { degraded, lose_buffer, accept_half } = *self;
         VolumeSpec { degraded, lose_buffer, accept_half, ..spec }
     }
 }
@@ -44,7 +44,7 @@ pub(crate) struct Where {
     #[arg(long = "buffer", value_name = "SPEC", num_args = 1.., value_parser = parse::spec, requires = "drives")]
     pub(crate) buffers: Vec<Spec>,
     #[command(flatten)]
-    pub(crate) opening: Opening,
+    pub(crate) opening: PoolOpening,
     /// The socket of the process that serves the pool [default: /run/esker/POOL.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -338,7 +338,7 @@ pub(crate) struct PoolServeArgs {
     #[arg(long = "buffer", value_name = "SPEC", num_args = 1.., value_parser = parse::spec)]
     buffers: Vec<Spec>,
     #[command(flatten)]
-    opening: Opening,
+    opening: PoolOpening,
     /// How long a missing drive is waited for, such as 90s or 10min; then its chunks are rebuilt [default: 10min]
     #[arg(long = "missing-grace", value_name = "TIME", value_parser = parse::span)]
     grace: Option<std::time::Duration>,

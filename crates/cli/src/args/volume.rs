@@ -8,7 +8,7 @@ use esker_stack::Spec;
 
 use super::attach::AttachTo;
 use super::parse;
-use super::pool::{Change, Opening, VolumeName, Where, name};
+use super::pool::{Change, PoolOpening, VolumeName, Where, name};
 
 /// `esker volume`
 #[derive(Subcommand)]
@@ -105,7 +105,7 @@ pub(crate) enum VolumeCommand {
         #[arg(long = "buffer", value_name = "SPEC", num_args = 1.., value_parser = parse::spec, requires = "drives")]
         buffers: Vec<Spec>,
         #[command(flatten)]
-        opening: Opening,
+        opening: PoolOpening,
         /// The socket of the process that serves the pool [default: /run/esker/POOL.sock]
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,

@@ -15,6 +15,13 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use esker_base::{Clock, ErrorKind, files, thread};
+use esker_lab::fdp::Fdp;
+use esker_lab::flash_cache::FlashCache;
+use esker_lab::host_ssd::HostSsd;
+use esker_lab::hse::Hse;
+use esker_lab::memory::Memory;
+use esker_lab::pooled::Pooled;
+use esker_lab::{About, Study};
 use esker_report::{Book, Outcome, Page, Section, Table, Verdict};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -30,92 +37,21 @@ use crate::stderr::{self, tell};
 
 /// The JSON's format; changes when the JSON does.
 const FORMAT: &str = "esker-lab-all/1";
-/// The experiment that swaps.
-const MEMORY: &str = "memory";
 
-/// An experiment as it is run here.
+/// An experiment as it is run here, with the options of a quick run and of a full one.
 struct Experiment {
-    name: &'static str,
-    /// The system whose figures it repeats.
-    system: &'static str,
-    /// The system's purpose, for a reader who has not heard of it.
-    what_for: &'static str,
+    about: About,
     quick: &'static [&'static str],
     full: &'static [&'static str],
-    /// About how many minutes both take on two processors.
-    minutes: (u32, u32),
-    /// Programs without which it cannot be run, and whether it needs root.
-    programs: &'static [&'static str],
-    needs_root: bool,
 }
 
 const EXPERIMENTS: [Experiment; 6] = [
-    Experiment {
-        name: "hse",
-        system: "Micron's heterogeneous-memory storage engine",
-        what_for: "A key-value engine takes writes on a fast, durable drive and ages them to cheap flash once, in key \
-                   order: the cheap drives live longer, and reads do not wait for writes.",
-        quick: &["--quick"],
-        full: &[],
-        minutes: (12, 60),
-        programs: &[],
-        needs_root: false,
-    },
-    Experiment {
-        name: "fdp",
-        system: "Flexible data placement under Aerospike",
-        what_for: "Several stores share one drive. When each says which of its writes belong together, the drive need \
-                   not copy one store's data to clean up after another.",
-        quick: &["--drive", "8GiB", "--no-worth"],
-        full: &["--full"],
-        minutes: (6, 60),
-        programs: &[],
-        needs_root: false,
-    },
-    Experiment {
-        name: "host-ssd",
-        system: "Fujitsu's software-controlled SSD",
-        what_for: "The host knows which chips of a drive are busy, and reads from the others: latency is short and \
-                   even enough to hold memory that no longer fits into DRAM.",
-        quick: &["--reads", "50k", "--lookups", "50k"],
-        full: &[],
-        minutes: (3, 8),
-        programs: &[],
-        needs_root: false,
-    },
-    Experiment {
-        name: "flash-cache",
-        system: "Facebook's Flashcache",
-        what_for: "A flash drive in front of slow disks keeps what is read and written most. Where blocks may lie, and \
-                   which one goes, decides how many operations the disks are spared.",
-        quick: &["--transactions", "100k"],
-        full: &[],
-        minutes: (4, 15),
-        programs: &[],
-        needs_root: false,
-    },
-    Experiment {
-        name: "pooled",
-        system: "Lightbits NVMe/TCP under Cassandra",
-        what_for: "Drives in one storage node are pooled, compressed and served over the network: each database gets a \
-                   volume of any size, and all drives carry the load of each.",
-        quick: &["--quick"],
-        full: &[],
-        minutes: (25, 90),
-        programs: &["java", "mvn", "mkfs.ext4"],
-        needs_root: true,
-    },
-    Experiment {
-        name: MEMORY,
-        system: "Swap and zram of Linux",
-        what_for: "Programs that take more memory than there is, unchanged: the kernel swaps pages out to a drive or \
-                   compresses them, or Esker pages them.",
-        quick: &["--quick"],
-        full: &[],
-        minutes: (2, 120),
-        programs: &["mkswap", "swapon", "swapoff"],
-        needs_root: true,
-    },
+    Experiment { about: Hse::ABOUT, quick: &["--quick"], full: &[] },
+    Experiment { about: Fdp::ABOUT, quick: &["--drive", "8GiB", "--no-worth"], full: &["--full"] },
+    Experiment { about: HostSsd::ABOUT, quick: &["--reads", "50k", "--lookups", "50k"], full: &[] },
+    Experiment { about: FlashCache::ABOUT, quick: &["--transactions", "100k"], full: &[] },
+    Experiment { about: Pooled::ABOUT, quick: &["--quick"], full: &[] },
+    Experiment { about: Memory::ABOUT, quick: &["--quick"], full: &[] },
 ];
 
 /// The record that is kept of an experiment that is through.
@@ -142,20 +78,22 @@ enum Ended {
 /// Runs them.
 pub(crate) fn run(args: &AllArgs) -> Result {
     if let Some(wrong) =
-        args.only.iter().find(|name| !EXPERIMENTS.iter().any(|one| one.name == **name))
+        args.only.iter().find(|name| !EXPERIMENTS.iter().any(|one| one.about.name == **name))
     {
-        let names: Vec<&str> = EXPERIMENTS.iter().map(|one| one.name).collect();
+        let names: Vec<&str> = EXPERIMENTS.iter().map(|one| one.about.name).collect();
         return Err(Failure::usage(format!(
             "there is no '{wrong}': there are {}",
             names.join(", ")
         )));
     }
-    let chosen =
-        |one: &&Experiment| args.only.is_empty() || args.only.iter().any(|name| name == one.name);
+    let chosen = |one: &&Experiment| {
+        args.only.is_empty() || args.only.iter().any(|name| name == one.about.name)
+    };
     let chosen: Vec<&Experiment> = EXPERIMENTS.iter().filter(chosen).collect();
     files::create_dir_all(&args.dir)
         .map_err(|error| Failure::file(&args.dir, &error, "name a directory that can be made"))?;
-    let minutes = |one: &&Experiment| if args.full { one.minutes.1 } else { one.minutes.0 };
+    let minutes =
+        |one: &&Experiment| if args.full { one.about.minutes.1 } else { one.about.minutes.0 };
     let all: u32 = chosen.iter().map(minutes).sum();
     tell!(
         "{} experiments at {} scale, some {all} minutes on two processors; results in {}",
@@ -188,44 +126,44 @@ fn kept(args: &AllArgs, name: &str, what: &str) -> PathBuf {
 
 fn experiment(one: &Experiment, args: &AllArgs, interrupt: &Interrupt) -> Result<Ended> {
     if let Some(why) = missing(one) {
-        tell!("SKIPPED: {}: {why}", one.name);
+        tell!("SKIPPED: {}: {why}", one.about.name);
         return Ok(Ended::Skipped(why));
     }
     let command = command(one, args);
     if let Some(done) = found(one, args, &command).filter(|_| !args.again) {
-        tell!("{}: through already", one.name);
+        tell!("{}: through already", one.about.name);
         return Ok(done);
     }
     let line = format!("esker {}", command.join(" "));
-    tell!("{}: {line}", one.name);
+    tell!("{}: {line}", one.about.name);
     let clock = Clock::real();
     let began = clock.now();
     let output = run_to_end(&command, interrupt)?;
     if interrupt.has_come() && !output.status.success() {
-        let text = kept(args, one.name, "txt");
+        let text = kept(args, one.about.name, "txt");
         save(&text, &String::from_utf8_lossy(&output.stdout))?;
         let why = match output.stdout.is_empty() {
             true => "nothing was measured until then".to_owned(),
             false => format!("what it had measured until then is in {}", text.display()),
         };
-        tell!("INTERRUPTED: {}: {why}", one.name);
+        tell!("INTERRUPTED: {}: {why}", one.about.name);
         return Ok(Ended::Interrupted(why));
     }
     if !output.status.success() {
         let status = output.status;
         let why = format!("`{line}` ended with {status}; mend that, and run this again to go on");
-        tell!("FAILED: {}: {why}", one.name);
+        tell!("FAILED: {}: {why}", one.about.name);
         return Ok(Ended::Failed(why));
     }
     let seconds = clock.now().since(began).as_secs_f64();
     let text = String::from_utf8_lossy(&output.stdout);
     if let Some((_, why)) = text.lines().find_map(|line| line.split_once("SKIPPED, ALL OF IT: ")) {
-        tell!("SKIPPED: {}: {why}", one.name);
+        tell!("SKIPPED: {}: {why}", one.about.name);
         return Ok(Ended::Skipped(why.to_owned()));
     }
-    save(&kept(args, one.name, "txt"), &text)?;
+    save(&kept(args, one.about.name, "txt"), &text)?;
     let done = Done { command: command.clone(), version: version(), seconds };
-    save(&kept(args, one.name, "done"), &serde_json::to_string(&done).unwrap_or_default())?;
+    save(&kept(args, one.about.name, "done"), &serde_json::to_string(&done).unwrap_or_default())?;
     found(one, args, &command).ok_or_else(|| {
         Failure::new(
             ErrorKind::Corrupt,
@@ -273,40 +211,40 @@ fn run_to_end(command: &[String], interrupt: &Interrupt) -> Result<Output> {
 
 /// Why an experiment cannot be run here, with the cure.
 fn missing(one: &Experiment) -> Option<String> {
-    if one.needs_root && !rustix::process::geteuid().is_root() {
+    if one.about.needs_root && !rustix::process::geteuid().is_root() {
         return Some("it changes this machine (drives, swap): run it as root".to_owned());
     }
-    if let Some(why) = (one.name == MEMORY).then(memory::refusal).flatten() {
+    if let Some(why) = (one.about.name == Memory::ABOUT.name).then(memory::refusal).flatten() {
         return Some(why);
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there =
         |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
-    let program = one.programs.iter().find(|program| !is_there(program))?;
+    let program = one.about.programs.iter().find(|program| !is_there(program))?;
     Some(format!("there is no {program} on this machine: install it"))
 }
 
 fn command(one: &Experiment, args: &AllArgs) -> Vec<String> {
-    let mut command: Vec<String> = vec!["lab".to_owned(), one.name.to_owned()];
+    let mut command: Vec<String> = vec!["lab".to_owned(), one.about.name.to_owned()];
     let own = if args.full { one.full } else { one.quick };
     command.extend(own.iter().map(|&word| word.to_owned()));
-    if one.name == "flash-cache" {
+    if one.about.name == "flash-cache" {
         for trace in &args.traces {
             command.extend(["--traces".to_owned(), trace.display().to_string()]);
         }
     }
-    if one.name == "pooled" {
+    if one.about.name == "pooled" {
         command.extend(["--work".to_owned(), args.dir.join("pooled").display().to_string()]);
     }
     for (flag, what) in [("--json", "json"), ("--report", "html"), ("--page", "page")] {
-        command.extend([flag.to_owned(), kept(args, one.name, what).display().to_string()]);
+        command.extend([flag.to_owned(), kept(args, one.about.name, what).display().to_string()]);
     }
     command
 }
 
 /// Returns an experiment's kept result, if this program ran it with this command.
 fn found(one: &Experiment, args: &AllArgs, command: &[String]) -> Option<Ended> {
-    let read = |what: &str| fs::read_to_string(kept(args, one.name, what)).ok();
+    let read = |what: &str| fs::read_to_string(kept(args, one.about.name, what)).ok();
     let done: Done = serde_json::from_str(&read("done")?).ok()?;
     if done.command != command || done.version != version() {
         return None;
@@ -335,13 +273,17 @@ fn write(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Result {
     for (one, ended) in ended {
         match ended {
             Ended::Through { seconds, figures, page } => {
-                all.push(json!({ "experiment": one.name, "seconds": seconds, "figures": figures }));
-                chapters.push((one.name.to_owned(), (**page).clone()));
+                all.push(
+                    json!({ "experiment": one.about.name, "seconds": seconds, "figures": figures }),
+                );
+                chapters.push((one.about.name.to_owned(), (**page).clone()));
             }
-            Ended::Skipped(why) => all.push(json!({ "experiment": one.name, "skipped": why })),
-            Ended::Failed(why) => all.push(json!({ "experiment": one.name, "failed": why })),
+            Ended::Skipped(why) => {
+                all.push(json!({ "experiment": one.about.name, "skipped": why }))
+            }
+            Ended::Failed(why) => all.push(json!({ "experiment": one.about.name, "failed": why })),
             Ended::Interrupted(why) => {
-                all.push(json!({ "experiment": one.name, "interrupted": why }));
+                all.push(json!({ "experiment": one.about.name, "interrupted": why }));
             }
         }
     }
@@ -374,7 +316,10 @@ fn summary(args: &AllArgs, ended: &[(&Experiment, Ended)]) -> Page {
     };
     let mut section = Section::new("The systems");
     section.pairs(
-        ended.iter().map(|(one, _)| (one.system.to_owned(), one.what_for.to_owned())).collect(),
+        ended
+            .iter()
+            .map(|(one, _)| (one.about.system.to_owned(), one.about.purpose.to_owned()))
+            .collect(),
     );
     page.sections.push(section);
     page.sections.push(findings(ended));
@@ -392,7 +337,7 @@ fn findings(ended: &[(&Experiment, Ended)]) -> Section {
         let Ended::Through { page, .. } = ended else { continue };
         let count = |outcome| page.verdicts.iter().filter(|one| one.outcome == outcome).count();
         let cells = [
-            esker_report::Cell::link(&page.title, one.name),
+            esker_report::Cell::link(&page.title, one.about.name),
             count(Outcome::Reached).to_string().into(),
             (count(Outcome::Missed) + count(Outcome::Partly)).to_string().into(),
             count(Outcome::NotComparable).to_string().into(),
@@ -402,9 +347,9 @@ fn findings(ended: &[(&Experiment, Ended)]) -> Section {
     }
     section.add(table);
     section.list(ended.iter().filter_map(|(one, ended)| match ended {
-        Ended::Skipped(why) => Some(format!("Skipped: {}: {why}", one.name)),
-        Ended::Failed(why) => Some(format!("Failed: {}: {why}", one.name)),
-        Ended::Interrupted(why) => Some(format!("Interrupted: {}: {why}", one.name)),
+        Ended::Skipped(why) => Some(format!("Skipped: {}: {why}", one.about.name)),
+        Ended::Failed(why) => Some(format!("Failed: {}: {why}", one.about.name)),
+        Ended::Interrupted(why) => Some(format!("Interrupted: {}: {why}", one.about.name)),
         Ended::Through { .. } => None,
     }));
     section

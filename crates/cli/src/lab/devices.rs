@@ -5,12 +5,11 @@ use std::path::Path;
 
 use esker_device::Create;
 use esker_lab::device_load::Target;
-use esker_lab::host_ssd::devices::NamedDevice;
+use esker_lab::host_ssd::devices::ReadDevice;
 use esker_stack::Spec;
 
-use crate::device::clock;
 use crate::failure::{Failure, Result};
-use crate::pool::link::stack;
+use crate::pool::link::{clock, stack};
 
 /// Bytes of a block that a file's metadata counts (stat(2)).
 const BLOCK: u64 = 512;
@@ -19,14 +18,14 @@ const BLOCK: u64 = 512;
 ///
 /// # Errors
 /// A device that is not there or cannot be opened; one that would be written by being read.
-pub(super) fn open(specs: &[Spec]) -> Result<Vec<NamedDevice>> {
+pub(super) fn open(specs: &[Spec]) -> Result<Vec<ReadDevice>> {
     specs.iter().try_for_each(refuse_written)?;
     let stack = stack().read_only(true);
     let open = |spec: &Spec| {
         let opened = stack.open(spec, Create::Never)?;
         let remarks = opened.remarks();
         let model = opened.model.and_then(|model| model.ssd);
-        Ok(NamedDevice {
+        Ok(ReadDevice {
             name: spec.to_string(),
             target: Target { device: opened.device, clock: clock(&stack, spec), model },
             stored_bytes: stored_bytes(spec),

@@ -2,20 +2,22 @@
 //! that end them early.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use esker_base::{ErrorKind, files};
-use esker_lab::LabError;
+use esker_lab::live::Taken;
+use esker_lab::steps::Progress;
+use esker_lab::{LabError, Report, Study, study};
 use esker_report::Page;
+use esker_serve::live::Live;
 use rustix::process;
 
 use crate::args::ExperimentArgs;
 use crate::failure::{Failure, Result};
 use crate::host;
-use crate::live::{Live, Steps};
+use crate::live;
 use crate::output::Outputs;
 use crate::progress::Watch;
 
@@ -43,7 +45,7 @@ pub(super) struct Experiment<'a> {
     watch: Watch,
     /// The step that goes on, for people.
     state: RefCell<String>,
-    live: Option<Live<Steps>>,
+    live: Option<Live<Taken>>,
 }
 
 impl<'a> Experiment<'a> {
@@ -51,11 +53,11 @@ impl<'a> Experiment<'a> {
     ///
     /// # Errors
     /// A file cannot be written, or the port of the live page cannot be had.
-    pub(super) fn start(name: &str, args: &'a ExperimentArgs) -> Result<Experiment<'a>> {
+    pub(super) fn start<S: Study>(args: &'a ExperimentArgs) -> Result<Experiment<'a>> {
         args.bound_to.map_or(Ok(()), end_with)?;
         let outputs = Outputs::prepare(args.json.as_ref(), args.report.as_ref())?;
-        let steps = || Steps::of(format!("Esker: lab {name}"), host::command_line());
-        let live = args.live.live.map(|port| Live::start(port, steps())).transpose()?;
+        let steps = || Taken::of(format!("Esker: lab {}", S::ABOUT.name), host::command_line());
+        let live = args.live.live.map(|port| live::start(port, steps())).transpose()?;
         let (page, watch) = (args.page.as_ref(), Watch::start()?);
         Ok(Experiment { outputs, page, watch, state: RefCell::default(), live })
     }
@@ -69,28 +71,43 @@ impl<'a> Experiment<'a> {
         Ok(Experiment { outputs, page, watch, state: RefCell::default(), live })
     }
 
-    /// A step goes on, after so many of all. `Break`: the user wants no more of it.
-    pub(super) fn step(&self, done: usize, count: usize, step: &str) -> ControlFlow<()> {
-        self.watch.bar.step(done, count, step);
-        *self.state.borrow_mut() = format!("in step {} of {count}, {step}", done + 1);
-        if let Some(live) = &self.live {
-            live.step(&format!("Step {} of {count} goes on: {step}.", done + 1), step);
-        }
-        self.flow()
+    /// Runs the study, and shows how far it is; a signal ends it early.
+    ///
+    /// # Errors
+    /// Those of the study.
+    pub(super) fn run<S: Study>(
+        &self,
+        options: &S::Options,
+        machine: &mut S::Machine<'_>,
+    ) -> std::result::Result<Report<S>, LabError> {
+        let ran = study::run::<S>(options, machine, &mut |progress| self.follow(progress));
+        self.watch.bar.clear();
+        ran
     }
 
-    /// The same of steps that go on side by side: a share of all is done.
-    pub(super) fn share(
-        &self,
-        share: f64,
-        (done, count): (usize, usize),
-        step: &str,
-    ) -> ControlFlow<()> {
-        let percent = share * 100.0;
-        self.watch.bar.share("", share, || format!("{done} of {count} runs: {step}"));
-        *self.state.borrow_mut() = format!("after {done} of {count} runs");
-        if let Some(live) = &self.live {
-            live.step(&format!("{percent:.0} % are done, and {done} of {count} runs."), step);
+    fn follow(&self, progress: &Progress<'_>) -> ControlFlow<()> {
+        let &Progress { run, done, count, share } = progress;
+        let (state, live) = match share {
+            Some(share) => {
+                self.watch.bar.share("", share, || format!("{done} of {count} runs: {run}"));
+                let percent = share * 100.0;
+                (
+                    format!("after {done} of {count} runs"),
+                    format!("{percent:.0} % are done, and {done} of {count} runs."),
+                )
+            }
+            None => {
+                self.watch.bar.step(done, count, run);
+                let step = done + 1;
+                (
+                    format!("in step {step} of {count}, {run}"),
+                    format!("Step {step} of {count} goes on: {run}."),
+                )
+            }
+        };
+        *self.state.borrow_mut() = state;
+        if let Some(page) = &self.live {
+            page.subject().step(&live, run);
         }
         self.flow()
     }
@@ -103,11 +120,6 @@ impl<'a> Experiment<'a> {
         flow
     }
 
-    /// Clears the bar: something else is said.
-    pub(super) fn clear(&self) {
-        self.watch.bar.clear();
-    }
-
     /// The failure of a study, or its interruption before anything was measured.
     pub(super) fn failed(&self, error: LabError) -> Failure {
         if matches!(error, LabError::Interrupted) {
@@ -117,39 +129,41 @@ impl<'a> Experiment<'a> {
         failed(error)
     }
 
-    /// Where and how the study was run; marked if it was interrupted.
-    pub(super) fn environment(&self) -> BTreeMap<String, String> {
-        let mut environment = host::environment();
-        if self.watch.interrupt.has_come() {
-            environment.insert("interrupted".to_owned(), self.state.borrow().clone());
-        }
-        environment
-    }
-
-    /// Says the table, and writes figures and page.
+    /// Says the report, and writes figures and page.
     ///
     /// # Errors
     /// A file cannot be written; the interruption, if there was one.
-    pub(super) fn finish(self, table: &str, figures: &str, page: Option<&Page>) -> Result {
+    pub(super) fn finish<S: Study>(self, mut report: Report<S>) -> Result {
+        report.environment = host::environment();
+        if self.watch.interrupt.has_come() {
+            report.environment.insert("interrupted".to_owned(), self.state.borrow().clone());
+        }
+        report.command = host::command_line();
+        self.write(&report.page(), &report.json())
+    }
+
+    /// Says a page, and writes figures and page.
+    ///
+    /// # Errors
+    /// As [`finish`](Experiment::finish).
+    pub(super) fn write(self, page: &Page, figures: &serde_json::Value) -> Result {
         let Experiment { outputs, page: path, watch, state, live } = self;
         watch.bar.end();
-        outputs.say(&format!("{table}\n"))?;
+        outputs.say(&page.text())?;
         if watch.interrupt.has_come() {
             let state = state.into_inner();
-            outputs.say(&format!("Interrupted {state}: what was not measured is missing.\n"))?;
+            outputs.say(&format!("\nInterrupted {state}: what was not measured is missing.\n"))?;
         }
-        let no_form = |error: serde_json::Error| {
-            Failure::new(ErrorKind::Io, format!("the figures have no JSON form: {error}"))
-        };
-        let figures: serde_json::Value = serde_json::from_str(figures).map_err(no_form)?;
-        if let (Some(path), Some(page)) = (path, page) {
-            let text = serde_json::to_string(page).map_err(no_form)?;
+        if let Some(path) = path {
+            let text = serde_json::to_string(page).map_err(|error| {
+                Failure::new(ErrorKind::Io, format!("the page has no JSON form: {error}"))
+            })?;
             files::write(path, text)
                 .map_err(|error| Failure::file(path, &error, "name a file that can be written"))?;
         }
-        let html = page.map(Page::html).unwrap_or_default();
-        outputs.finish(&figures, &html)?;
-        if let Some(live) = live.filter(|_| page.is_some()) {
+        let html = page.html();
+        outputs.finish(figures, &html)?;
+        if let Some(live) = live {
             live.end(html);
         }
         watch.interrupt.outcome("the figures are of what was measured until then")

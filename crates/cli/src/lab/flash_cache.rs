@@ -3,21 +3,20 @@
 use esker_base::Clock;
 use esker_device::Create;
 use esker_lab::flash_cache::real::{Real, RealDevice, RealOptions};
-use esker_lab::flash_cache::{self, FlashCacheOptions, Progress};
+use esker_lab::flash_cache::{FlashCache, FlashCacheOptions};
 use esker_stack::{Spec, Stack, Time};
 
 use super::drives;
 use super::experiment::Experiment;
 use crate::args::FlashCacheArgs;
-use crate::device;
 use crate::failure::{Failure, Result};
 use crate::host;
-use crate::pool::link::stack;
+use crate::pool::link::{self, stack};
 
 /// Runs the study.
 pub(crate) fn run(args: &FlashCacheArgs) -> Result {
     drives::agreed(args.erase || args.disk.is_none())?;
-    let experiment = Experiment::start("flash-cache", &args.every)?;
+    let experiment = Experiment::start::<FlashCache>(&args.every)?;
     let options = FlashCacheOptions {
         traces: args.traces.clone(),
         transactions: if args.no_load { 0 } else { args.transactions },
@@ -27,20 +26,12 @@ pub(crate) fn run(args: &FlashCacheArgs) -> Result {
         threads: args.threads.unwrap_or_else(host::cores),
         seed: args.every.seed,
     };
-    let follow =
-        |progress: &Progress<'_>| experiment.step(progress.done, progress.count, progress.run);
     let stack = stack();
-    let report = match args.disk.as_ref().zip(args.flash.as_ref()) {
-        None => flash_cache::run(&options, follow),
-        Some((disk, flash)) => {
-            let real = devices(args, &stack, disk, flash)?;
-            flash_cache::run_beside(&options, &real, follow)
-        }
-    };
-    let mut report = report.map_err(|error| experiment.failed(error))?;
-    report.environment = experiment.environment();
-    report.command = host::command_line();
-    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
+    let named = args.disk.as_ref().zip(args.flash.as_ref());
+    let real = named.map(|(disk, flash)| devices(args, &stack, disk, flash)).transpose();
+    let report = experiment.run::<FlashCache>(&options, &mut real?);
+    let report = report.map_err(|error| experiment.failed(error))?;
+    experiment.finish(report)
 }
 
 /// Opens both devices, which have to be there.
@@ -83,7 +74,7 @@ fn clock(stack: &Stack, disk: &Spec, flash: &Spec) -> Result<Clock> {
             "{disk} lives in time={one}, and {flash} in time={other}: give both the same; devices that are no models \
              have time=real"
         ))),
-        (None, _) => Ok(device::clock(stack, flash)),
-        _ => Ok(device::clock(stack, disk)),
+        (None, _) => Ok(link::clock(stack, flash)),
+        _ => Ok(link::clock(stack, disk)),
     }
 }

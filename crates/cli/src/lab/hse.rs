@@ -10,7 +10,7 @@ use esker_device::{Create, Device, MemoryDevice};
 use esker_kv::MediaClass;
 use esker_lab::LabError;
 use esker_lab::hse::{
-    self, Arm, Drive, HseOptions, Machine, Opened, Peer, PeerSetup, Processors, Progress, Rates,
+    Arm, ArmDrive, Hse, HseOptions, Machine, Opened, Peer, PeerSetup, Processors, Rates,
 };
 use esker_stack::{Opened as OpenedDevice, Spec, Stack, Time};
 
@@ -33,7 +33,7 @@ const QUICK: u64 = 4;
 
 /// Runs the study.
 pub(crate) fn run(args: &HseArgs) -> Result {
-    let experiment = Experiment::start("hse", &args.every)?;
+    let experiment = Experiment::start::<Hse>(&args.every)?;
     let operations = args.operations.unwrap_or(args.records);
     let mut options = HseOptions {
         records: args.records,
@@ -60,17 +60,13 @@ pub(crate) fn run(args: &HseArgs) -> Result {
         tell!("esker: SKIPPED {why}");
     }
     let mut drives = Drives { args, options: options.clone(), rocksdb };
-    let follow =
-        |progress: &Progress<'_>| experiment.step(progress.done, progress.count, progress.run);
-    let found = hse::run(&options, &mut drives, follow);
-    let has_failed = found.as_ref().map_or(true, |report| !report.skipped.is_empty());
+    let ran = experiment.run::<Hse>(&options, &mut drives);
+    let has_failed = ran.as_ref().map_or(true, |report| !report.figures.skipped.is_empty());
     let ended = drives.rocksdb.take().map_or(Ok(()), |rocksdb| rocksdb.end(has_failed));
-    let mut report = found.map_err(|error| experiment.failed(error))?;
+    let mut report = ran.map_err(|error| experiment.failed(error))?;
     ended?;
-    report.skipped.extend(skipped);
-    report.environment = experiment.environment();
-    report.command = host::command_line();
-    experiment.finish(&report.table(), &report.json(), Some(&report.page()))
+    report.figures.skipped.extend(skipped);
+    experiment.finish(report)
 }
 
 /// The drives of this machine, or models.
@@ -132,7 +128,7 @@ impl Machine for Drives<'_> {
             }
             let rates = model.as_ref().and_then(|one| one.profile.as_ref()).and_then(Rates::of);
             let ssd = model.and_then(|model| model.ssd);
-            drives.push(Drive { class, name: spec.to_string(), device, model: ssd, rates });
+            drives.push(ArmDrive { class, name: spec.to_string(), device, model: ssd, rates });
         }
         Ok(Opened { clock, manifest: self.manifest(&stack, time)?, drives, remarks })
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use esker_base::Clock;
 use esker_base::units::{human_bytes, to_u64};
 use esker_lab::LabError;
-use esker_lab::host_ssd::installed::{Bench, InstalledOptions, Query, Sample, Trial, Way};
+use esker_lab::host_ssd::installed::{InstalledOptions, Query, Sample, Trial, Way, WayBench};
 use esker_pager::PAGE;
 
 use super::bounds::{Bounds, write_file};
@@ -154,7 +154,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-impl Bench for Machine<'_> {
+impl WayBench for Machine<'_> {
     fn way(&mut self, way: Way) -> Result<Trial<Sample>, LabError> {
         let cluster = match way {
             Way::Swap0 => Some(0),

@@ -75,8 +75,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
     report.environment = host::environment();
     report.command = host::command_line();
     let figures = serde_json::to_value(&report).map_err(no_form)?;
-    outputs.say(&format!("{}\n", report.table()))?;
-    outputs.finish(&figures, &report.page().html())
+    let page = report.page();
+    outputs.say(&page.text())?;
+    outputs.finish(&figures, &page.html())
 }
 
 /// Says and writes which runs of an interrupted plan are through.

@@ -10,7 +10,7 @@ use esker_cache::Cache;
 use esker_serve::caches;
 use esker_serve::pool::Served;
 use esker_serve::pool::answer::{OperationState, OperationView, ProgressView};
-use esker_stack::{CacheSpec, Closings, Stack, VolumeSpec};
+use esker_stack::{CacheSpec, Closings, Spec, Stack, Time, VolumeSpec};
 use serde_json::Value;
 
 use super::{show, socket};
@@ -165,5 +165,14 @@ fn draw(bar: &Bar, progress: &ProgressView) {
     match progress.total.filter(|_| progress.done > 0) {
         Some(total) => bar.share("", progress.done as f64 / total.max(1) as f64, text),
         None => bar.say("", text),
+    }
+}
+
+/// The time in which a device lives that `stack` has opened.
+pub(crate) fn clock(stack: &Stack, spec: &Spec) -> Clock {
+    match spec.time() {
+        Some(Time::Virtual) => stack.clock().clone(),
+        Some(Time::Dilated(factor)) => Clock::dilated(factor),
+        _ => Clock::real(),
     }
 }

@@ -15,9 +15,9 @@ use esker_bench::Latencies;
 use esker_device::{Command, Completion, Device, Op as DeviceOp, QueuePair, Tag};
 use esker_trace::Op;
 
-use super::Target;
-use super::job::Job;
-use super::requests::{Next, Requests};
+use super::job::{Job, Pattern, Size};
+use super::requests::{Generated, Next, Requests};
+use super::target::Target;
 use crate::LabError;
 
 /// How often a client that waits looks whether it is to end.
@@ -257,12 +257,12 @@ pub(super) fn fill(job: &Job, device: &dyn Device) -> Result<(), LabError> {
     let job = Job {
         read_percent: 0,
         discard_percent: 0,
-        sizes: vec![super::Size { bytes: step(job), weight: 1 }],
-        pattern: super::Pattern::Sequential,
+        sizes: vec![Size { bytes: step(job), weight: 1 }],
+        pattern: Pattern::Sequential,
         threads: 1,
         ..job.clone()
     };
-    let mut generated = super::Generated::new(&job, 0);
+    let mut generated = Generated::new(&job, 0);
     let lba_size = u64::from(device.geometry().lba_size);
     let mut queue = device.queue_pair(FILL_DEPTH)?;
     let (mut commands, mut done) = (VecDeque::new(), Vec::new());

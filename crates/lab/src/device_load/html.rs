@@ -4,10 +4,12 @@ use esker_report::{
     Assumption, Axis, Chart, Curve, Curves, Line, Page, Panel, Panels, Section, Table, Unit,
 };
 
-use super::report::{DriveResult, KindResult, LoadReport, NOTHING_TO_READ};
+use super::report::{Carried, DriveResult, KindResult, LoadReport, NOTHING_TO_READ};
 
 /// Points of the course that are put together where there are more.
 const POINTS: usize = 400;
+/// Units by how often they were erased are told where there are so few kinds.
+const FEW: usize = 8;
 
 impl LoadReport {
     /// The page: requests with their latencies, the course of the load, and the wear of a modelled drive.
@@ -17,6 +19,7 @@ impl LoadReport {
         page.about.clone_from(&self.load);
         let mut section = Section::new("Requests");
         section.add(self.requests());
+        section.text(self.traffic());
         section.charts([self.over_time(), self.by_percentile()].into_iter().flatten().collect());
         page.sections.push(section);
         page.sections.extend(self.drive.as_ref().map(drive));
@@ -43,6 +46,19 @@ impl LoadReport {
             }
             false => format!("{}.", kinds.join("; ")),
         }
+    }
+
+    /// The bytes that the device carried meanwhile, in a sentence.
+    fn traffic(&self) -> String {
+        let Carried { read_bytes, written_bytes, discarded_bytes } = self.carried;
+        let bytes = |bytes: u64| Unit::Bytes.show(bytes as f64);
+        format!(
+            "In {:.2} s of the device's time: {} read, {} written, {} discarded.",
+            self.elapsed_ns as f64 / 1e9,
+            bytes(read_bytes),
+            bytes(written_bytes),
+            bytes(discarded_bytes)
+        )
     }
 
     fn requests(&self) -> Table {
@@ -138,7 +154,18 @@ fn drive(drive: &DriveResult) -> Section {
     facts.extend(amplification.map(|it| ("write amplification".to_owned(), format!("{it:.3}"))));
     facts.push(("of the rated life".to_owned(), format!("{:.3} %", drive.life_percent)));
     facts.push(("the host can address".to_owned(), bytes(drive.capacity_bytes)));
-    facts.push(("media".to_owned(), bytes(drive.physical_bytes)));
+    let units = format!(
+        "{} in {} units of {}, of which {} are cleaning's own",
+        bytes(drive.physical_bytes),
+        drive.units,
+        bytes(drive.unit_bytes),
+        drive.reserve_units
+    );
+    facts.push(("media".to_owned(), units));
+    let erased = drive.wear.iter().map(|(times, units)| format!("{units} units {times} times"));
+    if drive.wear.len() <= FEW {
+        facts.push(("erased so far".to_owned(), erased.collect::<Vec<_>>().join(", ")));
+    }
     section.pairs(facts);
     section
 }

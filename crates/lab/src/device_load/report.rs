@@ -11,8 +11,8 @@ use esker_flash::ssd::Report as DriveReport;
 use serde::Serialize;
 
 use super::client::{INTERVAL, Outcome};
-use super::{Job, Pattern, Target};
-use crate::text::{aligned, span};
+use super::job::{Job, Pattern};
+use super::target::Target;
 
 /// Version of the JSON; it changes with the form.
 const FORMAT: &str = "esker-device-load/1";
@@ -192,50 +192,6 @@ impl LoadReport {
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("every field has a JSON form")
     }
-
-    /// The report for a terminal.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let head = ["", "requests", "per second", "MB/s", "mean", "p50", "p99", "p99.9", "longest"];
-        let rows: Vec<Vec<String>> = self.kinds.iter().map(row).collect();
-        let mut text = format!("{}\n{}\n\n", self.device, self.load);
-        text.push_str(&aligned(&head.map(str::to_owned), &rows));
-        #[allow(clippy::cast_precision_loss)] // seconds for people
-        let seconds = self.elapsed_ns as f64 / 1e9;
-        let Carried { read_bytes, written_bytes, discarded_bytes } = self.carried;
-        let _ = writeln!(
-            text,
-            "\nin {seconds:.2} s of the device's time: {} read, {} written, {} discarded",
-            human_bytes(read_bytes),
-            human_bytes(written_bytes),
-            human_bytes(discarded_bytes)
-        );
-        if let Some(drive) = &self.drive {
-            text.push_str(&drive_text(drive));
-        }
-        for remark in &self.remarks {
-            let _ = writeln!(text, "note: {remark}");
-        }
-        text
-    }
-}
-
-fn row(one: &KindResult) -> Vec<String> {
-    #[allow(clippy::cast_precision_loss)] // spans for people
-    let us = |ns: u64| span(ns as f64 / 1e3);
-    let mut cells = vec![
-        one.kind.clone(),
-        one.requests.to_string(),
-        format!("{:.0}", one.requests_per_s),
-        format!("{:.1}", one.bytes_per_s / 1e6),
-    ];
-    if let Some(latency) = &one.latency {
-        cells.push(span(latency.mean_ns / 1e3));
-        let each = [latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
-        cells.extend(each.map(us));
-    }
-    cells.resize(9, String::new());
-    cells
 }
 
 /// Bytes of the host that a drive holds.
@@ -265,34 +221,6 @@ fn drive(now: &DriveReport, then: &DriveReport) -> DriveResult {
         life_percent: now.used_percent() - then.used_percent(),
         wear: now.wear.clone(),
     }
-}
-
-fn drive_text(drive: &DriveResult) -> String {
-    let amplification = drive.write_amplification.map_or_else(
-        || "nothing written".to_owned(),
-        |waf| format!("write amplification {waf:.3}"),
-    );
-    let erased: Vec<String> =
-        drive.wear.iter().map(|(times, units)| format!("{units} units {times} times")).collect();
-    let mut text = format!(
-        "drive: {} by the host, {} to the media, {amplification}; {:.3} % of the rated life\n",
-        human_bytes(drive.host_written_bytes),
-        human_bytes(drive.media_written_bytes),
-        drive.life_percent
-    );
-    let _ = writeln!(
-        text,
-        "media: {} in {} units of {}, of which {} are cleaning's own; the host has {}",
-        human_bytes(drive.physical_bytes),
-        drive.units,
-        human_bytes(drive.unit_bytes),
-        drive.reserve_units,
-        human_bytes(drive.capacity_bytes)
-    );
-    if erased.len() <= 8 {
-        let _ = writeln!(text, "erased so far: {}", erased.join(", "));
-    }
-    text
 }
 
 /// The load in words.

@@ -11,6 +11,7 @@ use esker_flash::{Pace, Ssd};
 use esker_trace::{Op, Request};
 
 use super::{Job, Pattern, Size, Source, Target, Timing, run};
+use crate::text::one_line;
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -59,7 +60,7 @@ fn a_load_moves_as_many_bytes_as_it_was_told() {
     assert_eq!(counted, report.course.iter().map(|one| one.requests).sum::<u64>());
     // The device counts the fill; the load does not.
     assert!(target.device.stats().written_bytes >= 16 << 20);
-    assert!(report.table().contains("in flight on 2 thread(s)"));
+    assert!(one_line(&report.page().text()).contains("in flight on 2 thread(s)"));
 }
 
 /// The same figures on every machine, and those of the profile: random reads one at a time.
@@ -86,11 +87,11 @@ fn reads_of_an_empty_drive_are_not_comparable_wherever_they_are_shown() {
     let job = |fill| Job { bytes_limit: Some(4 << 20), time_limit: None, fill, ..Job::default() };
     let report = |fill| run(&job(fill), Source::Mix, &drive(false), &NEVER).unwrap();
     let empty = report(false);
-    for shown in [empty.table(), empty.json(), empty.page().headline] {
+    for shown in [one_line(&empty.page().text()), empty.json(), empty.page().headline] {
         assert!(shown.contains("not comparable: the drive held less"), "{shown}");
     }
     let full = report(true);
-    for shown in [full.table(), full.json(), full.page().headline] {
+    for shown in [one_line(&full.page().text()), full.json(), full.page().headline] {
         assert!(!shown.contains("not comparable"), "{shown}");
     }
 }

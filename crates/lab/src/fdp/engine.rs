@@ -14,10 +14,10 @@ use esker_flash::Parameters;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 use esker_kv::{Kvdb, Kvs, Location, Maintenance, Options, Policy, Tuning};
 
-use super::FdpOptions;
 use super::course::{Course, Measured};
 use super::emulated::{self, EmulatedDrive, units_in_use};
 use super::measure::OnShare;
+use super::options::FdpOptions;
 use super::report::{Chapter, Run, assumption, handles, pace, percent};
 use super::sink::{DeviceDrive, Drive as _};
 use super::turns::{Order, Turns};

@@ -1,23 +1,28 @@
-//! The report as a page: for each workload its factors with and without placement, beside published ones.
+//! The document: for each workload its factors with and without placement, beside published ones.
 
 use esker_report::{
     Axis, Block, Chart, Dot, DotRow, Dots, Page, Precondition, Range, Section, Table, Unit, Verdict,
 };
 
-use super::report::{Chapter, FdpReport, Published, Run};
+use super::course::Measured;
+use super::network::{NetworkFigures, Pair};
+use super::report::{Chapter, FdpFigures, Published, Run};
 use super::rows::{self, Row};
 use super::table::{factor, figure, sources, spare_cells};
 use super::worth::Worth;
 
+/// The column of what a run has for itself.
+const UNLIKE: &str = "unlike the others";
 /// How far a model's factor may be from a published one that it is to reproduce, as a share.
 const NEAR: f64 = 0.05;
 
-impl FdpReport {
-    /// The report as a page: for each chapter a dot plot of its workloads with published figures as
-    /// hollow marks, its runs as a table, and their course, folded away.
-    #[must_use]
-    pub fn page(&self) -> Page {
-        let mut page = Page::new(&self.title, self.headline());
+impl FdpFigures {
+    /// The document: for each chapter a dot plot of its workloads with published figures as hollow marks, its runs as a
+    /// table, and their course, folded away.
+    pub(super) fn document(&self) -> Page {
+        let (stores, on) = (self.stores, self.device.as_deref().unwrap_or("one drive"));
+        let title = format!("{stores} stores on {on}, with and without data placement");
+        let mut page = Page::new(title, self.headline());
         let origin = match &self.device {
             None => "of a model".to_owned(),
             Some(device) => format!("that of {device}, as its own log says"),
@@ -26,17 +31,13 @@ impl FdpReport {
             "Write amplification: bytes written to the media for each byte that the host writes. Every factor is \
              {origin}, over its last two spans."
         );
-        page.verdicts = self.verdicts();
         page.sections.extend(self.chapters.iter().map(section));
         page.sections.extend(self.worth.as_ref().map(worth_section));
-        page.environment = self.environment.clone();
-        page.command.clone_from(&self.command);
         page
     }
 
     /// The published factors beside those of the model; a device's own are beside none.
-    #[must_use]
-    pub fn verdicts(&self) -> Vec<Verdict> {
+    pub(super) fn verdicts(&self) -> Vec<Verdict> {
         match self.device {
             None => self.chapters.iter().flat_map(verdicts).collect(),
             Some(_) => Vec::new(),
@@ -59,6 +60,43 @@ impl FdpReport {
             }
         }
         most.map_or_else(|| "No run has placement.".to_owned(), |(_, text)| text)
+    }
+}
+
+impl NetworkFigures {
+    /// The document: each factor both ways, whether they are the same to the byte, and all they depend on.
+    pub(super) fn document(&self) -> Page {
+        let (all, equal) =
+            (self.pairs.len(), self.pairs.iter().filter(|pair| pair.is_equal()).count());
+        let headline = format!(
+            "{equal} of {all} workloads write the same in process and over NVMe/TCP, to the byte."
+        );
+        let run = |pair: &Pair| Run {
+            name: pair.name.clone(),
+            assumptions: pair.assumptions.clone(),
+            measured: pair.in_process.clone(),
+            published: None,
+        };
+        let chapter = Chapter {
+            name: "Write amplification both ways".to_owned(),
+            notes: Vec::new(),
+            runs: self.pairs.iter().map(run).collect(),
+            derived: Vec::new(),
+        };
+        let head = ["run", "WAF in process", "over the network", "bytes", UNLIKE];
+        let rows = self.pairs.iter().zip(&chapter.runs).map(|(pair, run)| {
+            let waf = |measured: &Measured| format!("{:.3}", measured.write_amplification);
+            let equal = if pair.is_equal() { "equal" } else { "DIFFERENT" };
+            let (here, there) = (waf(&pair.in_process), waf(&pair.over_network));
+            [pair.name.clone(), here, there, equal.to_owned(), unlike(&chapter, run)]
+        });
+        let mut section = Section::new(&chapter.name);
+        section.add(Table::of(head, rows).words([0, 3, 4]));
+        depends(&mut section, &chapter);
+        let mut page =
+            Page::new("Four stores on one drive, in process and over NVMe/TCP", headline);
+        page.sections.push(section);
+        page
     }
 }
 
@@ -99,14 +137,26 @@ fn section(chapter: &Chapter) -> Section {
         .then(|| "? Not steady: the last two spans differ by more than half a percent.".to_owned());
     section.list(chapter.notes.iter().cloned().chain(sources).chain(mark));
     section.add(table(chapter));
-    let usual = chapter.usual().into_iter().map(|one| (one.name.clone(), one.value.clone()));
-    section.heading("All of them, unless a row says otherwise");
-    section.pairs(usual.collect());
+    depends(&mut section, chapter);
     let courses: Vec<Chart> = all.iter().filter_map(Row::course).collect();
     if !courses.is_empty() {
         section.fold("The course of each workload over drive writes", vec![Block::Charts(courses)]);
     }
     section
+}
+
+/// Adds the assumptions that most runs of a chapter share.
+fn depends(section: &mut Section, chapter: &Chapter) {
+    let usual = chapter.usual().into_iter().map(|one| (one.name.clone(), one.value.clone()));
+    section.heading("All of them, unless a row says otherwise");
+    section.pairs(usual.collect());
+}
+
+/// The assumptions of a run that most others do not share.
+fn unlike(chapter: &Chapter, run: &Run) -> String {
+    let unlike = chapter.unlike(run);
+    let unlike = unlike.iter().map(|one| format!("{}: {}", one.name, one.value));
+    unlike.collect::<Vec<_>>().join("; ")
 }
 
 /// A row for each workload, a lane for each way of placing.
@@ -143,18 +193,14 @@ fn dot(series: &[String], placing: &str, run: &Run) -> Dot {
 }
 
 fn table(chapter: &Chapter) -> Table {
-    let mut table =
-        Table::new(["run", "WAF", "published", "drive writes", "unlike the others"]).words([4]);
+    let mut table = Table::new(["run", "WAF", "published", "drive writes", UNLIKE]).words([4]);
     for run in &chapter.runs {
-        let unlike = chapter.unlike(run);
-        let unlike: Vec<String> =
-            unlike.iter().map(|one| format!("{}: {}", one.name, one.value)).collect();
         table.row([
             run.name.clone(),
             factor(run).trim_end().to_owned(),
             figure(run.published.as_ref()),
             format!("{:.1}", run.measured.drive_writes),
-            unlike.join("; "),
+            unlike(chapter, run),
         ]);
     }
     for derived in &chapter.derived {

@@ -18,8 +18,9 @@ use super::measure::measure;
 use super::named::NamedDevice;
 use super::network::{Pair, Planned, Workload};
 use super::worth::{Search, Spare};
-use super::{OnProgress, Progress};
 use crate::LabError;
+use crate::steps::Progress;
+use crate::study::Follow;
 
 /// Something to do.
 pub(super) struct Job<'a> {
@@ -98,11 +99,11 @@ enum Message {
     Done(usize, Box<Result<Outcome, LabError>>),
 }
 
-/// Does all jobs on so many threads. When `progress` ends it, there are outcomes of the jobs that were through.
+/// Does all jobs on so many threads. When `follow` ends it, there are outcomes of the jobs that were through.
 pub(super) fn run(
     jobs: &[Job<'_>],
     threads: usize,
-    progress: OnProgress<'_>,
+    follow: &mut Follow<'_>,
 ) -> Result<Vec<Option<Outcome>>, LabError> {
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(jobs[index].size()));
@@ -154,8 +155,9 @@ pub(super) fn run(
             #[allow(clippy::cast_precision_loss)] // some tens of jobs
             let share = shares.iter().sum::<f64>() / jobs.len() as f64;
             let done = outcomes.iter().flatten().count();
-            let now = Progress { run: &jobs[index].name, done, runs: jobs.len(), share };
-            if failure.is_none() && progress(&now).is_break() {
+            let share = Some(share);
+            let now = Progress { run: &jobs[index].name, done, count: jobs.len(), share };
+            if failure.is_none() && follow(&now).is_break() {
                 is_over.store(true, Ordering::Relaxed);
                 failure = Some(LabError::Interrupted);
             }

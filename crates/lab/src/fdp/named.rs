@@ -11,7 +11,7 @@ use super::course::Measured;
 use super::measure::{OnShare, measure_on};
 use super::own::OwnStores;
 use super::report::{assumption, stores_assumptions};
-use super::sink::{DeviceDrive, PART_ALIGNMENT, Source, enough_handles};
+use super::sink::{DeviceDrive, MediaCount, PART_ALIGNMENT, enough_handles};
 use crate::LabError;
 use crate::erase::erase;
 use esker_report::Assumption;
@@ -46,21 +46,21 @@ impl NamedDevice {
 
     /// Makes sure that the device tells what it writes to its media, and can be erased.
     pub(super) fn check_device(&self) -> Result<(), LabError> {
-        match Source::of(&*self.device) {
-            Source::Devices => {
+        match MediaCount::of(&*self.device) {
+            MediaCount::Devices => {
                 return self.refuse(
                     "it does not tell what it writes to its media, so that no write amplification can be measured; \
                      name a drive with data placement, or a model of one, as docs/stack.md has them",
                 );
             }
-            Source::Endurance if self.bytes() < LEAST_ENDURANCE_BYTES => {
+            MediaCount::Endurance if self.bytes() < LEAST_ENDURANCE_BYTES => {
                 return self.refuse(format!(
                     "data placement is disabled on it, and its endurance log, in billions of bytes, is too coarse for \
                      its {}; enable placement (fdp=on of a model), or name a drive of 100 GB and more",
                     human_bytes(self.bytes())
                 ));
             }
-            Source::Endurance | Source::Statistics => {}
+            MediaCount::Endurance | MediaCount::Statistics => {}
         }
         if self.device.geometry().discard_granularity == 0 {
             return self.refuse("it cannot be discarded, and each run begins on an empty drive");
@@ -136,9 +136,9 @@ impl NamedDevice {
 
     pub(super) fn assumptions(&self, of: &Configuration) -> Vec<Assumption> {
         let Geometry { placement_handles, .. } = self.device.geometry();
-        let log = match Source::of(&*self.device) {
-            Source::Statistics => "as the drive's log of placement (22h) counts, in bytes",
-            Source::Endurance | Source::Devices => {
+        let log = match MediaCount::of(&*self.device) {
+            MediaCount::Statistics => "as the drive's log of placement (22h) counts, in bytes",
+            MediaCount::Endurance | MediaCount::Devices => {
                 "as the drive's endurance log (09h) counts, in billions of bytes"
             }
         };

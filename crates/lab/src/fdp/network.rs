@@ -2,7 +2,6 @@
 //! their namespaces and once through a target and initiators on the loopback, placement ids and all.
 //! The same commands reach the drive, one after the other, so it must have written the same, to the byte.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_device::Device;
@@ -10,7 +9,7 @@ use esker_nvmf::target::{
     Access, NamespaceConfig, PortalConfig, SubsystemConfig, Target, TargetConfig,
 };
 use esker_nvmf::{Initiator, InitiatorConfig};
-use esker_report::Assumption;
+use esker_report::{Assumption, Page, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::configuration::{Configuration, InitialState};
@@ -19,10 +18,12 @@ use super::engine::{EngineRun, StoreDevices};
 use super::in_turn::InTurn;
 use super::jobs::{self, Job, Work};
 use super::measure::{OnShare, measure_on};
+use super::options::{ABOUT, FdpOptions};
 use super::report::assumptions;
 use super::sink::DeviceDrive;
-use super::{FdpOptions, OnProgress, emulated, plan};
+use super::{emulated, plan};
 use crate::LabError;
+use crate::study::{About, Follow, Study};
 
 const NQN: &str = "nqn.2026-01.io.esker:lab";
 /// Reclaim units of the drive under circular writers, and under stores with records.
@@ -67,18 +68,12 @@ impl Pair {
 
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NetworkReport {
-    /// The title.
-    pub title: String,
+pub struct NetworkFigures {
     /// The workloads.
     pub pairs: Vec<Pair>,
-    /// Where it was run; the caller fills it in.
-    pub environment: BTreeMap<String, String>,
-    /// The command that runs it again; the caller fills it in.
-    pub command: String,
 }
 
-impl NetworkReport {
+impl NetworkFigures {
     /// Makes sure that all pairs are equal.
     ///
     /// # Errors
@@ -92,34 +87,47 @@ impl NetworkReport {
             over_network: written(&pair.over_network),
         })
     }
-
-    /// The report as JSON, for programs.
-    #[must_use]
-    pub fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("every field has a JSON form");
-        text.push('\n');
-        text
-    }
 }
 
-/// Runs it. The drive has a 64th of the size that the options say, and at least 256 MiB: it stores its data in memory.
-///
-/// # Errors
-/// As [`super::run`], and those of the target and the initiators.
-pub fn run(options: &FdpOptions, progress: OnProgress<'_>) -> Result<NetworkReport, LabError> {
-    options.check()?;
-    let planned = workloads(options);
-    let jobs: Vec<Job<'_>> = planned
-        .iter()
-        .map(|planned| Job { name: planned.name.clone(), work: Work::Network(planned) })
-        .collect();
-    let outcomes = jobs::run(&jobs, options.threads, progress)?;
-    Ok(NetworkReport {
-        title: "Four stores on one drive, in process and over NVMe/TCP".to_owned(),
-        pairs: outcomes.into_iter().flatten().map(jobs::Outcome::pair).collect(),
-        environment: BTreeMap::new(),
-        command: String::new(),
-    })
+/// The study over the network. The drive has a 64th of the size that the options say, and at least 256 MiB: it stores
+/// its data in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverNetwork;
+
+impl Study for OverNetwork {
+    const ABOUT: About = About { format: "esker-fdp-network/1", ..ABOUT };
+
+    type Options = FdpOptions;
+    type Machine<'a> = ();
+    type Figures = NetworkFigures;
+
+    fn check(options: &FdpOptions) -> Result<(), LabError> {
+        options.check()
+    }
+
+    fn run(
+        options: &FdpOptions,
+        (): &mut (),
+        follow: &mut Follow<'_>,
+    ) -> Result<NetworkFigures, LabError> {
+        let planned = workloads(options);
+        let jobs =
+            planned.iter().map(|one| Job { name: one.name.clone(), work: Work::Network(one) });
+        let jobs: Vec<Job<'_>> = jobs.collect();
+        let outcomes = jobs::run(&jobs, options.threads, follow)?;
+        Ok(NetworkFigures {
+            pairs: outcomes.into_iter().flatten().map(jobs::Outcome::pair).collect(),
+        })
+    }
+
+    /// Nothing was published: [`NetworkFigures::check`] says whether all are equal.
+    fn verdicts(_: &NetworkFigures) -> Vec<Verdict> {
+        Vec::new()
+    }
+
+    fn document(figures: &NetworkFigures) -> Page {
+        figures.document()
+    }
 }
 
 /// The workloads that run.

@@ -1,9 +1,20 @@
-//! The experiment: its size and parts, and how its progress is reported.
-
-use std::ops::ControlFlow;
+//! The experiment: its size and parts.
 
 use super::own::OwnStores;
 use crate::LabError;
+use crate::study::About;
+
+/// Facts of the study.
+pub(super) const ABOUT: About = About {
+    name: "fdp",
+    format: "esker-fdp/2",
+    system: "Flexible data placement under Aerospike",
+    purpose: "Several stores share one drive. When each says which of its writes belong together, the drive need \
+              not copy one store's data to clean up after another.",
+    minutes: (6, 60),
+    programs: &[],
+    needs_root: false,
+};
 
 /// Extent of the experiment: its parts, sizes and threads.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +66,11 @@ impl Default for FdpOptions {
 const DRIVE_MIN: u64 = 256 << 20;
 
 impl FdpOptions {
-    pub(super) fn check(&self) -> Result<(), LabError> {
+    /// Whether they make a study.
+    ///
+    /// # Errors
+    /// `Invalid` for an option out of its range, which the message names.
+    pub fn check(&self) -> Result<(), LabError> {
         if self.drive_bytes < DRIVE_MIN {
             let why = "the drive of the experiment has at least 256 MiB";
             return Err(LabError::Invalid(why.to_owned()));
@@ -84,19 +99,3 @@ impl FdpOptions {
         Ok(())
     }
 }
-
-/// How far the experiment is.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Progress<'a> {
-    /// The run that made the last progress.
-    pub run: &'a str,
-    /// Runs that are through.
-    pub done: usize,
-    /// Runs in all.
-    pub runs: usize,
-    /// How much is done, from 0 to 1; runs count alike.
-    pub share: f64,
-}
-
-/// Observer of progress, called on the thread that called [`run`](super::run); `Break` ends the experiment.
-pub type OnProgress<'a> = &'a mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>;

@@ -4,13 +4,16 @@ use esker_base::units::human_bytes;
 use esker_device::fdp::Isolation;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 
-use super::FdpOptions;
-use super::configuration::{Configuration, InitialState, StoreKind, StoreRate};
+use super::configuration::{InitialState, StoreRate};
 use super::keys::KeyLaw;
-use super::plan;
-use super::sink::DriveModel;
 use crate::LabError;
 
+/// Bytes per KiB.
+pub(super) const KIB: u64 = 1 << 10;
+/// The blocks of the published experiment with Aerospike.
+pub(super) const BLOCKS: [u64; 4] = [32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB];
+/// The blocks of the published experiment with fio.
+pub(super) const WIDE_BLOCKS: [u64; 4] = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB];
 /// The most stores: a drive has 128 handles.
 const STORES_MOST: usize = 64;
 /// The most handles of a drive, those of all stores together.
@@ -44,7 +47,7 @@ impl Default for OwnStores {
     /// The four stores of the published experiment: without placement, with a handle each, and with two.
     fn default() -> OwnStores {
         OwnStores {
-            stores: plan::by_block(plan::BLOCKS),
+            stores: by_block(BLOCKS),
             handles: vec![0, 1, 2],
             isolation: Isolation::Initially,
             cleaning: Cleaning::Greedy,
@@ -61,16 +64,6 @@ impl OwnStores {
     /// The four stores, with as many handles as a device has.
     pub(super) fn without_handles() -> OwnStores {
         OwnStores { handles: Vec::new(), ..OwnStores::default() }
-    }
-
-    /// Whether these are the stores of the published experiment, whatever their handles.
-    pub(super) fn are_published(&self, options: &FdpOptions) -> bool {
-        let published = OwnStores { handles: self.handles.clone(), ..OwnStores::default() };
-        let usual = FdpOptions::default();
-        #[allow(clippy::float_cmp)] // a default, or given
-        let has_its_records =
-            options.fill == usual.fill && options.record_bytes == usual.record_bytes;
-        *self == published && has_its_records
     }
 
     pub(super) fn check(&self, drive_bytes: u64) -> Result<(), LabError> {
@@ -117,28 +110,15 @@ impl OwnStores {
     }
 
     /// Nothing writes less: the smallest block, up to 32 KiB.
-    fn page_bytes(&self) -> u32 {
+    pub(super) fn page_bytes(&self) -> u32 {
         let least = self.stores.iter().map(|store| store.block_bytes).min().unwrap_or(4096);
         u32::try_from(least.min(32 << 10)).unwrap_or(32 << 10)
     }
+}
 
-    /// All of them on one drive, without placement.
-    pub(super) fn configuration(&self, options: &FdpOptions) -> Configuration {
-        let base = match self.keys {
-            Some(KeyLaw::Uniform) => plan::stores_base(options),
-            Some(keys) => plan::zipfian_base(options, keys),
-            None => Configuration { kind: StoreKind::Circular, ..plan::stores_base(options) },
-        };
-        let units = self.unit_bytes.map(|unit| options.drive_bytes.div_ceil(unit));
-        let drive = DriveModel {
-            page_bytes: self.page_bytes(),
-            units: units.map_or(base.drive.units, |units| u32::try_from(units).unwrap_or(u32::MAX)),
-            cleaning: self.cleaning,
-            frontier: self.frontier,
-            pace: self.pace,
-            isolation: self.isolation,
-            ..base.drive
-        };
-        Configuration { drive, initial: self.initial, stores: self.stores.clone(), ..base }
-    }
+/// Rates in proportion to blocks: all stores write equally many.
+pub(super) fn by_block(blocks: [u64; 4]) -> Vec<StoreRate> {
+    #[allow(clippy::cast_precision_loss)] // a block's size
+    let store = |block_bytes| StoreRate { block_bytes, rate: block_bytes as f64 };
+    blocks.map(store).to_vec()
 }

@@ -6,21 +6,15 @@ use esker_base::units::to_u64;
 use esker_device::fdp::Isolation;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
 
-use super::FdpOptions;
 use super::configuration::{Configuration, InitialState, StoreKind, StoreRate};
 use super::keys::KeyLaw;
-use super::own::OwnStores;
+use super::options::FdpOptions;
+use super::own::{BLOCKS, KIB, OwnStores, WIDE_BLOCKS, by_block};
 use super::report::Published;
 use super::sink::DriveModel;
 use super::turns::Order;
 use super::worth::Search;
 
-/// Bytes per KiB.
-const KIB: u64 = 1 << 10;
-/// The blocks of the published experiment with Aerospike.
-pub(super) const BLOCKS: [u64; 4] = [32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB];
-/// The blocks of the published experiment with fio.
-pub(super) const WIDE_BLOCKS: [u64; 4] = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB];
 /// Reclaim units of a drive under circular writers.
 const CIRCULAR_UNITS: u32 = 1024;
 /// Reclaim units of a drive under stores with records.
@@ -97,13 +91,6 @@ pub(super) fn chapters(options: &FdpOptions) -> Vec<Chapter> {
         chapters.iter_mut().for_each(Chapter::compare_nothing);
     }
     chapters
-}
-
-/// Rates in proportion to blocks: all stores write equally many.
-pub(super) fn by_block(blocks: [u64; 4]) -> Vec<StoreRate> {
-    #[allow(clippy::cast_precision_loss)] // a block's size
-    let store = |block_bytes| StoreRate { block_bytes, rate: block_bytes as f64 };
-    blocks.map(store).to_vec()
 }
 
 /// The same rate for all.
@@ -426,4 +413,36 @@ pub(super) fn searches(options: &FdpOptions) -> Vec<Search> {
         });
     }
     searches
+}
+
+impl OwnStores {
+    /// Whether these are the stores of the published experiment, whatever their handles.
+    pub(super) fn are_published(&self, options: &FdpOptions) -> bool {
+        let published = OwnStores { handles: self.handles.clone(), ..OwnStores::default() };
+        let usual = FdpOptions::default();
+        #[allow(clippy::float_cmp)] // a default, or given
+        let has_its_records =
+            options.fill == usual.fill && options.record_bytes == usual.record_bytes;
+        *self == published && has_its_records
+    }
+
+    /// All of them on one drive, without placement.
+    pub(super) fn configuration(&self, options: &FdpOptions) -> Configuration {
+        let base = match self.keys {
+            Some(KeyLaw::Uniform) => stores_base(options),
+            Some(keys) => zipfian_base(options, keys),
+            None => Configuration { kind: StoreKind::Circular, ..stores_base(options) },
+        };
+        let units = self.unit_bytes.map(|unit| options.drive_bytes.div_ceil(unit));
+        let drive = DriveModel {
+            page_bytes: self.page_bytes(),
+            units: units.map_or(base.drive.units, |units| u32::try_from(units).unwrap_or(u32::MAX)),
+            cleaning: self.cleaning,
+            frontier: self.frontier,
+            pace: self.pace,
+            isolation: self.isolation,
+            ..base.drive
+        };
+        Configuration { drive, initial: self.initial, stores: self.stores.clone(), ..base }
+    }
 }

@@ -1,7 +1,5 @@
 //! Results of the experiment: every factor with everything it depends on, and beside it the published figure.
 
-use std::collections::BTreeMap;
-
 use esker_base::units::human_bytes;
 use esker_device::fdp::Isolation;
 use esker_flash::ftl::{Cleaning, CleaningPace, Frontier};
@@ -13,14 +11,11 @@ use super::course::Measured;
 use super::turns::Order;
 use super::worth::Worth;
 
-/// Version of the JSON; it changes with the form.
-const FORMAT: &str = "esker-fdp/1";
-
-/// The whole of it.
+/// All figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FdpReport {
-    /// The title.
-    pub title: String,
+pub struct FdpFigures {
+    /// How many stores share the drive.
+    pub stores: usize,
     /// The device on which the stores ran; none for the modelled drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
@@ -28,10 +23,6 @@ pub struct FdpReport {
     pub chapters: Vec<Chapter>,
     /// Worth of a lower factor.
     pub worth: Option<Worth>,
-    /// Where it was run; the caller fills it in.
-    pub environment: BTreeMap<String, String>,
-    /// The command that runs it again; the caller fills it in.
-    pub command: String,
 }
 
 /// Runs that belong together.
@@ -81,21 +72,6 @@ pub struct Published {
 }
 
 impl Chapter {
-    /// The assumptions that all runs share.
-    #[must_use]
-    pub fn common(&self) -> Vec<&Assumption> {
-        let Some((first, rest)) = self.runs.split_first() else { return Vec::new() };
-        let is_common = |one: &&Assumption| rest.iter().all(|run| run.assumptions.contains(one));
-        first.assumptions.iter().filter(is_common).collect()
-    }
-
-    /// The assumptions of a run that others do not share.
-    #[must_use]
-    pub fn particular<'a>(&'a self, run: &'a Run) -> Vec<&'a Assumption> {
-        let common = self.common();
-        run.assumptions.iter().filter(|one| !common.contains(one)).collect()
-    }
-
     /// Returns each assumption with the value that most runs share.
     #[must_use]
     pub fn usual(&self) -> Vec<&Assumption> {
@@ -116,20 +92,6 @@ impl Chapter {
     pub fn unlike<'a>(&'a self, run: &'a Run) -> Vec<&'a Assumption> {
         let usual = self.usual();
         run.assumptions.iter().filter(|one| !usual.contains(one)).collect()
-    }
-}
-
-impl FdpReport {
-    /// The report as JSON, for programs, with its verdicts.
-    #[must_use]
-    pub fn json(&self) -> String {
-        let in_json = "every field has a JSON form";
-        let mut value = serde_json::to_value(self).expect(in_json);
-        value["format"] = FORMAT.into();
-        value["verdicts"] = serde_json::to_value(self.verdicts()).expect(in_json);
-        let mut text = serde_json::to_string_pretty(&value).expect(in_json);
-        text.push('\n');
-        text
     }
 }
 

@@ -252,14 +252,14 @@ impl Sink for CountingNamespace {
 pub struct DeviceDrive {
     devices: Vec<Arc<dyn Device>>,
     namespaces: Vec<DeviceNamespace>,
-    source: Source,
+    source: MediaCount,
     /// Bytes that the host had written before the devices were opened.
     before: u128,
 }
 
 /// Where the bytes come from that a [`DeviceDrive`] has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum MediaCount {
     /// The drive's statistics of data placement (log page 22h), in bytes.
     Statistics,
     /// The drive's endurance group log (09h), which may count in units of a billion bytes.
@@ -268,15 +268,15 @@ pub enum Source {
     Devices,
 }
 
-impl Source {
+impl MediaCount {
     /// The source of a device's figures.
     #[must_use]
-    pub fn of(device: &dyn Device) -> Source {
+    pub fn of(device: &dyn Device) -> MediaCount {
         match device.data_placement().map(DataPlacement::statistics) {
-            Some(Ok(_)) => Source::Statistics,
+            Some(Ok(_)) => MediaCount::Statistics,
             // Placement is disabled, most likely.
-            Some(Err(_)) => Source::Endurance,
-            None => Source::Devices,
+            Some(Err(_)) => MediaCount::Endurance,
+            None => MediaCount::Devices,
         }
     }
 
@@ -284,7 +284,7 @@ impl Source {
     fn written(self, devices: &[Arc<dyn Device>]) -> Result<Written, LabError> {
         let placement = devices.first().and_then(|device| device.data_placement());
         match (self, placement) {
-            (Source::Statistics, Some(placement)) => {
+            (MediaCount::Statistics, Some(placement)) => {
                 let statistics = placement.statistics().map_err(|error| {
                     let why = format!("the drive no longer tells what it writes: {error}");
                     LabError::Invalid(why)
@@ -292,7 +292,7 @@ impl Source {
                 let Statistics { host_bytes, media_bytes, .. } = statistics;
                 Ok(Written { host_bytes, media_bytes })
             }
-            (Source::Endurance, Some(placement)) => {
+            (MediaCount::Endurance, Some(placement)) => {
                 let endurance = placement.endurance();
                 Ok(Written {
                     host_bytes: endurance.host_written_bytes,
@@ -379,7 +379,8 @@ impl DeviceDrive {
         devices: Vec<Arc<dyn Device>>,
         namespaces: Vec<DeviceNamespace>,
     ) -> Result<DeviceDrive, LabError> {
-        let source = devices.first().map_or(Source::Devices, |device| Source::of(&**device));
+        let source =
+            devices.first().map_or(MediaCount::Devices, |device| MediaCount::of(&**device));
         let mut drive = DeviceDrive { devices, namespaces, source, before: 0 };
         drive.before = drive.written()?.host_bytes.saturating_sub(drive.passed());
         Ok(drive)

@@ -13,11 +13,12 @@ use super::configuration::{Configuration, InitialState, StoreKind, StoreRate};
 use super::engine::EngineRun;
 use super::keys::{KeyLaw, Keys};
 use super::measure::{measure, measure_on};
-use super::own::OwnStores;
-use super::plan::{self, BLOCKS, WIDE_BLOCKS, by_block, equal, with_handles};
+use super::on_models;
+use super::own::{BLOCKS, OwnStores, WIDE_BLOCKS, by_block};
+use super::plan::{self, equal, with_handles};
 use super::turns::Order;
-use super::{FdpOptions, FdpReport};
-use crate::LabError;
+use super::{Fdp, FdpFigures, FdpOptions};
+use crate::{LabError, Report, study};
 use esker_flash::ftl::CleaningPace;
 use plain::PlainDrive;
 
@@ -169,17 +170,17 @@ fn a_small_table_is_less_skewed_than_a_sample_of_a_large_one() {
 
 // ---- the whole -----------------------------------------------------------------------------------
 
-fn run(options: &FdpOptions) -> FdpReport {
-    super::run(options, &mut |_| ControlFlow::Continue(())).unwrap()
+fn run(options: &FdpOptions) -> Report<Fdp> {
+    study::run(options, &mut None, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 #[test]
 fn a_report_is_the_same_on_any_number_of_threads() {
     let one = run(&tiny());
     let three = run(&FdpOptions { threads: 3, ..tiny() });
-    assert!(one == three, "{}\n{}", one.table(), three.table());
+    assert!(one == three, "{}\n{}", one.page().text(), three.page().text());
     let planned = plan::chapters(&tiny());
-    for (chapter, planned) in one.chapters.iter().zip(&planned) {
+    for (chapter, planned) in one.figures.chapters.iter().zip(&planned) {
         let (run, planned) = (&chapter.runs[3], &planned.runs[3]);
         assert_eq!(run.name, planned.name);
         assert!(run.measured == measure(&planned.configuration, &mut |_| true).unwrap());
@@ -193,55 +194,62 @@ fn every_factor_is_printed_with_all_it_depends_on_and_what_was_published() {
     let mut report = run(&tiny());
     // Published figures stand beside larger drives only.
     assert!(
-        report.chapters.iter().flat_map(|chapter| &chapter.runs).all(|run| run.published.is_none())
+        report
+            .figures
+            .chapters
+            .iter()
+            .flat_map(|chapter| &chapter.runs)
+            .all(|run| run.published.is_none())
     );
-    assert!(report.table().contains("below 8 GiB") && report.page().html().contains("below 8 GiB"));
+    assert!(
+        report.page().text().contains("below 8 GiB")
+            && report.page().html().contains("below 8 GiB")
+    );
     let larger = plan::chapters(&FdpOptions { drive_bytes: 8 << 30, ..tiny() });
-    for (chapter, larger) in report.chapters.iter_mut().zip(larger) {
+    for (chapter, larger) in report.figures.chapters.iter_mut().zip(larger) {
         for (run, larger) in chapter.runs.iter_mut().zip(larger.runs) {
             run.published = larger.published;
         }
     }
-    let (table, page) = (report.table(), report.page().html());
-    for chapter in &report.chapters {
+    let (table, page) = (report.page().text(), report.page().html());
+    for chapter in &report.figures.chapters {
         for run in &chapter.runs {
             let printed = format!("{:.3}", run.measured.write_amplification);
             assert!(table.contains(&printed) && page.contains(&printed));
-            let shown: usize = chapter.common().len() + chapter.particular(run).len();
-            assert_eq!(shown, run.assumptions.len());
         }
     }
     for figure in ["1.84", "1.08", "1.6", "1.02"] {
         assert!(table.contains(figure) && page.contains(figure), "{figure}");
     }
     // A row names the assumptions in which its run differs from the others; the rest is said once.
-    let circular = &report.chapters[0];
+    let circular = &report.figures.chapters[0];
     let run = circular.runs.iter().find(|run| run.name == "1:2:4:8, steady cleaning").unwrap();
     let unlike: Vec<&str> = circular.unlike(run).iter().map(|one| &*one.name).collect();
     assert_eq!(unlike, ["pace of cleaning"]);
-    let back: FdpReport = serde_json::from_str(&report.json()).unwrap();
-    assert_eq!(back.chapters.len(), report.chapters.len());
+    let back: FdpFigures = serde_json::from_value(report.json()).unwrap();
+    assert_eq!(back.chapters.len(), report.figures.chapters.len());
 }
 
 #[test]
 fn the_experiment_can_be_ended() {
     let options = FdpOptions { threads: 2, ..tiny() };
-    let result = super::run(&options, &mut |_| ControlFlow::Break(()));
+    let result = study::run::<Fdp>(&options, &mut None, &mut |_| ControlFlow::Break(()));
     assert!(matches!(result, Err(LabError::Interrupted)));
 }
 
 #[test]
 fn ended_experiment_reports_the_runs_that_are_through() {
     let options = FdpOptions { threads: 1, ..tiny() };
-    let report = super::run(&options, &mut |progress| match progress.done {
+    let report = study::run::<Fdp>(&options, &mut None, &mut |progress| match progress.done {
         0..3 => ControlFlow::Continue(()),
         _ => ControlFlow::Break(()),
     });
     let report = report.unwrap();
-    let runs: usize = report.chapters.iter().map(|chapter| chapter.runs.len()).sum();
+    let runs: usize = report.figures.chapters.iter().map(|chapter| chapter.runs.len()).sum();
     assert_eq!(runs, 3);
-    let name = &report.chapters.iter().find_map(|chapter| chapter.runs.first()).unwrap().name;
-    assert!(report.table().contains(name) && report.json().contains(name));
+    let name =
+        &report.figures.chapters.iter().find_map(|chapter| chapter.runs.first()).unwrap().name;
+    assert!(report.page().text().contains(name) && report.json().to_string().contains(name));
     assert!(report.page().html().contains(name));
 }
 
@@ -255,7 +263,7 @@ fn options_out_of_range_are_refused() {
         FdpOptions { threads: 0, ..tiny() },
     ];
     for options in wrong {
-        let result = super::run(&options, &mut |_| ControlFlow::Continue(()));
+        let result = study::run::<Fdp>(&options, &mut None, &mut |_| ControlFlow::Continue(()));
         assert!(matches!(result, Err(LabError::Invalid(_))), "{options:?}");
     }
 }
@@ -296,9 +304,9 @@ fn two_handles_are_enough_for_kvdbs_that_are_more_than_half_full() {
 #[allow(clippy::print_stdout)]
 fn the_experiment_at_full_scale() {
     let report = run(&FdpOptions { threads: 2, ..FdpOptions::default() });
-    println!("{}", report.table());
+    println!("{}", report.page().text());
     let factor = |chapter: usize, name: &str| {
-        let runs = &report.chapters[chapter].runs;
+        let runs = &report.figures.chapters[chapter].runs;
         runs.iter().find(|run| run.name == name).unwrap().measured.write_amplification
     };
     assert_within(factor(0, "1:2:4:8, no placement"), 1.82, 0.03);
@@ -309,11 +317,11 @@ fn the_experiment_at_full_scale() {
     assert!(factor(0, "equal rates, no placement (control)") <= 1.005);
     assert_within(factor(1, "1:2:4:8, no placement"), 1.84, 0.055);
     assert!(factor(1, "1:2:4:8, a handle each") <= 1.10);
-    assert!(report.chapters[1].derived[0].write_amplification <= 1.10);
+    assert!(report.figures.chapters[1].derived[0].write_amplification <= 1.10);
     assert!(factor(3, "1:2:4:8, two handles each") <= 1.02);
     assert!(factor(4, "KVDBs at 1:2:4:8, 2 handles each") <= 1.01);
     assert!(factor(4, "KVDBs at 1:2:4:8, 5 handles each") <= 1.01);
-    for run in report.chapters.iter().flat_map(|chapter| &chapter.runs) {
+    for run in report.figures.chapters.iter().flat_map(|chapter| &chapter.runs) {
         assert!(run.measured.is_steady, "{}", run.name);
     }
 }
@@ -328,8 +336,8 @@ fn stores_of_ones_own_run_alone_and_with_each_number_of_handles() {
     let stores = stores.map(|(block_bytes, rate)| StoreRate { block_bytes, rate }).to_vec();
     let asked = OwnStores { stores, handles: vec![0, 1], keys: None, ..OwnStores::default() };
     let report = run(&own(asked));
-    assert!(report.worth.is_none());
-    let [chapter] = &report.chapters[..] else { panic!("{:?}", report.chapters) };
+    assert!(report.figures.worth.is_none());
+    let [chapter] = &report.figures.chapters[..] else { panic!("{:?}", report.figures.chapters) };
     let names: Vec<&str> = chapter.runs.iter().map(|run| &*run.name).collect();
     let placed = "together, a handle each";
     assert_eq!(
@@ -342,7 +350,7 @@ fn stores_of_ones_own_run_alone_and_with_each_number_of_handles() {
     };
     assert!(factor("together, no placement") > 1.1, "{:?}", chapter.runs);
     assert!(factor(placed) < 1.02, "{:?}", chapter.runs);
-    let text = report.table();
+    let text = report.page().text();
     assert!(text.contains("in reserve"), "{text}");
 }
 
@@ -362,7 +370,7 @@ fn stores_that_no_drive_has_are_refused_with_what_would_do() {
         (OwnStores { unit_bytes: Some(0), ..OwnStores::default() }, "at least a page"),
     ];
     for (stores, part) in cases {
-        let error = super::run(&own(stores), &mut |_| ControlFlow::Continue(())).unwrap_err();
+        let error = on_models(&own(stores), &mut |_| ControlFlow::Continue(())).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     }
 }

@@ -1,29 +1,28 @@
-//! The report as a page: first the source's claims beside the results, then each workload.
+//! The document of the study.
 
 use esker_base::units::human_bytes;
 use esker_report::{
     Axis, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Draw, HeatMap, Page, Range, Section,
-    Table, Unit, Verdict,
+    Table, Unit,
 };
 
-use super::report::FlashCacheReport;
+use super::report::FlashCacheFigures;
 use super::results::{COLUMNS, SizeResult, VersionResult, WorkloadResult};
 use super::verdict::{ESKER, OF_2013, READS, Saving, WRITES};
 
-impl FlashCacheReport {
-    /// The report as a page: verdicts on the source's claims, what was measured on devices, then for each workload the
-    /// claims by size of the cache, hits and disk time of every version, hits by place of insertion, and tables of everything.
-    #[must_use]
-    pub fn page(&self) -> Page {
-        let mut page = Page::new(&self.title, self.headline());
+impl FlashCacheFigures {
+    /// The document: the versions, what was measured on devices, then for each workload the claims by size of the cache,
+    /// hits and disk time of every version, hits by place of insertion, and tables of everything.
+    pub(super) fn document(&self) -> Page {
+        let mut page = Page::new("A flash cache, then and now", self.finding());
         let times = &self.times;
         page.about = format!(
-            "Over a {}: {:.2} ms for a random read, {:.2} ms for a write.",
+            "Over a {}: {:.2} ms for a random read, {:.2} ms for a write, {:.1} µs for a further block.",
             times.disk,
             times.read_ns / 1e6,
-            times.write_ns / 1e6
+            times.write_ns / 1e6,
+            times.block_ns / 1e3
         );
-        page.verdicts.clone_from(&self.verdicts);
         page.sections.push(self.versions_section());
         if let Some(real) = &self.real {
             page.headline = format!("{} {}", page.headline, real.headline());
@@ -32,13 +31,11 @@ impl FlashCacheReport {
         }
         page.sections
             .extend(self.workloads.iter().map(|workload| section(workload, &self.versions)));
-        page.environment = self.environment.clone();
-        page.command.clone_from(&self.command);
         page
     }
 
-    /// How many of the source's figures are reached, and the savings of the version of 2013 on the first workload.
-    fn headline(&self) -> String {
+    /// The savings of the version of 2013 on the first workload.
+    fn finding(&self) -> String {
         let Some(workload) = self.workloads.first() else {
             return "No workload was run.".to_owned();
         };
@@ -52,9 +49,7 @@ impl FlashCacheReport {
             )
         };
         format!(
-            "Of {} figures: {}. {}: the version of 2013 saves {} and {}.",
-            self.verdicts.len(),
-            Verdict::tally(&self.verdicts),
+            "{}: the version of 2013 saves {} and {}.",
             workload.name,
             part(&READS),
             part(&WRITES)
@@ -111,7 +106,16 @@ fn section(workload: &WorkloadResult, versions: &[(String, String)]) -> Section 
     section.charts(charts);
     for size in &workload.sizes {
         let heading = format!("A cache of {} ({} %)", human_bytes(size.cache_bytes), size.percent);
-        section.fold(heading, vec![Block::from(table(size))]);
+        let points = size.by_percentile.iter();
+        let points = points.map(|one| format!("{} {:.1}", one.percentile, one.hit_ratio * 100.0));
+        let points = points.collect::<Vec<_>>().join(", ");
+        section.fold(
+            heading,
+            vec![
+                Block::from(Table::of(COLUMNS, size.rows())),
+                Block::Text(format!("Hits in % by insertion percentile: {points}.")),
+            ],
+        );
     }
     section
 }
@@ -201,12 +205,4 @@ fn insertion(workload: &WorkloadResult) -> Chart {
     let y = Axis::linear("hits", Unit::Percent).over(Range::Data);
     let curves = workload.sizes.iter().map(curve).collect();
     Chart::new(title, Curves::new(x.over(Range::Data), y, curves))
-}
-
-fn table(size: &SizeResult) -> Table {
-    let mut table = Table::new(COLUMNS);
-    for row in size.rows() {
-        table.row(row);
-    }
-    table
 }

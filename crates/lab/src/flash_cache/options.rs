@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::LabError;
+
 /// Options of the study.
 #[derive(Clone, Debug)]
 pub struct FlashCacheOptions {
@@ -32,5 +34,18 @@ impl Default for FlashCacheOptions {
             threads: 1,
             seed: 1,
         }
+    }
+}
+
+impl FlashCacheOptions {
+    /// Whether they make a study.
+    ///
+    /// # Errors
+    /// `Invalid` for an option that makes no sense; the message names its range.
+    pub fn check(&self) -> Result<(), LabError> {
+        if self.sizes_percent.iter().any(|size| !(1..=100).contains(size)) {
+            return Err(LabError::Invalid("a cache has 1 to 100 percent of the workload".into()));
+        }
+        Ok(())
     }
 }

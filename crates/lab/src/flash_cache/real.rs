@@ -8,7 +8,7 @@
 //! | [`report`] | [`RealReport`]: figures, tables, notes |
 //! | `html` | the same as a section of the page |
 //!
-//! Called by the study ([`run_beside`](super::run_beside)), with devices that its caller has opened; it replays with
+//! Called by the study ([`FlashCache`](super::FlashCache)), with devices that its caller has opened; it replays with
 //! [`device_load`](crate::device_load).
 //!
 //! Invariants

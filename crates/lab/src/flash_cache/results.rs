@@ -35,7 +35,7 @@ pub struct SizeResult {
     /// One for each version.
     pub versions: Vec<VersionResult>,
     /// Hits of the version of 2013, by where new blocks are inserted.
-    pub by_percentile: Vec<Point>,
+    pub by_percentile: Vec<InsertionPoint>,
 }
 
 /// Results of a version.
@@ -71,7 +71,7 @@ pub struct VersionResult {
 
 /// A hit ratio for a place of insertion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
+pub struct InsertionPoint {
     /// From the head: 1 inserts as LRU does, 100 at the end that is evicted.
     pub percentile: u8,
     /// Blocks that were hits, of all.

@@ -1,8 +1,15 @@
 //! The study on little data: its figures are those that it names.
 
+use std::ops::ControlFlow;
+
 use esker_report::Outcome;
 
 use super::*;
+use crate::{Report, study};
+
+fn run(options: &FlashCacheOptions) -> Result<Report<FlashCache>, LabError> {
+    study::run(options, &mut None, &mut |_| ControlFlow::Continue(()))
+}
 
 fn small() -> FlashCacheOptions {
     FlashCacheOptions {
@@ -15,8 +22,8 @@ fn small() -> FlashCacheOptions {
 
 #[test]
 fn the_optimum_is_not_beaten_and_the_busier_half_is_a_half_at_least() {
-    let report = run(&small(), |_| ControlFlow::Continue(())).unwrap();
-    let workload = &report.workloads[0];
+    let report = run(&small()).unwrap();
+    let workload = &report.figures.workloads[0];
     assert_eq!(workload.sizes.len(), 2);
     for size in &workload.sizes {
         let optimum = size.versions.last().unwrap();
@@ -35,9 +42,9 @@ fn the_optimum_is_not_beaten_and_the_busier_half_is_a_half_at_least() {
     for (little, large) in workload.sizes[0].versions.iter().zip(&workload.sizes[1].versions) {
         assert!(little.hit_ratio < large.hit_ratio, "{little:?} {large:?}");
     }
-    let back: FlashCacheReport = serde_json::from_str(&report.json()).unwrap();
+    let back: FlashCacheFigures = serde_json::from_value(report.json()).unwrap();
     assert_eq!(back.workloads[0].name, workload.name);
-    for text in [report.table(), report.page().html()] {
+    for text in [report.page().text(), report.page().html()] {
         for word in ["optimum", "MySQL-like", "busier half", "further block"] {
             assert!(text.contains(word), "no '{word}' in {text}");
         }
@@ -80,9 +87,10 @@ fn traces_whose_names_begin_alike_are_replayed_one_by_one() {
         transactions: 0,
         ..FlashCacheOptions::default()
     };
-    let report = run(&options, |_| ControlFlow::Continue(()));
+    let report = run(&options);
     std::fs::remove_dir_all(&dir).unwrap();
-    let names: Vec<String> = report.unwrap().workloads.into_iter().map(|w| w.name).collect();
+    let names: Vec<String> =
+        report.unwrap().figures.workloads.into_iter().map(|w| w.name).collect();
     assert_eq!(names, ["a.1.csv", "a.2.csv"]);
 }
 
@@ -103,18 +111,18 @@ fn a_trace_that_is_none_is_said() {
         transactions: 0,
         ..FlashCacheOptions::default()
     };
-    let error = run(&options, |_| ControlFlow::Continue(())).unwrap_err();
+    let error = run(&options).err().unwrap();
     assert!(error.to_string().contains("/nowhere/trace"), "{error}");
     let none = FlashCacheOptions { transactions: 0, ..FlashCacheOptions::default() };
-    assert!(run(&none, |_| ControlFlow::Continue(())).is_err());
-    let ended = run(&small(), |_| ControlFlow::Break(())).unwrap_err();
-    assert!(matches!(ended, LabError::Interrupted));
+    assert!(run(&none).is_err());
+    let ended = study::run::<FlashCache>(&small(), &mut None, &mut |_| ControlFlow::Break(()));
+    assert!(matches!(ended, Err(LabError::Interrupted)));
 }
 
 #[test]
 fn each_figure_of_the_source_has_a_verdict_on_each_workload() {
-    let report = run(&small(), |_| ControlFlow::Continue(())).unwrap();
-    assert_eq!(report.verdicts.len(), 6 * report.workloads.len());
+    let report = run(&small()).unwrap();
+    assert_eq!(report.verdicts.len(), 6 * report.figures.workloads.len());
     for one in &report.verdicts {
         // One value for each size, judged by the rule that is printed.
         let shown =
@@ -125,7 +133,7 @@ fn each_figure_of_the_source_has_a_verdict_on_each_workload() {
     let halves = report.verdicts.iter().find(|one| one.figure.contains("busier half")).unwrap();
     assert_eq!(halves.outcome, Outcome::NotComparable, "{halves:?}");
     assert!(halves.why()[0].contains("16 sets"), "{halves:?}");
-    let (text, page) = (report.table(), report.page().html());
+    let (text, page) = (report.page().text(), report.page().html());
     assert!(text.contains(&halves.why()[0]) && page.contains(&halves.why()[0]), "{text}");
     for part in ["about 40 %", "about 75 %", "80 %, then 50 %", "75 in use", "85 at the earliest"] {
         assert!(text.contains(part) && page.contains(part), "no '{part}'");

@@ -3,7 +3,7 @@
 use esker_report::{Outcome, Precondition, Verdict};
 
 use super::disk::BLOCK_BYTES;
-use super::results::{Point, SizeResult, VersionResult, WorkloadResult};
+use super::results::{InsertionPoint, SizeResult, VersionResult, WorkloadResult};
 
 /// The version that the others are compared with.
 pub(super) const FIRST: &str = "first, FIFO";
@@ -137,8 +137,8 @@ pub(super) const CLAIMS: [Claim; 6] = [
 ];
 
 /// Hits that the best of some places of insertion lacks to the best of all, in points.
-fn lost(points: &[Point], is_meant: impl Fn(u8) -> bool) -> Option<f64> {
-    let most = |points: &mut dyn Iterator<Item = &Point>| {
+fn lost(points: &[InsertionPoint], is_meant: impl Fn(u8) -> bool) -> Option<f64> {
+    let most = |points: &mut dyn Iterator<Item = &InsertionPoint>| {
         points.map(|one| one.hit_ratio * 100.0).max_by(f64::total_cmp)
     };
     let of_some = most(&mut points.iter().filter(|one| is_meant(one.percentile)))?;
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_best_of_some_places_is_compared_with_the_best_of_all() {
-        let point = |(percentile, hit_ratio)| Point { percentile, hit_ratio };
+        let point = |(percentile, hit_ratio)| InsertionPoint { percentile, hit_ratio };
         let points = [(1, 0.5), (75, 0.52), (85, 0.54), (100, 0.53)].map(point);
         let close = |lost: Option<f64>, points: f64| (lost.unwrap() - points).abs() < 1e-9;
         assert!(close(lost(&points, |one| one >= INSERTION_FOUND), 0.0));

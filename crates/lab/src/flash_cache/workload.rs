@@ -14,7 +14,7 @@ use crate::LabError;
 pub(crate) type Requests = Box<dyn Iterator<Item = Result<Request, TraceError>>>;
 
 /// Where a workload comes from.
-pub(crate) enum Source {
+pub(crate) enum WorkloadSource {
     /// The files of one trace; `is_found` when a folder was named, not the trace.
     Files { name: String, files: Vec<PathBuf>, is_found: bool },
     /// A database server, made up.
@@ -22,29 +22,31 @@ pub(crate) enum Source {
 }
 
 /// Returns all workloads, and notes about them.
-pub(crate) fn sources(options: &FlashCacheOptions) -> Result<(Vec<Source>, Vec<String>), LabError> {
+pub(crate) fn sources(
+    options: &FlashCacheOptions,
+) -> Result<(Vec<WorkloadSource>, Vec<String>), LabError> {
     let mut sources = Vec::new();
     if options.transactions > 0 {
         let name =
             format!("MySQL-like, {} of data", esker_base::units::human_bytes(options.data_bytes));
-        sources.push(Source::Mysql { name });
+        sources.push(WorkloadSource::Mysql { name });
     }
     for path in &options.traces {
         if path.is_dir() {
             sources.extend(of_folder(path)?);
         } else {
             let files = esker_trace::read::files_of(path)?;
-            sources.push(Source::Files { name: name_of(path), files, is_found: false });
+            sources.push(WorkloadSource::Files { name: name_of(path), files, is_found: false });
         }
     }
     Ok((sources, Vec::new()))
 }
 
-fn of_folder(path: &Path) -> Result<Vec<Source>, LabError> {
+fn of_folder(path: &Path) -> Result<Vec<WorkloadSource>, LabError> {
     let unreadable =
         |error: std::io::Error| LabError::Invalid(format!("{}: {error}", path.display()));
     let traces = traces_of(path).map_err(unreadable)?.into_iter();
-    Ok(traces.map(|(name, files)| Source::Files { name, files, is_found: true }).collect())
+    Ok(traces.map(|(name, files)| WorkloadSource::Files { name, files, is_found: true }).collect())
 }
 
 /// The traces of a folder, each with a name of its own and its files. The files of a trace by
@@ -89,16 +91,16 @@ fn name_of(path: &Path) -> String {
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-impl Source {
+impl WorkloadSource {
     pub(crate) fn name(&self) -> &str {
         match self {
-            Source::Files { name, .. } | Source::Mysql { name } => name,
+            WorkloadSource::Files { name, .. } | WorkloadSource::Mysql { name } => name,
         }
     }
 
     /// Whether nobody has asked for just this one.
     pub(crate) fn is_found(&self) -> bool {
-        matches!(self, Source::Files { is_found: true, .. })
+        matches!(self, WorkloadSource::Files { is_found: true, .. })
     }
 
     /// The requests in their order, as the simulator takes them.
@@ -110,11 +112,11 @@ impl Source {
     /// The requests in their order.
     pub(crate) fn requests(&self, options: &FlashCacheOptions) -> Result<Requests, LabError> {
         match self {
-            Source::Files { files, .. } => {
+            WorkloadSource::Files { files, .. } => {
                 let options = esker_trace::Options::default();
                 Ok(Box::new(esker_trace::Trace::open(files, &options)?))
             }
-            Source::Mysql { .. } => {
+            WorkloadSource::Mysql { .. } => {
                 let load = MysqlLoad::new(MysqlOptions {
                     data_bytes: options.data_bytes,
                     pool_bytes: options.data_bytes / 16,

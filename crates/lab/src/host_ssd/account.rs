@@ -4,9 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::drive::{Bed, Side, parameters};
+use super::options::HostSsdOptions;
 use super::paging::{Ahead, Costs, Machine, Outcome, Paging, Setting, Work};
-use super::{HostSsdOptions, Steps};
 use crate::LabError;
+use crate::steps::Steps;
 
 /// A drive and its paging.
 struct Step {

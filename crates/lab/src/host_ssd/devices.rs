@@ -4,18 +4,18 @@
 //! 1. A device is read only.
 //! 2. A depth ends after a number of reads or a time of the device, so that a disk takes minutes at most.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use esker_base::units::{human_bytes, to_usize};
 use serde::{Deserialize, Serialize};
 
 use super::latency::{DepthResult, Latency, WITHIN};
-use super::{HostSsdOptions, Progress, Steps};
+use super::options::HostSsdOptions;
 use crate::LabError;
 use crate::device_load::job::{Job, Size};
 use crate::device_load::{self, Target, report::valid_bytes};
-use crate::text::aligned;
+use crate::steps::Steps;
+use crate::study::Follow;
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +43,7 @@ pub(super) const COLUMNS: [&str; 7] = [
 ];
 
 /// A device to read.
-pub struct NamedDevice {
+pub struct ReadDevice {
     /// The name that the user gave it: its specification.
     pub name: String,
     /// The device, its time, and the model, if it is one.
@@ -88,7 +88,7 @@ pub struct DeviceDepth {
     pub latency: Latency,
 }
 
-impl NamedDevice {
+impl ReadDevice {
     fn capacity_bytes(&self) -> u64 {
         let geometry = self.target.device.geometry();
         geometry.capacity.bytes(geometry.lba_size)
@@ -118,7 +118,7 @@ impl NamedDevice {
 /// # Errors
 /// `Invalid` for options that make no sense, too many devices, or one that is too small; a device's when it refuses a
 /// queue of the greatest depth.
-pub fn check(options: &HostSsdOptions, devices: &[NamedDevice]) -> Result<(), LabError> {
+pub fn check(options: &HostSsdOptions, devices: &[ReadDevice]) -> Result<(), LabError> {
     options.check()?;
     if devices.len() > MOST {
         let why = format!("{} devices: name at most {MOST} in one study", devices.len());
@@ -142,12 +142,12 @@ pub fn check(options: &HostSsdOptions, devices: &[NamedDevice]) -> Result<(), La
 /// As [`check`]; a device's for a read that fails; `Invalid` for one that is too slow for a depth; when `follow` ends it.
 pub fn measure(
     options: &HostSsdOptions,
-    devices: &[NamedDevice],
-    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+    devices: &[ReadDevice],
+    follow: &mut Follow<'_>,
 ) -> Result<Vec<DeviceResult>, LabError> {
     check(options, devices)?;
     let count = devices.len() * options.depths.len();
-    let mut steps = Steps::new(&mut follow, count);
+    let mut steps = Steps::new(follow, count);
     let mut results = Vec::new();
     for device in devices {
         let result = measure_one(options, device, &mut steps)?;
@@ -162,7 +162,7 @@ pub fn measure(
 
 fn measure_one(
     options: &HostSsdOptions,
-    device: &NamedDevice,
+    device: &ReadDevice,
     steps: &mut Steps<'_>,
 ) -> Result<DeviceResult, LabError> {
     let mut depths = Vec::new();
@@ -187,7 +187,7 @@ fn measure_one(
 
 fn at_depth(
     options: &HostSsdOptions,
-    device: &NamedDevice,
+    device: &ReadDevice,
     depth: u32,
     limit: Duration,
 ) -> Result<DeviceDepth, LabError> {
@@ -305,12 +305,5 @@ impl DeviceResult {
             ]
         };
         self.depths.iter().map(row).collect()
-    }
-
-    /// Its figures for a terminal.
-    pub(super) fn table(&self, models: &[DepthResult]) -> String {
-        let table = aligned(&COLUMNS.map(str::to_owned), &self.rows(models));
-        let notes: String = self.remarks.iter().map(|one| format!("  note: {one}\n")).collect();
-        format!("\n{}\n{table}  {}\n{notes}", self.subtitle(), self.comparison)
     }
 }

@@ -1,56 +1,47 @@
-//! The report as a page: verdicts, a cumulative distribution for each depth, and the worth of each part.
+//! The document: a cumulative distribution for each depth, and the worth of each part.
 
-use esker_report::{
-    Axis, Bars, Block, Chart, Curve, Curves, Draw, Page, Section, Table, Unit, Verdict,
-};
+use esker_base::units::counted;
+use esker_report::{Axis, Bars, Block, Chart, Curve, Curves, Draw, Page, Section, Table, Unit};
 
 use super::account::{AROUND, ESKER, PAGER};
 use super::devices::{COLUMNS, DeviceResult};
 use super::report::{
-    BOUNDED_COLUMNS, DepthResult, HostSsdReport, LATENCY_COLUMNS, Latency, StepResult, over,
+    BOUNDED_COLUMNS, DepthResult, HostSsdFigures, LATENCY_COLUMNS, Latency, StepResult, over,
 };
 
-impl HostSsdReport {
-    /// The report as a page: verdicts, a cumulative distribution for each depth, the account of each part's worth, and
-    /// everything that the text has.
-    #[must_use]
-    pub fn page(&self) -> Page {
-        let mut page = Page::new(&self.title, self.headline());
+impl HostSsdFigures {
+    /// The document: a cumulative distribution for each depth, the account of each part's worth, and where all figures are
+    /// from.
+    pub(super) fn document(&self) -> Page {
+        let mut page = Page::new("An SSD that the host manages", self.finding());
         page.about = "A software-controlled SSD beside a conventional drive of the same NAND, in virtual time: the \
                       same figures on every machine."
             .to_owned();
-        page.verdicts.clone_from(&self.verdicts);
         page.sections = vec![self.latency_section()];
         page.sections.extend(self.device_section());
         page.sections.push(self.account_section());
         page.sections.extend(self.installed_section());
         page.sections.push(self.drive_section());
         page.assumptions.clone_from(&self.assumptions);
-        page.environment = self.environment.clone();
-        page.command.clone_from(&self.command);
         page
     }
 
-    /// How many figures are reached, and the gain of Esker's whole way over both kernels, with the fewest threads.
-    fn headline(&self) -> String {
-        let mut text =
-            format!("Of {} figures: {}", self.verdicts.len(), Verdict::tally(&self.verdicts));
+    /// The gain of Esker's whole way over both kernels, with the fewest threads.
+    fn finding(&self) -> String {
         let scans = |other| over(&self.account, other, |one| one.scan_factor).first().copied();
         let last = self.account.get(ESKER).and_then(|step| step.by_threads.first());
-        if let (Some(one), Some((_, around)), Some((_, pager))) =
-            (last, scans(AROUND), scans(PAGER))
-        {
-            let plural = if one.threads == 1 { "" } else { "s" };
-            text.push_str(&format!(
-                "; with {} thread{plural}, lookups are {:.2} times and scans {:.2} times as fast as on the \
-                 conventional drive with a kernel that reads nothing ahead. Scans are {around:.2} times those of a \
-                 kernel that reads 128 KiB around each fault, and {pager:.2} times those of Esker's pager on the \
-                 conventional drive",
-                one.threads, one.lookup_factor, one.scan_factor
-            ));
-        }
-        text.push('.');
-        text
+        let (Some(one), Some((_, around)), Some((_, pager))) = (last, scans(AROUND), scans(PAGER))
+        else {
+            return String::new();
+        };
+        format!(
+            "With {}, lookups are {:.2} times and scans {:.2} times as fast as on the conventional drive with a kernel \
+             that reads nothing ahead. Scans are {around:.2} times those of a kernel that reads 128 KiB around each \
+             fault, and {pager:.2} times those of Esker's pager on the conventional drive.",
+            counted(u64::from(one.threads), "thread"),
+            one.lookup_factor,
+            one.scan_factor
+        )
     }
 
     fn latency_section(&self) -> Section {
@@ -58,9 +49,9 @@ impl HostSsdReport {
         let one = |depth| distribution(&self.grid_us, depth, &self.devices);
         section.charts(self.depths.iter().map(one).collect());
         section.heading("Microseconds: p50 / p80 / p99 / p99.9");
-        section.add(table(LATENCY_COLUMNS, self.latency_rows()));
+        section.add(Table::of(LATENCY_COLUMNS, self.latency_rows()));
         section.heading("So many at the dies, and 64 more in the host");
-        section.add(table(BOUNDED_COLUMNS, self.bounded_rows()));
+        section.add(Table::of(BOUNDED_COLUMNS, self.bounded_rows()));
         section
     }
 
@@ -70,7 +61,7 @@ impl HostSsdReport {
         for device in &self.devices {
             section.heading(device.subtitle());
             section.text(&device.comparison);
-            section.add(table(COLUMNS, device.rows(&self.depths)));
+            section.add(Table::of(COLUMNS, device.rows(&self.depths)));
             section.list(device.remarks.iter().cloned());
         }
         Some(section)
@@ -83,13 +74,13 @@ impl HostSsdReport {
         );
         section.charts(factors(&self.account));
         let (head, rows) = self.account_rows();
-        section.add(table(head, rows));
+        section.add(Table::of(head, rows));
         section.list(self.account.iter().map(|step| {
             let beside = if step.is_on_the_way { "" } else { " (for comparison)" };
             format!("{}{beside}: {}", step.name, step.what)
         }));
         section.heading("Factors with one thread, where a figure is another one");
-        section.add(table(["figure", "lookups", "scan"], self.sensitivity_rows()));
+        section.add(Table::of(["figure", "lookups", "scan"], self.sensitivity_rows()));
         section
     }
 
@@ -99,7 +90,7 @@ impl HostSsdReport {
         section.text(installed.subtitle());
         for (head, rows) in [installed.way_rows(), installed.query_rows()] {
             if !rows.is_empty() {
-                section.add(table(head, rows));
+                section.add(Table::of(head, rows));
             }
         }
         section.list(installed.ways.iter().map(|one| format!("{}: {}", one.name, one.what)));
@@ -189,10 +180,4 @@ fn factors(account: &[StepResult]) -> Vec<Chart> {
         chart("scans", |one| one.scan_factor);
     }
     charts
-}
-
-fn table<S: Into<String>>(head: impl IntoIterator<Item = S>, rows: Vec<Vec<String>>) -> Table {
-    let mut table = Table::new(head);
-    rows.into_iter().for_each(|row| table.row(row));
-    table
 }

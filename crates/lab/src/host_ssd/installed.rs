@@ -1,22 +1,19 @@
 //! The pager on a real machine, beside other ways to hold more data than memory: the plan, and its results. Real time,
 //! so other figures on every machine.
 //!
-//! A [`Bench`] of the caller's runs one way at a time, in a process of its own. All ways run in turn, in the other
+//! A [`WayBench`] of the caller's runs one way at a time, in a process of its own. All ways run in turn, in the other
 //! direction in each second round, and medians are compared.
 //!
 //! Invariants
 //! 1. A way or a query that cannot be run here is in [`Installed::skipped`], with the reason.
 //! 2. A ratio compares medians of as many runs, made in turn.
 
-use std::fmt::Write as _;
-use std::ops::ControlFlow;
-
 use esker_base::units::human_bytes;
 use esker_report::Verdict;
 use serde::{Deserialize, Serialize};
 
-use super::{Progress, Steps};
-use crate::text::aligned;
+use crate::steps::Steps;
+use crate::study::Follow;
 use crate::{LabError, Spread};
 
 /// How many times the memory the data is.
@@ -179,7 +176,7 @@ pub enum Trial<T> {
 }
 
 /// Runs things on this machine.
-pub trait Bench {
+pub trait WayBench {
     /// Runs a way once.
     ///
     /// # Errors
@@ -189,7 +186,7 @@ pub trait Bench {
     /// Runs DuckDB's queries once, with paged memory or on swap.
     ///
     /// # Errors
-    /// As [`Bench::way`].
+    /// As [`WayBench::way`].
     fn queries(&mut self, is_paged: bool) -> Result<Trial<Vec<Query>>, LabError>;
 }
 
@@ -236,8 +233,6 @@ pub struct Installed {
     pub ways: Vec<WayResult>,
     /// Times of DuckDB's queries.
     pub queries: Vec<QueryResult>,
-    /// Verdicts on the goals.
-    pub verdicts: Vec<Verdict>,
     /// Runs that were left out, and why.
     pub skipped: Vec<String>,
 }
@@ -248,13 +243,13 @@ pub struct Installed {
 /// When the options make no sense, a run gives a wrong answer, or `follow` ends it.
 pub fn run(
     options: &InstalledOptions,
-    bench: &mut dyn Bench,
-    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+    bench: &mut (dyn WayBench + '_),
+    follow: &mut Follow<'_>,
 ) -> Result<Installed, LabError> {
     options.check()?;
     let rounds = options.rounds;
     let count = (Way::ALL.len() + 2) * rounds as usize;
-    let mut steps = Steps::new(&mut follow, count);
+    let mut steps = Steps::new(follow, count);
     let mut installed = Installed {
         data_bytes: options.data_bytes,
         memory_bytes: options.memory_bytes(),
@@ -265,9 +260,7 @@ pub fn run(
     installed.ways = ways(rounds, bench, &mut steps, &mut installed.skipped)?;
     let queries = queries(rounds, bench, &mut steps, &mut installed.skipped);
     installed.queries = steps.part(queries)?;
-    if !steps.is_interrupted() {
-        installed.verdicts = verdicts(&installed.ways, &installed.queries);
-    } else if installed.ways.is_empty() {
+    if steps.is_interrupted() && installed.ways.is_empty() {
         return Err(LabError::Interrupted);
     }
     Ok(installed)
@@ -275,7 +268,7 @@ pub fn run(
 
 fn ways(
     rounds: u32,
-    bench: &mut dyn Bench,
+    bench: &mut (dyn WayBench + '_),
     steps: &mut Steps<'_>,
     skipped: &mut Vec<String>,
 ) -> Result<Vec<WayResult>, LabError> {
@@ -321,7 +314,7 @@ fn ways(
 
 fn queries(
     rounds: u32,
-    bench: &mut dyn Bench,
+    bench: &mut (dyn WayBench + '_),
     steps: &mut Steps<'_>,
     skipped: &mut Vec<String>,
 ) -> Result<Vec<QueryResult>, LabError> {
@@ -381,7 +374,9 @@ enum Measure {
     Scan,
 }
 
-fn verdicts(ways: &[WayResult], queries: &[QueryResult]) -> Vec<Verdict> {
+/// The pager beside other ways.
+pub(super) fn verdicts(installed: &Installed) -> Vec<Verdict> {
+    let Installed { ways, queries, .. } = installed;
     let rate = |way: Way, measure: Measure| {
         let found = ways.iter().find(|one| one.way == way)?;
         let spread = match measure {
@@ -441,21 +436,6 @@ impl Installed {
             self.lookups,
             self.rounds
         )
-    }
-
-    /// As text.
-    pub(super) fn table(&self) -> String {
-        let mut text = format!("\nWhat is installed here\n{}\n", self.subtitle());
-        for (head, rows) in [self.way_rows(), self.query_rows()] {
-            if !rows.is_empty() {
-                text.push_str(&aligned(&head, &rows));
-                text.push('\n');
-            }
-        }
-        for one in &self.ways {
-            let _ = writeln!(text, "  {}: {}", one.name, one.what);
-        }
-        text
     }
 }
 

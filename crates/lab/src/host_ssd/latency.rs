@@ -5,8 +5,9 @@ use esker_flash::emulate::Handout;
 use serde::{Deserialize, Serialize};
 
 use super::drive::{Bed, Side, parameters};
-use super::{HostSsdOptions, Steps};
+use super::options::HostSsdOptions;
 use crate::LabError;
+use crate::steps::Steps;
 
 /// Figure of the source for its conventional drive: a share of reads, and their longest time in µs.
 pub(super) const WITHIN: (f64, f64) = (0.8, 150.0);

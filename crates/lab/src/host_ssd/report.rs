@@ -1,7 +1,5 @@
-//! Results of the study, as text and JSON.
+//! The figures of the study, and the rows of their tables.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::iter::repeat;
 
 use esker_base::units::human_bytes;
@@ -13,15 +11,13 @@ pub use super::latency::{DepthResult, Latency};
 
 use super::account::{AROUND, ESKER, FIRST, PAGER};
 use super::devices::{self, DeviceResult};
+use super::drive;
 use super::installed::Installed;
-use super::latency::{WINDOW, WITHIN, grid};
+use super::latency::{WITHIN, grid};
+use super::options::HostSsdOptions;
 use super::paging::{Costs, DATA_TO_MEMORY};
-use super::{HostSsdOptions, drive};
 use crate::LabError;
-use crate::text::aligned;
 
-/// Version of the JSON; it changes with the form.
-const FORMAT: &str = "esker-host-ssd/2";
 /// Part that is left out without a folder to measure in.
 const NOT_INSTALLED: &str =
     "what is installed here: name a folder on the drive to measure with --real";
@@ -34,15 +30,9 @@ const AIM: (f64, f64) = (1.6, 3.5);
 const JUDGED_DEPTH: u32 = 32;
 const JUDGED: (f64, f64) = (1.2, 1.3);
 
-/// The report.
+/// All figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HostSsdReport {
-    /// The form of this report.
-    pub format: String,
-    /// The title.
-    pub title: String,
-    /// The published figures and the results, and whether these reach them.
-    pub verdicts: Vec<Verdict>,
+pub struct HostSsdFigures {
     /// The points of the cumulative distributions, in microseconds.
     pub grid_us: Vec<u32>,
     /// Latencies by depth.
@@ -64,10 +54,6 @@ pub struct HostSsdReport {
     pub assumptions: Vec<Assumption>,
     /// Parts that were left out, and why.
     pub skipped: Vec<String>,
-    /// Where it was run.
-    pub environment: BTreeMap<String, String>,
-    /// How.
-    pub command: String,
 }
 
 /// A drive, where its figures are from, and the assumptions about it.
@@ -137,26 +123,21 @@ fn assumptions(options: &HostSsdOptions) -> Vec<Assumption> {
     ]
 }
 
-impl HostSsdReport {
+impl HostSsdFigures {
     pub(super) fn new(
         options: &HostSsdOptions,
         depths: Vec<DepthResult>,
         depth_within: Option<u32>,
         account: Vec<StepResult>,
         sensitivity: Vec<Sensitivity>,
-    ) -> Result<HostSsdReport, LabError> {
+    ) -> Result<HostSsdFigures, LabError> {
         let (host, conventional) = drive::profile()?;
         let facts = |profile: &esker_flash::Profile| DriveFacts {
             title: profile.title.to_owned(),
             sources: profile.sources.iter().map(|&one| one.to_owned()).collect(),
             assumptions: profile.assumptions.iter().map(|&one| one.to_owned()).collect(),
         };
-        let mut verdicts = of_latency(&depths, depth_within);
-        verdicts.extend(of_paging(&account));
-        Ok(HostSsdReport {
-            format: FORMAT.to_owned(),
-            title: "An SSD that the host manages".to_owned(),
-            verdicts,
+        Ok(HostSsdFigures {
             grid_us: grid(),
             depths,
             depth_within,
@@ -167,13 +148,11 @@ impl HostSsdReport {
             devices: Vec::new(),
             installed: None,
             skipped: vec![NOT_INSTALLED.to_owned()],
-            environment: BTreeMap::new(),
-            command: String::new(),
         })
     }
 
     /// Adds the results of named devices, each beside the modelled conventional drive.
-    pub fn add_devices(&mut self, options: &HostSsdOptions, mut found: Vec<DeviceResult>) {
+    pub(super) fn add_devices(&mut self, options: &HostSsdOptions, mut found: Vec<DeviceResult>) {
         found.iter_mut().for_each(|one| one.compare(&self.depths));
         let rows = devices::assumptions(options, &found).into_iter();
         self.assumptions.extend(rows.map(|(name, value)| Assumption::new(name, value)));
@@ -181,18 +160,18 @@ impl HostSsdReport {
     }
 
     /// Adds the results of this machine.
-    pub fn add_installed(&mut self, installed: Installed) {
+    pub(super) fn add_installed(&mut self, installed: Installed) {
         self.skipped.retain(|one| one != NOT_INSTALLED);
         self.skipped.extend(installed.skipped.iter().cloned());
-        self.verdicts.extend(installed.verdicts.iter().cloned());
         self.installed = Some(installed);
     }
+}
 
-    /// The report as JSON.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("every field has a JSON form")
-    }
+/// The figures of the models beside those of the source.
+pub(super) fn verdicts(figures: &HostSsdFigures) -> Vec<Verdict> {
+    let mut verdicts = of_latency(&figures.depths, figures.depth_within);
+    verdicts.extend(of_paging(&figures.account));
+    verdicts
 }
 
 fn of_latency(depths: &[DepthResult], within: Option<u32>) -> Vec<Verdict> {
@@ -329,7 +308,7 @@ pub(super) const LATENCY_COLUMNS: [&str; 5] = [
 pub(super) const BOUNDED_COLUMNS: [&str; 4] =
     ["at the dies", "as they come", "window, from submission", "window, from issue"];
 
-impl HostSsdReport {
+impl HostSsdFigures {
     /// The rows of the table of latencies, in the order of [`LATENCY_COLUMNS`].
     pub(super) fn latency_rows(&self) -> Vec<Vec<String>> {
         let row = |one: &DepthResult| {
@@ -382,57 +361,5 @@ impl HostSsdReport {
             std::iter::once(one.name.clone()).chain(factors).collect()
         };
         self.sensitivity.iter().map(row).collect()
-    }
-
-    /// The report for a terminal.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = format!("{}\n", self.title);
-        for verdict in &self.verdicts {
-            text.push('\n');
-            text.push_str(&verdict.text());
-        }
-        let latency = LATENCY_COLUMNS.map(str::to_owned);
-        let _ = writeln!(text, "\n4 KiB reads at random, µs: p50 / p80 / p99 / p99.9");
-        text.push_str(&aligned(&latency, &self.latency_rows()));
-        let bounded = BOUNDED_COLUMNS.map(str::to_owned);
-        let _ =
-            writeln!(text, "\nThe same with so many at the dies, and {WINDOW} more in the host");
-        text.push_str(&aligned(&bounded, &self.bounded_rows()));
-        self.devices.iter().for_each(|one| text.push_str(&one.table(&self.depths)));
-        let _ = writeln!(
-            text,
-            "\nData four times memory: what a lookup takes, what a scan carries, and how many times \
-             faster that is than the first line"
-        );
-        let (head, rows) = self.account_rows();
-        text.push_str(&aligned(&head, &rows));
-        text.push('\n');
-        for step in &self.account {
-            let beside = if step.is_on_the_way { "" } else { "(for comparison) " };
-            let _ = writeln!(text, "  {}: {beside}{}", step.name, step.what);
-        }
-        let _ = writeln!(text, "\nFactors of Esker with one thread, where a figure is another one");
-        let head = ["figure", "lookups", "scan"].map(str::to_owned);
-        text.push_str(&aligned(&head, &self.sensitivity_rows()));
-        if let Some(installed) = &self.installed {
-            text.push_str(&installed.table());
-        }
-        for DriveFacts { title, sources, assumptions } in &self.drives {
-            let _ = writeln!(text, "\n{title}");
-            for (mark, list) in [("source", sources), ("assumed", assumptions)] {
-                list.iter().for_each(|one| {
-                    let _ = writeln!(text, "  {mark:<7}  {one}");
-                });
-            }
-        }
-        text.push_str("\nAssumptions of the study\n");
-        for Assumption { name, value } in &self.assumptions {
-            let _ = writeln!(text, "  {name}: {value}");
-        }
-        for one in &self.skipped {
-            let _ = writeln!(text, "SKIPPED: {one}");
-        }
-        text
     }
 }

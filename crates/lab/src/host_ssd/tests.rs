@@ -3,6 +3,17 @@
 use std::ops::ControlFlow;
 
 use super::*;
+use crate::steps::Progress;
+use crate::{Report, study};
+
+type HostSsdReport = Report<HostSsd>;
+
+fn run(
+    options: &HostSsdOptions,
+    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> Result<HostSsdReport, LabError> {
+    study::run(options, &mut HostMachine::default(), &mut follow)
+}
 
 fn small() -> HostSsdOptions {
     HostSsdOptions {
@@ -24,27 +35,25 @@ fn follow(_: &Progress<'_>) -> ControlFlow<()> {
 fn the_study_says_the_same_twice_and_shows_everything() {
     let report = run(&small(), follow).unwrap();
     assert_eq!(report, run(&small(), follow).unwrap());
-    let (text, page, json) = (report.table(), report.page().html(), report.json());
+    let (text, page, json) = (report.page().text(), report.page().html(), report.json());
     for part in
         ["conventional", "from issue", "INPUT: 5.5 GB/s", "context switches", "kernel, 8 pages"]
     {
         assert!(text.contains(part) && page.contains(part), "{part} is missing:\n{text}");
     }
-    let again: HostSsdReport = serde_json::from_str(&json).unwrap();
+    let again: HostSsdFigures = serde_json::from_value(json).unwrap();
     // Floating point numbers of JSON may differ in their last bit.
-    assert_eq!(
-        (again.verdicts, again.assumptions),
-        (report.verdicts.clone(), report.assumptions.clone())
-    );
+    assert_eq!(again.assumptions, report.figures.assumptions);
+    assert_eq!(HostSsd::verdicts(&again), report.verdicts);
     let other = run(&HostSsdOptions { seed: 2, ..small() }, follow).unwrap();
-    assert_ne!(other.depths, report.depths);
+    assert_ne!(other.figures.depths, report.figures.depths);
 }
 
 /// By hand: tR, channel, link and the time of the host or of the firmware.
 #[test]
 fn one_read_at_a_time_takes_the_sum_of_its_parts() {
     let report = run(&small(), follow).unwrap();
-    let one = &report.depths[0];
+    let one = &report.figures.depths[0];
     assert_eq!(one.depth, 1);
     let ns = |us: f64| format!("{:.0}", us * 1000.0);
     assert_eq!(
@@ -61,7 +70,7 @@ fn one_read_at_a_time_takes_the_sum_of_its_parts() {
 fn each_step_is_worth_what_it_is_for() {
     let report = run(&small(), follow).unwrap();
     let factors = |index: usize| {
-        let one = &report.account[index].by_threads[0];
+        let one = &report.figures.account[index].by_threads[0];
         (one.lookup_factor, one.scan_factor)
     };
     assert_eq!(factors(0), (1.0, 1.0));
@@ -75,7 +84,7 @@ fn each_step_is_worth_what_it_is_for() {
 #[test]
 fn options_that_make_no_study_are_refused() {
     let refused = |options: HostSsdOptions, part: &str| {
-        let why = run(&options, follow).unwrap_err().to_string();
+        let why = run(&options, follow).err().unwrap().to_string();
         assert!(why.contains(part), "{why}");
     };
     refused(HostSsdOptions { depths: vec![], ..small() }, "depths");
@@ -99,14 +108,15 @@ fn ended_study_reports_what_it_has_measured() {
             false => ControlFlow::Break(()),
         });
         let part = part.unwrap();
-        assert!(part.verdicts.is_empty() && !part.depths.is_empty(), "{part:?}");
-        assert_eq!(part.depths[..], whole.depths[..part.depths.len()]);
+        assert!(part.verdicts.is_empty() && !part.figures.depths.is_empty(), "{part:?}");
+        assert_eq!(part.figures.depths[..], whole.figures.depths[..part.figures.depths.len()]);
         let measured = |report: &HostSsdReport| {
-            let account = report.account.iter().map(|step| step.by_threads.len()).sum::<usize>();
-            report.depths.len() + account + report.sensitivity.len()
+            let account =
+                report.figures.account.iter().map(|step| step.by_threads.len()).sum::<usize>();
+            report.figures.depths.len() + account + report.figures.sensitivity.len()
         };
         // The depth that is searched is a step as well.
         assert_eq!(measured(&part) + usize::from(last > 3), last);
-        assert!(!part.table().is_empty() && part.page().html().contains("conventional"));
+        assert!(!part.page().text().is_empty() && part.page().html().contains("conventional"));
     }
 }

@@ -9,9 +9,9 @@ use esker_device::{Device, Stripe};
 use esker_kv::{Kvdb, Location, MediaClass, Medium, Options, Policy};
 use serde::Serialize;
 
-use super::machine::{Arm, Drive, Machine, Opened};
+use super::machine::{Arm, ArmDrive, Machine, Opened};
+use super::options::{HseOptions, VALUE_BYTES};
 use super::phase::{Phase, Running};
-use super::{HseOptions, VALUE_BYTES};
 use crate::LabError;
 use crate::store::KvStore;
 
@@ -113,7 +113,7 @@ pub(super) fn stripe(opened: &Opened) -> Result<Arc<dyn Device>, LabError> {
 }
 
 fn devices(opened: &Opened, class: MediaClass) -> Vec<Arc<dyn Device>> {
-    let drives = opened.drives.iter().filter(|one: &&Drive| one.class == class);
+    let drives = opened.drives.iter().filter(|one: &&ArmDrive| one.class == class);
     drives.map(|one| one.device.clone()).collect()
 }
 

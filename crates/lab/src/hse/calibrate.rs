@@ -8,8 +8,11 @@ use serde::Serialize;
 
 use super::arm::Plan;
 use super::machine::Machine;
-use super::{Follow, HseOptions, Progress, round};
+use super::options::{self, HseOptions};
+use super::round;
 use crate::LabError;
+use crate::steps::Progress;
+use crate::study::Follow;
 
 /// The first try.
 const FIRST: u32 = 8;
@@ -38,16 +41,16 @@ impl Calibration {
 
 /// Tries factors from [`FIRST`] on. Where RocksDB fails, the other arms tell the factor.
 pub(super) fn calibrate(
-    options: &HseOptions,
-    machine: &mut dyn Machine,
+    study: &HseOptions,
+    machine: &mut (dyn Machine + '_),
     follow: &mut Follow<'_>,
 ) -> Result<Calibration, LabError> {
     let small = HseOptions {
-        records: (options.records / SMALL).max(super::LEAST_RECORDS),
-        operations: (options.operations / SMALL).max(1000),
-        ..options.clone()
+        records: (study.records / SMALL).max(options::LEAST_RECORDS),
+        operations: (study.operations / SMALL).max(1000),
+        ..study.clone()
     };
-    let mut arms = options.arms().to_vec();
+    let mut arms = study.arms().to_vec();
     let mut found = Calibration::given(FIRST);
     for number in 0..TRIES {
         let mut busiest: f64 = 0.0;
@@ -56,7 +59,7 @@ pub(super) fn calibrate(
             let factor = found.dilation;
             let mut tell = |text: &str, _: usize| {
                 let run = format!("calibration, {factor} times slower, {arm}: {text}");
-                follow(&Progress { run: &run, done: number, count: TRIES })
+                follow(&Progress { run: &run, done: number, count: TRIES, share: None })
             };
             let workloads = [Workload::a(), Workload::c()];
             let run = match round::run(&plan, machine, &workloads, &mut tell) {
@@ -86,7 +89,7 @@ pub(super) fn calibrate(
 fn slower(dilation: u32, busiest: f64) -> u32 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a small factor
     let next = (f64::from(dilation) * (busiest / ENOUGH).clamp(1.25, 3.0)).ceil() as u32;
-    next.min(super::MOST_DILATION)
+    next.min(options::MOST_DILATION)
 }
 
 #[cfg(test)]

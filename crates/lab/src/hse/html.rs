@@ -1,4 +1,4 @@
-//! The report as a page: gains beside the source's, tails, bytes by stream, and deciders.
+//! The document: gains beside the source's, tails, bytes by stream, and deciders.
 
 use esker_report::{
     Axis, Bars, Block, Chart, Curve, Curves, Dot, DotRow, Dots, Line, Page, Panel, Panels, Section,
@@ -8,19 +8,18 @@ use esker_report::{
 use super::machine::Arm;
 use super::phase::{Phase, StreamBytes};
 use super::published;
-use super::report::HseReport;
+use super::report::HseFigures;
 use super::table::{BESIDE, BYTES, LATENCIES, RATES, STREAMS};
 use super::verdict::{Pair, rate};
 
-impl HseReport {
-    /// The report as a page.
-    #[must_use]
-    pub fn page(&self) -> Page {
-        let mut page = Page::new(&self.title, &self.finding);
+impl HseFigures {
+    /// The document.
+    pub(super) fn document(&self) -> Page {
+        let title = "A staging drive in front of capacity flash";
+        let mut page = Page::new(title, self.finding());
         page.about = "An engine on four QLC drives, and the same with an NVMe drive in front: Micron's study of HSE, \
                       records, memory and rates scaled down together."
             .to_owned();
-        page.verdicts.clone_from(&self.verdicts);
         page.sections = vec![self.gain_section()];
         page.sections.extend(self.beside_section());
         page.sections.extend([
@@ -30,9 +29,20 @@ impl HseReport {
             self.course_section(),
         ]);
         page.assumptions.clone_from(&self.assumptions);
-        page.environment = self.environment.clone();
-        page.command.clone_from(&self.command);
         page
+    }
+
+    /// Each workload's gain, in a sentence.
+    fn finding(&self) -> String {
+        let gains = Pair::all(&self.runs).into_iter().filter_map(|pair| {
+            let ratio = pair.ratio(rate)?;
+            Some(format!("{} {ratio:.2}", pair.workload()))
+        });
+        let gains: Vec<String> = gains.collect();
+        format!(
+            "With a staging drive throughput is so many times that without: {}.",
+            gains.join(", ")
+        )
     }
 
     fn gain_section(&self) -> Section {
@@ -52,7 +62,7 @@ impl HseReport {
         let axis = Axis::linear("throughput with staging over without", Unit::Factor);
         let series = ["Esker", "by the drives' rates alone"];
         section.add(
-            Chart::new(self.finding.clone(), Dots::new(axis, series, rows))
+            Chart::new(self.finding(), Dots::new(axis, series, rows))
                 .note("By the drives' rates alone: what the bytes that each arm moved would give at published rates."),
         );
         section.add(table(RATES, self.rate_rows(), &[0, 1, 7]));

@@ -11,7 +11,7 @@ use esker_flash::profile::{Figure, Profile};
 use esker_kv::MediaClass;
 use serde::Serialize;
 
-use super::HseOptions;
+use super::options::HseOptions;
 use crate::LabError;
 
 /// Arms that are compared.
@@ -79,7 +79,7 @@ impl Rates {
 }
 
 /// A drive of an arm.
-pub struct Drive {
+pub struct ArmDrive {
     /// The class whose data it holds.
     pub class: MediaClass,
     /// Its name in reports.
@@ -92,7 +92,7 @@ pub struct Drive {
     pub rates: Option<Rates>,
 }
 
-impl Drive {
+impl ArmDrive {
     pub(super) fn stats(&self) -> DeviceStats {
         self.device.stats()
     }
@@ -105,7 +105,7 @@ pub struct Opened {
     /// Holds the manifest.
     pub manifest: Arc<dyn Device>,
     /// The drives that the capacity class is striped over, and the staging drive if the arm has one.
-    pub drives: Vec<Drive>,
+    pub drives: Vec<ArmDrive>,
     /// Remarks about the drives.
     pub remarks: Vec<String>,
 }

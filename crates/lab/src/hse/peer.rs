@@ -9,7 +9,7 @@ use esker_bench::{RunResult, Workload};
 use esker_kv::MediaClass;
 
 use super::arm::{self, ArmRun, Plan};
-use super::machine::{Arm, Drive, Machine, Peer, PeerSetup};
+use super::machine::{Arm, ArmDrive, Machine, Peer, PeerSetup};
 use super::phase::{ClassBusy, Course, Moment, Phase, StreamBytes};
 use crate::LabError;
 
@@ -19,7 +19,7 @@ const STREAM: &str = "file system";
 /// The arm while it runs.
 struct Running<'a> {
     peer: Box<dyn Peer>,
-    drives: &'a [Drive],
+    drives: &'a [ArmDrive],
     /// The drives' clock.
     clock: &'a Clock,
     dilation: u32,

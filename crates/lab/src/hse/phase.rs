@@ -7,7 +7,7 @@ use esker_bench::{RunOptions, RunResult, Runner, Workload};
 use esker_kv::{MediaClass, Stats};
 use serde::{Deserialize, Serialize};
 
-use super::machine::{Drive, Machine, Processors};
+use super::machine::{ArmDrive, Machine, Processors};
 use crate::LabError;
 use crate::store::KvStore;
 
@@ -177,7 +177,7 @@ impl Phase {
 /// An arm while it runs.
 pub(super) struct Running<'a> {
     pub(super) store: &'a KvStore,
-    pub(super) drives: &'a [Drive],
+    pub(super) drives: &'a [ArmDrive],
     pub(super) clock: &'a Clock,
     pub(super) machine: &'a dyn Machine,
 }
@@ -189,7 +189,7 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    pub(super) fn of(drives: &[Drive], machine: &dyn Machine) -> Moment {
+    pub(super) fn of(drives: &[ArmDrive], machine: &dyn Machine) -> Moment {
         let drives = drives.iter().map(DriveMoment::of).collect();
         Moment { drives, processors: machine.processors() }
     }
@@ -198,7 +198,7 @@ impl Moment {
 /// A run on drives, in the time of their clock.
 pub(super) struct Course<'a> {
     pub(super) run: RunResult,
-    pub(super) drives: &'a [Drive],
+    pub(super) drives: &'a [ArmDrive],
     /// Before the run, at its end, and when maintenance had come to rest.
     pub(super) moments: [&'a Moment; 3],
     pub(super) elapsed_s: f64,
@@ -299,7 +299,7 @@ impl Running<'_> {
 }
 
 impl DriveMoment {
-    fn of(drive: &Drive) -> DriveMoment {
+    fn of(drive: &ArmDrive) -> DriveMoment {
         let stats = drive.stats();
         let report = drive.model.as_ref().map(esker_flash::Ssd::report);
         DriveMoment {
@@ -312,7 +312,7 @@ impl DriveMoment {
     }
 }
 
-fn drive_use(drive: &Drive, moments: [DriveMoment; 3], elapsed_s: f64) -> DriveUse {
+fn drive_use(drive: &ArmDrive, moments: [DriveMoment; 3], elapsed_s: f64) -> DriveUse {
     let [before, ended, settled] = moments;
     let needs = |now: DriveMoment| {
         let rates = drive.rates?;

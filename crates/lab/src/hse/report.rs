@@ -1,36 +1,24 @@
-//! Results of the study, as text and JSON.
-
-use std::collections::BTreeMap;
+//! The figures of the study.
 
 use esker_base::units::human_bytes;
-use esker_report::{Assumption, Verdict};
+use esker_report::Assumption;
 use serde::Serialize;
 
 pub use super::arm::ArmRun;
 pub use super::beside::Beside;
 pub use super::calibrate::Calibration;
 
+use super::arm;
 use super::beside::beside;
 use super::machine::Arm;
+use super::options::{DATA_TO_MEMORY, DATA_TO_STAGING, HseOptions};
 use super::phase::{Decider, Phase};
-use super::verdict::{Pair, rate, tail, verdicts};
-use super::{DATA_TO_MEMORY, DATA_TO_STAGING, HseOptions, arm};
+use super::verdict::{Pair, rate, tail};
 use crate::Spread;
 
-/// Version of the JSON; it changes with the form.
-const FORMAT: &str = "esker-hse/3";
-
-/// The report.
+/// All figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct HseReport {
-    /// The form of this report.
-    pub format: String,
-    /// The title.
-    pub title: String,
-    /// The result, in a sentence.
-    pub finding: String,
-    /// The published figures and the results, and whether these reach them.
-    pub verdicts: Vec<Verdict>,
+pub struct HseFigures {
     /// Each workload in each arm, by medians.
     pub rows: Vec<Row>,
     /// The engine over RocksDB, where that was run.
@@ -43,10 +31,6 @@ pub struct HseReport {
     pub runs: Vec<ArmRun>,
     /// Assumptions that all figures depend on.
     pub assumptions: Vec<Assumption>,
-    /// Where it was run.
-    pub environment: BTreeMap<String, String>,
-    /// How.
-    pub command: String,
 }
 
 /// A workload in an arm over all rounds. Times are of the arm's clock.
@@ -70,48 +54,25 @@ pub struct Row {
     pub deciders: Vec<Decider>,
 }
 
-impl HseReport {
+impl HseFigures {
     pub(super) fn new(
         options: &HseOptions,
         is_real: bool,
         calibration: Calibration,
         runs: Vec<ArmRun>,
-    ) -> HseReport {
+        skipped: Vec<String>,
+    ) -> HseFigures {
         let pairs = Pair::all(&runs);
-        let verdicts = verdicts(&pairs);
         let arms = Arm::ALL.into_iter().filter(|arm| runs.iter().any(|run| run.arm == *arm));
         let rows = pairs.iter().flat_map(|pair| arms.clone().map(|arm| row(pair, arm))).collect();
-        let finding = finding(&pairs, &verdicts);
-        HseReport {
-            format: FORMAT.to_owned(),
-            title: "A staging drive in front of capacity flash".to_owned(),
-            finding,
-            verdicts,
+        HseFigures {
             rows,
             beside: beside(&pairs),
-            skipped: Vec::new(),
+            skipped,
             assumptions: assumptions(options, is_real, &calibration),
             calibration,
             runs,
-            environment: BTreeMap::new(),
-            command: String::new(),
         }
-    }
-
-    /// Takes back what is said of the whole: it was interrupted.
-    pub(super) fn leave_unjudged(&mut self) {
-        self.verdicts.clear();
-        "The study was interrupted: nothing is judged by a part of it."
-            .clone_into(&mut self.finding);
-    }
-
-    /// As JSON, indented.
-    ///
-    /// # Panics
-    /// Never: every field has a JSON form.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("every field has a JSON form")
     }
 }
 
@@ -127,21 +88,6 @@ fn row(pair: &Pair<'_>, arm: Arm) -> Row {
         of_rates: pair.spread(arm, Phase::of_rates),
         deciders: pair.phases(arm).iter().map(|phase| phase.decider).collect(),
     }
-}
-
-/// Returns the result, in a sentence.
-fn finding(pairs: &[Pair<'_>], verdicts: &[Verdict]) -> String {
-    let gains = pairs.iter().filter_map(|pair| {
-        let ratio = pair.ratio(rate)?;
-        Some(format!("{} {ratio:.2}", pair.workload()))
-    });
-    let gains: Vec<String> = gains.collect();
-    format!(
-        "With a staging drive throughput is so many times that without: {}. Of {} figures: {}.",
-        gains.join(", "),
-        verdicts.len(),
-        Verdict::tally(verdicts)
-    )
 }
 
 fn assumptions(options: &HseOptions, is_real: bool, calibration: &Calibration) -> Vec<Assumption> {

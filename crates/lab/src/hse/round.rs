@@ -4,14 +4,17 @@ use esker_bench::Workload;
 
 use super::arm::{self, ArmRun, Plan, Told};
 use super::machine::{Arm, Machine};
-use super::{Follow, HseOptions, Progress, peer};
+use super::options::HseOptions;
+use super::peer;
 use crate::LabError;
+use crate::steps::Progress;
+use crate::study::Follow;
 
 /// Loads new drives, and runs the workloads that are given; `follow` gets the number of the phase. A run that it ends
 /// has the phases until then.
 pub(super) fn run(
     plan: &Plan<'_>,
-    machine: &mut dyn Machine,
+    machine: &mut (dyn Machine + '_),
     workloads: &[Workload],
     follow: &mut Told<'_>,
 ) -> Result<ArmRun, LabError> {
@@ -25,7 +28,7 @@ pub(super) fn run(
 pub(super) fn all(
     options: &HseOptions,
     dilation: u32,
-    machine: &mut dyn Machine,
+    machine: &mut (dyn Machine + '_),
     follow: &mut Follow<'_>,
 ) -> Result<(Vec<ArmRun>, Vec<String>), LabError> {
     let (mut runs, mut skipped) = (Vec::new(), Vec::new());
@@ -65,7 +68,7 @@ pub(super) fn goes_on(arm: Arm, error: &LabError) -> bool {
 fn measure(
     plan: &Plan<'_>,
     done: usize,
-    machine: &mut dyn Machine,
+    machine: &mut (dyn Machine + '_),
     follow: &mut Follow<'_>,
 ) -> Result<ArmRun, LabError> {
     let workloads = arm::workloads(plan.options);
@@ -74,7 +77,12 @@ fn measure(
     let before = done * phases;
     let count = plan.options.rounds as usize * plan.options.arms().len() * phases;
     let mut tell = |text: &str, done: usize| {
-        follow(&Progress { run: &format!("round {round}, {arm}: {text}"), done, count })
+        follow(&Progress {
+            run: &format!("round {round}, {arm}: {text}"),
+            done,
+            count,
+            share: None,
+        })
     };
     run(plan, machine, &workloads, &mut |text, phase| tell(text, before + phase))
 }

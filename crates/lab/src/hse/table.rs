@@ -1,17 +1,14 @@
-//! The report for a terminal.
-
-use std::fmt::Write as _;
+//! The rows of the tables of the report.
 
 use esker_base::units::human_bytes;
 use esker_kv::MediaClass;
-use esker_report::Assumption;
 
 use super::beside::Beside;
 use super::machine::Arm;
 use super::phase::{Decider, Phase};
-use super::report::{HseReport, Row};
+use super::report::{HseFigures, Row};
 use crate::Spread;
-use crate::text::{aligned, span};
+use crate::text::span;
 
 /// The heads of the tables.
 pub(super) const RATES: [&str; 8] = [
@@ -39,7 +36,7 @@ pub(super) const BESIDE: [&str; 6] =
     ["workload", "Esker", "throughput", "reads, p99.9", "bytes written", "compared"];
 pub(super) const STREAMS: [&str; 5] = ["arm", "class", "stream", "written", "read"];
 
-impl HseReport {
+impl HseFigures {
     /// Rates and latencies, in the order of [`RATES`].
     pub(super) fn rate_rows(&self) -> Vec<Vec<String>> {
         self.rows.iter().map(rate_row).collect()
@@ -109,51 +106,6 @@ impl HseReport {
             (phase.workload.as_str(), arms)
         });
         each.collect()
-    }
-
-    /// The report for a terminal.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = format!("{}\n\n{}\n", self.title, self.finding);
-        for why in &self.skipped {
-            let _ = writeln!(text, "\nSKIPPED  {why}");
-        }
-        for one in &self.verdicts {
-            text.push('\n');
-            text.push_str(&one.text());
-        }
-        let owned = |head: &[&str]| head.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
-        for (title, head, rows) in [
-            ("Rates, medians of all rounds (least to most)", owned(&RATES), self.rate_rows()),
-            ("Esker over RocksDB", owned(&BESIDE), self.beside_rows()),
-            ("Latencies of the first round", owned(&LATENCIES), self.latency_rows()),
-            ("Bytes written in the first round", owned(&BYTES), self.byte_rows()),
-            ("Bytes of the load by stream", owned(&STREAMS), self.stream_rows()),
-        ] {
-            if rows.is_empty() {
-                continue;
-            }
-            let _ = writeln!(text, "\n{title}");
-            text.push_str(&aligned(&head, &rows));
-        }
-        text.push_str(
-            "\nWriters slowed down or held up, seconds of all clients together, first round\n",
-        );
-        for (workload, phases) in self.first_rounds() {
-            for (arm, phase) in phases.iter().filter(|(_, phase)| !phase.held_s.is_empty()) {
-                let causes: Vec<String> =
-                    phase.held_s.iter().map(|(cause, s)| format!("{cause} {s:.1}")).collect();
-                let _ = writeln!(text, "  {workload}, {arm}: {}", causes.join(", "));
-            }
-        }
-        if let Some(description) = self.peer() {
-            let _ = writeln!(text, "\nRocksDB\n  {description}");
-        }
-        text.push_str("\nAssumptions\n");
-        for Assumption { name, value } in &self.assumptions {
-            let _ = writeln!(text, "  {name}: {value}");
-        }
-        text
     }
 }
 

@@ -15,12 +15,13 @@ use esker_report::{Outcome, Verdict};
 
 use super::arm::{self, ArmRun, Plan};
 use super::calibrate::{Calibration, calibrate};
-use super::machine::{Arm, Drive, Machine, Opened, Peer, PeerSetup, Processors, Rates};
+use super::machine::{Arm, ArmDrive, Machine, Opened, Peer, PeerSetup, Processors, Rates};
 use super::phase::{Decider, DriveUse, OperationLatency, Phase};
-use super::report::HseReport;
+use super::report::HseFigures;
 use super::verdict::{Pair, verdicts};
-use super::{HseOptions, Progress, peer, round};
-use crate::LabError;
+use super::{Hse, HseOptions, peer, round};
+use crate::steps::Progress;
+use crate::{LabError, Report, study};
 
 /// Devices in memory that take no time.
 #[derive(Default)]
@@ -39,7 +40,7 @@ impl Machine for InMemory {
     fn open(&mut self, arm: Arm, dilation: u32) -> Result<Opened, LabError> {
         self.opened.push((arm, dilation));
         let device = |name: &str| Arc::new(MemoryDevice::new(name, 256 << 20, 4096));
-        let drive = |class, name: &str| Drive {
+        let drive = |class, name: &str| ArmDrive {
             class,
             name: name.to_owned(),
             device: device(name),
@@ -183,17 +184,16 @@ fn interrupted_arm_keeps_its_phases_and_judges_nothing() {
     let run = arm::run(&plan, &mut InMemory::default(), &workloads, &mut follow).unwrap();
     assert_eq!(run.phases.len(), 1, "{run:?}");
     let calibration = Calibration::given(1);
-    let mut report = HseReport::new(&SMALL, false, calibration, vec![run]);
-    report.leave_unjudged();
-    assert!(report.verdicts.is_empty() && report.finding.contains("interrupted"));
-    assert!(report.table().contains("load") && report.page().html().contains("load"));
+    let figures = HseFigures::new(&SMALL, false, calibration, vec![run], Vec::new());
+    let page = Report::<Hse>::of(figures).page();
+    assert!(page.text().contains("load") && page.html().contains("load"));
 }
 
 #[test]
 fn an_observer_ends_it() {
     let mut machine = InMemory::default();
     let options = HseOptions { records: 320_000, ..SMALL };
-    let ended = super::run(&options, &mut machine, |_: &Progress<'_>| ControlFlow::Break(()));
+    let ended = study::run::<Hse>(&options, &mut machine, &mut |_| ControlFlow::Break(()));
     assert!(matches!(ended, Err(LabError::Interrupted)), "{:?}", ended.err());
 }
 
@@ -467,11 +467,11 @@ fn rocksdb_runs_beside_both_arms_and_a_failure_of_it_ends_nothing() {
     let (runs, skipped) = all("B 2000");
     assert_eq!(runs.len(), 4);
     assert_eq!(skipped, ["RocksDB, round 1: RocksDB: killed", "RocksDB, round 2: RocksDB: killed"]);
-    let mut report = HseReport::new(&options, false, Calibration::given(1), runs);
-    report.skipped = skipped;
-    assert!(report.beside.is_empty());
-    assert!(report.table().contains("SKIPPED  RocksDB, round 1"));
-    assert!(report.page().html().contains("SKIPPED RocksDB, round 1"));
+    let figures = HseFigures::new(&options, false, Calibration::given(1), runs, skipped);
+    assert!(figures.beside.is_empty());
+    let page = Report::<Hse>::of(figures).page();
+    assert!(page.text().contains("SKIPPED RocksDB, round 1"));
+    assert!(page.html().contains("SKIPPED RocksDB, round 1"));
 }
 
 #[test]
@@ -501,24 +501,24 @@ fn processors_of_either_side_make_it_incomparable_with_rocksdb() {
             run(Arm::Staged, 300.0, 300.0, 100, Drives),
             run(Arm::Rocksdb, 50.0, 600.0, 400, decider),
         ];
-        HseReport::new(&SMALL, false, Calibration::given(2), runs)
+        Report::<Hse>::of(HseFigures::new(&SMALL, false, Calibration::given(2), runs, Vec::new()))
     };
     let found = report(Drives);
-    let a: Vec<_> = found.beside.iter().filter(|one| one.workload == "A").collect();
+    let a: Vec<_> = found.figures.beside.iter().filter(|one| one.workload == "A").collect();
     let figures = a.iter().map(|one| (one.arm, one.throughput, one.read_p999, one.written));
     let wanted =
         [(Arm::Capacity, 2.0, Some(1.5), Some(0.375)), (Arm::Staged, 6.0, Some(0.5), Some(0.25))];
     assert_eq!(figures.collect::<Vec<_>>(), wanted);
-    assert!(found.beside.iter().all(|one| one.is_comparable));
-    assert_eq!(found.rows.len(), 6, "each workload in three arms");
+    assert!(found.figures.beside.iter().all(|one| one.is_comparable));
+    assert_eq!(found.figures.rows.len(), 6, "each workload in three arms");
     let found = report(Processors);
-    let compared: Vec<_> = found.beside.iter().map(|one| one.is_comparable).collect();
+    let compared: Vec<_> = found.figures.beside.iter().map(|one| one.is_comparable).collect();
     assert_eq!(compared, [true, true, false, false]);
     // The engine's own arms are compared all the same.
     assert!(found.verdicts.iter().all(|one| one.outcome != Outcome::NotComparable));
-    let text = found.table();
+    let text = found.page().text();
     assert!(text.contains("no: processors decided") && text.contains("11.8.1, told"), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&found.json()).unwrap();
+    let json = found.json();
     assert_eq!(json["beside"][3]["arm"], "staged");
     assert_eq!(json["runs"][2]["arm"], "rocksdb");
     assert!(found.page().html().contains("throughput over RocksDB"));

@@ -1,44 +1,39 @@
-//! The report as a page.
+//! The document of the study.
 
-use esker_report::{Axis, Bars, Chart, Page, Section, Table as Shown, Unit, Verdict};
+use esker_report::{Axis, Bars, Chart, Page, Section, Unit};
 
 use super::program::Side;
-use super::report::{ASSUMPTIONS, MemoryReport, SECONDS, VERDICTS};
-use crate::text::Table;
+use super::report::{MemoryFigures, SECONDS};
+use crate::study::QUICK;
 
-impl MemoryReport {
-    /// The report as a page, with the tables of the text.
-    #[must_use]
-    pub fn page(&self) -> Page {
-        let mut page = Page::new(&self.title, self.headline());
+impl MemoryFigures {
+    /// The document.
+    pub(super) fn document(&self) -> Page {
+        let label = if self.quick { QUICK } else { "" };
+        let title = format!("Programs with paged memory, on swap and on zram{label}");
+        let mut page = Page::new(title, format!("{}.", self.finding()));
         page.about = "Unchanged programs, each side with the same total memory on the same drive: real programs in \
                       real time."
             .to_owned();
-        page.verdicts.clone_from(&self.verdicts);
-        for Table { title, head, rows } in self.tables() {
-            // A page has verdicts and assumptions of its own.
-            if rows.is_empty() || [VERDICTS, ASSUMPTIONS].contains(&title) {
-                continue;
-            }
+        for (title, table) in self.tables() {
             let mut section = Section::new(title);
             if title == SECONDS {
                 section.charts(self.chart().into_iter().collect());
             }
-            let mut table = Shown::new(head).words([0]);
-            rows.into_iter().for_each(|row| table.row(row));
             section.add(table);
             page.sections.push(section);
         }
-        let missing: Vec<String> =
-            self.failures().into_iter().chain(self.skipped.clone()).collect();
-        if !missing.is_empty() {
-            let mut section = Section::new("Failed, or left out");
-            section.list(missing);
+        let failed = self.failures().into_iter().map(|one| format!("failed: {one}"));
+        let mut section = Section::new("Failed, or left out");
+        section.list(failed.chain(self.skipped.iter().map(|one| format!("SKIPPED: {one}"))));
+        if !self.skipped.is_empty() {
+            let (skipped, ran) = (self.skipped.len(), self.programs.len());
+            section.text(format!("{skipped} programs were SKIPPED, {ran} ran."));
+        }
+        if !section.blocks.is_empty() {
             page.sections.push(section);
         }
         page.assumptions = self.assumptions.iter().cloned().map(Into::into).collect();
-        page.environment.clone_from(&self.environment);
-        page.command.clone_from(&self.command);
         page
     }
 
@@ -71,10 +66,5 @@ impl MemoryReport {
             ),
             _ => "No program completed both on Esker and on swap".to_owned(),
         }
-    }
-
-    fn headline(&self) -> String {
-        let (count, tally) = (self.verdicts.len(), Verdict::tally(&self.verdicts));
-        format!("{}. Of {count} goals: {tally}.", self.finding())
     }
 }

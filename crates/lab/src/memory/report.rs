@@ -1,31 +1,19 @@
-//! The results of the study, as text and JSON.
+//! The figures of the study, and their tables.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
-use esker_report::Verdict;
+use esker_report::Table;
 use serde::{Deserialize, Serialize};
 
 use super::bench::Ended;
 use super::figures::{PartResult, ProgramResult, SideResult, part_name, seconds};
 use super::options::MemoryOptions;
 use super::program::Side;
-use super::verdicts;
 use crate::Spread;
-use crate::text::Table;
 
-/// Changes with the form of the JSON.
-const FORMAT: &str = "esker-memory/1";
-
-/// The report.
+/// All figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MemoryReport {
-    /// The form of this report.
-    pub format: String,
-    /// Its title.
-    pub title: String,
-    /// Goals.
-    pub verdicts: Vec<Verdict>,
+pub struct MemoryFigures {
+    /// Whether it was a short run.
+    pub quick: bool,
     /// The median time of a read of 4 KiB from the drive, in microseconds.
     pub read_us: f64,
     /// The sides, in order.
@@ -38,62 +26,19 @@ pub struct MemoryReport {
     pub skipped: Vec<String>,
     /// How it was measured: names and values.
     pub assumptions: Vec<(String, String)>,
-    /// The machine.
-    pub environment: BTreeMap<String, String>,
-    /// The command.
-    pub command: String,
 }
 
-impl MemoryReport {
-    pub(super) fn new(options: &MemoryOptions, read_us: f64) -> MemoryReport {
-        let label = if options.quick { " (quick: too short for figures to be quoted)" } else { "" };
-        MemoryReport {
-            format: FORMAT.to_owned(),
-            title: format!("Programs with paged memory, on swap and on zram{label}"),
-            verdicts: Vec::new(),
+impl MemoryFigures {
+    pub(super) fn new(options: &MemoryOptions, read_us: f64) -> MemoryFigures {
+        MemoryFigures {
+            quick: options.quick,
             read_us,
             sides: options.sides.clone(),
             rounds: options.rounds,
             programs: Vec::new(),
             skipped: Vec::new(),
             assumptions: assumptions(options, read_us),
-            environment: BTreeMap::new(),
-            command: String::new(),
         }
-    }
-
-    pub(super) fn judge(&mut self) {
-        self.verdicts = verdicts::of(&self.programs, self.read_us);
-    }
-
-    /// As JSON.
-    ///
-    /// # Panics
-    /// Never: every field has a JSON form.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("every field has a JSON form")
-    }
-
-    /// As text.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = Table::text_of(&self.title, self.tables());
-        for one in self.failures() {
-            let _ = writeln!(text, "\nfailed: {one}");
-        }
-        for one in &self.skipped {
-            let _ = writeln!(text, "\nSKIPPED: {one}");
-        }
-        if !self.skipped.is_empty() {
-            let _ = writeln!(
-                text,
-                "\n{} programs were SKIPPED, {} ran",
-                self.skipped.len(),
-                self.programs.len()
-            );
-        }
-        text
     }
 
     /// The words of programs that failed, once for each side.
@@ -107,50 +52,38 @@ impl MemoryReport {
         failed.collect()
     }
 
-    /// All tables.
-    pub(super) fn tables(&self) -> Vec<Table> {
-        let of_sides = |first: &[&str], last: &[&str]| {
+    /// All tables, with their titles; those without rows are left out.
+    pub(super) fn tables(&self) -> Vec<(&'static str, Table)> {
+        let of_sides = |first: &[&str], last: &[&str], rows: Vec<Vec<String>>| {
             let names = self.sides.iter().map(|side| side.name());
             let all = first.iter().copied().chain(names).chain(last.iter().copied());
-            all.map(str::to_owned).collect::<Vec<_>>()
+            Table::of(all, rows)
         };
-        let words = |head: &[&str]| head.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
-        let table = |title, head, rows| Table { title, head, rows };
-        vec![
-            table(VERDICTS, words(&["", "figure", "wanted", "Esker"]), self.verdict_rows()),
-            table(
-                SECONDS,
-                of_sides(&["program", "plain"], &["times swap's speed"]),
-                self.second_rows(),
-            ),
-            table("Operations a second", of_sides(&["program", "plain"], &[]), self.rate_rows()),
-            table(
+        let tables = [
+            (SECONDS, of_sides(&["program", "plain"], &["times swap's speed"], self.second_rows())),
+            ("Operations a second", of_sides(&["program", "plain"], &[], self.rate_rows())),
+            (
                 "Read back, MiB",
-                of_sides(&["program"], &["Esker, of the faster swap"]),
-                self.cost_rows(|_| None, |side| side.read_mib),
+                of_sides(
+                    &["program"],
+                    &["Esker, of the faster swap"],
+                    self.cost_rows(|_| None, |side| side.read_mib),
+                ),
             ),
-            table(
+            (
                 "Processor time, s",
-                of_sides(&["program", "plain"], &["Esker, of the faster swap"]),
-                self.cost_rows(|one| Some(one.plain.cpu_s), |side| side.cpu_s),
+                of_sides(
+                    &["program", "plain"],
+                    &["Esker, of the faster swap"],
+                    self.cost_rows(|one| Some(one.plain.cpu_s), |side| side.cpu_s),
+                ),
             ),
-            table(
+            (
                 "Memory at most, MiB",
-                of_sides(&["program", "plain", "budget", "limit of swap"], &[]),
-                self.memory_rows(),
+                of_sides(&["program", "plain", "budget", "limit of swap"], &[], self.memory_rows()),
             ),
-            table(ASSUMPTIONS, words(&["", ""]), Table::rows_of(&self.assumptions)),
-        ]
-    }
-
-    fn verdict_rows(&self) -> Vec<Vec<String>> {
-        let row = |one: &Verdict| {
-            let mut measured = vec![one.measured.clone()];
-            measured.extend(one.why());
-            let mark = one.outcome.name().to_owned();
-            vec![mark, one.figure.clone(), one.wanted.clone(), measured.join("; ")]
-        };
-        self.verdicts.iter().map(row).collect()
+        ];
+        tables.into_iter().filter(|(_, table)| !table.rows.is_empty()).collect()
     }
 
     fn cells(&self, one: &ProgramResult, cell: impl Fn(&SideResult) -> String) -> Vec<String> {
@@ -238,10 +171,8 @@ impl MemoryReport {
     }
 }
 
-/// Titles of tables of which a page has its own form, or charts beside.
-pub(super) const VERDICTS: &str = "Verdicts";
+/// The table that a page has a chart beside.
 pub(super) const SECONDS: &str = "Seconds";
-pub(super) const ASSUMPTIONS: &str = "How it was measured";
 
 fn assumptions(options: &MemoryOptions, read_us: f64) -> Vec<(String, String)> {
     let row = |name: &str, value: &str| (name.to_owned(), value.to_owned());

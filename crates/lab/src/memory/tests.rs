@@ -1,10 +1,15 @@
 //! The plan, on a bench that gives the figures it is told.
 
+use std::ops::ControlFlow;
+
 use esker_report::Outcome;
 
 use super::bench::Part;
 use super::program::SNAPSHOT;
 use super::*;
+use crate::{Report, study};
+
+type MemoryReport = Report<Memory>;
 
 /// A machine whose figures are said.
 struct Told {
@@ -88,7 +93,7 @@ fn options(programs: &[Program]) -> MemoryOptions {
 }
 
 fn go(programs: &[Program], told: &mut Told) -> MemoryReport {
-    run(&options(programs), told, |_| ControlFlow::Continue(())).unwrap()
+    study::run::<Memory>(&options(programs), told, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 fn outcome(report: &MemoryReport, figure: &str) -> Outcome {
@@ -112,7 +117,10 @@ fn sides_run_in_turn_with_the_memory_of_esker() {
     assert_eq!(bounds[0].0, 90);
     assert!(bounds[1..].iter().all(|bound| *bound == (90, 114)), "{bounds:?}");
     assert!((told.ran[0].2.patience_s - 140.0).abs() < 1e-9);
-    assert_eq!((report.programs[0].budget_mib, report.programs[0].limit_mib), (90, 114));
+    assert_eq!(
+        (report.figures.programs[0].budget_mib, report.figures.programs[0].limit_mib),
+        (90, 114)
+    );
 }
 
 #[test]
@@ -170,7 +178,7 @@ fn swaps_that_end_badly_are_cells_and_the_other_one_is_compared() {
     let mut told = Told { ends, ..Told::default() };
     let report = go(&[Program::Jq], &mut told);
     assert_eq!(outcome(&report, "jq: speed"), Outcome::Reached);
-    let text = report.table();
+    let text = report.page().text();
     assert!(text.contains("killed") && text.contains("does not fit"), "{text}");
     // A killed run is tried again, and one that does not fit is not.
     let count = |side| told.ran.iter().filter(|(_, ran, _)| *ran == side).count();
@@ -190,13 +198,15 @@ fn esker_that_ends_badly_or_answers_wrong_misses() {
     let report = go(&[Program::Jq], &mut Told { ends, ..Told::default() });
     assert_eq!(outcome(&report, "jq: speed"), Outcome::Missed);
     assert_eq!(outcome(&report, "output"), Outcome::Missed);
-    assert!(report.table().contains("wrong output"));
+    assert!(report.page().text().contains("wrong output"));
 }
 
 #[test]
 fn few_rounds_or_no_paging_judge_nothing() {
     let quick = MemoryOptions { rounds: 2, ..options(&[Program::Jq]) };
-    let report = run(&quick, &mut Told::default(), |_| ControlFlow::Continue(())).unwrap();
+    let report =
+        study::run::<Memory>(&quick, &mut Told::default(), &mut |_| ControlFlow::Continue(()))
+            .unwrap();
     assert_eq!(outcome(&report, "jq: speed"), Outcome::NotComparable);
     let mut told = Told { seconds: [0.5, 0.7, 0.7, 0.1], ..Told::default() };
     assert_eq!(outcome(&go(&[Program::Jq], &mut told), "jq: speed"), Outcome::NotComparable);
@@ -206,8 +216,8 @@ fn few_rounds_or_no_paging_judge_nothing() {
 fn missing_programs_are_counted_aloud() {
     let mut told = Told { missing: vec![Program::R, Program::Polars], ..Told::default() };
     let report = go(&[Program::R, Program::Jq, Program::Polars], &mut told);
-    assert_eq!(report.programs.len(), 1);
-    let text = report.table();
+    assert_eq!(report.figures.programs.len(), 1);
+    let text = report.page().text();
     for part in ["SKIPPED: r: not installed: install r", "2 programs were SKIPPED, 1 ran"] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -218,7 +228,8 @@ fn what_was_measured_until_an_interruption_is_kept() {
     let mut turns = 0;
     let until = |most: usize| {
         turns = 0;
-        run(&options(&[Program::Jq, Program::Sort]), &mut Told::default(), |_| {
+        let both = options(&[Program::Jq, Program::Sort]);
+        study::run::<Memory>(&both, &mut Told::default(), &mut |_| {
             turns += 1;
             if turns > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
@@ -226,7 +237,7 @@ fn what_was_measured_until_an_interruption_is_kept() {
     let mut until = until;
     assert!(matches!(until(2), Err(LabError::Interrupted)));
     let report = until(5).unwrap();
-    assert_eq!((report.programs.len(), report.programs[0].sides.len()), (1, 3));
+    assert_eq!((report.figures.programs.len(), report.figures.programs[0].sides.len()), (1, 3));
     assert!(report.verdicts.is_empty());
 }
 
@@ -237,11 +248,11 @@ fn report_is_its_golden_text_and_its_json_is_read_again() {
     let report = go(&[Program::Sort, Program::Redis, Program::R], &mut told);
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/memory.txt");
     if std::env::var_os("ESKER_UPDATE_GOLDEN").is_some() {
-        esker_base::files::write(std::path::Path::new(golden), report.table()).unwrap();
+        esker_base::files::write(std::path::Path::new(golden), report.page().text()).unwrap();
     }
-    assert_eq!(report.table(), std::fs::read_to_string(golden).unwrap());
-    let read: MemoryReport = serde_json::from_str(&report.json()).unwrap();
-    assert_eq!(read, report);
+    assert_eq!(report.page().text(), std::fs::read_to_string(golden).unwrap());
+    let read: MemoryFigures = serde_json::from_value(report.json()).unwrap();
+    assert_eq!(read, report.figures);
     let page = report.page().html();
     assert!(page.contains("2.20 (sort) to 2.20"), "{}", report.page().headline);
 }

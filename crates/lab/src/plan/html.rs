@@ -64,9 +64,10 @@ impl PlanReport {
             charts.extend(self.dots(&name, Unit::Plain, figure));
         }
         section.charts(charts);
-        section.add(table(&COLUMNS, self.rows()));
+        section.add(Table::of(COLUMNS, self.rows()));
         section.list(self.clock_notes());
         section.list(self.remarks.iter().cloned());
+        section.text(format!("Runs made: {}; kept of earlier ones: {}.", self.made, self.kept));
         let clocks = self.cases.iter().map(|one| one.name.clone()).zip(self.clocks()).collect();
         section.fold("By which clock each one's times are", vec![Block::Pairs(clocks)]);
         section
@@ -167,9 +168,9 @@ impl PlanReport {
             let title = "Each byte of the user becomes so many on media";
             section.add(Chart::new(title, Bars { axis, parts, bars }));
         }
-        section.add(table(&LAYERS, self.layer_rows()));
+        section.add(Table::of(LAYERS, self.layer_rows()));
         section.heading("By drive");
-        section.add(table(&DRIVES, self.drive_rows()));
+        section.add(Table::of(DRIVES, self.drive_rows()));
         section
     }
 
@@ -210,10 +211,4 @@ impl Number {
         let bytes = esker_base::units::parse_bytes(text).ok()?;
         Some(Number { value: bytes as f64, unit: Unit::Bytes })
     }
-}
-
-fn table(head: &[&str], rows: Vec<Vec<String>>) -> Table {
-    let mut table = Table::new(head.iter().copied()).words([0]);
-    rows.into_iter().for_each(|row| table.row(row));
-    table
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::inputs::Load;
-use super::measured::{ClockKind, Measured};
+use super::measured::{ClockKind, MeasuredCase};
 use super::resolve::{Case, Plan};
 use crate::device_load::Timing;
 
@@ -39,7 +39,7 @@ pub struct Judged {
     /// Parameters of the sweep, and their values.
     pub point: Vec<(String, String)>,
     /// Its figures, of the scaled-down devices.
-    pub measured: Measured,
+    pub measured: MeasuredCase,
     /// Its drives.
     pub drives: Vec<DriveJudged>,
     /// The names of its devices, each one before those it is made of.
@@ -75,7 +75,7 @@ pub struct Best {
 
 /// Judges a case.
 #[allow(clippy::cast_precision_loss)] // sizes of real devices
-pub(super) fn judge(plan: &Plan, case: &Case, measured: Measured) -> Judged {
+pub(super) fn judge(plan: &Plan, case: &Case, measured: MeasuredCase) -> Judged {
     let growth = &plan.growth;
     let per_day = times_a_day(plan, case, &measured);
     let user = measured.user_written_bytes as f64;
@@ -125,7 +125,7 @@ pub(super) fn judge(plan: &Plan, case: &Case, measured: Measured) -> Judged {
 
 /// How many times a day the measured load comes: as often as growth says, or as a trace was recorded.
 #[allow(clippy::cast_precision_loss)] // a ratio of byte counts
-fn times_a_day(plan: &Plan, case: &Case, measured: &Measured) -> Option<f64> {
+fn times_a_day(plan: &Plan, case: &Case, measured: &MeasuredCase) -> Option<f64> {
     let written = measured.user_written_bytes as f64;
     match (plan.growth.written_per_day, measured_s(case)) {
         (Some(daily), _) if written > 0.0 => Some(daily / written),
@@ -135,7 +135,7 @@ fn times_a_day(plan: &Plan, case: &Case, measured: &Measured) -> Option<f64> {
 }
 
 /// The share of a day that its load takes: the writes that growth says, or a trace as it was recorded.
-fn busy_share(plan: &Plan, case: &Case, measured: &Measured) -> Option<f64> {
+fn busy_share(plan: &Plan, case: &Case, measured: &MeasuredCase) -> Option<f64> {
     // One client in turn with the engine's maintenance says nothing of many at once.
     if measured.clock == ClockKind::InTurn && matches!(case.inputs.load, Load::Engine(_)) {
         return None;
@@ -262,7 +262,7 @@ pub(super) fn months(months: f64) -> String {
 }
 
 /// The clock of a case, in a word or two.
-pub(super) fn clock(measured: &Measured) -> String {
+pub(super) fn clock(measured: &MeasuredCase) -> String {
     match measured.clock {
         ClockKind::Virtual => "virtual".to_owned(),
         ClockKind::InTurn => "virtual, in turn".to_owned(),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::inputs::Inputs;
-use super::measured::Measured;
+use super::measured::MeasuredCase;
 use crate::LabError;
 
 /// The name of the form.
@@ -47,7 +47,7 @@ struct Document {
 /// The part of a run that is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Kept {
-    pub(super) measured: Measured,
+    pub(super) measured: MeasuredCase,
     /// How long it took to find out, in seconds of this machine.
     pub(super) took_s: f64,
 }

@@ -7,7 +7,7 @@ use crate::hse::phase::Decider;
 
 /// The figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct MeasuredCase {
     /// By which clock its times are.
     pub clock: ClockKind,
     /// How long the measured part took, in seconds of that clock.
@@ -94,7 +94,7 @@ pub struct DeviceUse {
     pub is_flash: bool,
 }
 
-impl Measured {
+impl MeasuredCase {
     /// The drives, in the order of the devices.
     pub(super) fn drives(&self) -> impl Iterator<Item = &DeviceUse> {
         self.devices.iter().filter(|one| one.is_drive)

@@ -13,7 +13,7 @@ use super::judge::{self, best, judge, months, years};
 use super::measured::ClockKind;
 use super::resolve::Plan;
 use super::schedule::Outcome;
-use crate::text::{aligned, span};
+use crate::text::span;
 
 /// The name of the form of the JSON.
 const FORMAT: &str = "esker-plan/2";
@@ -113,24 +113,6 @@ impl PlanReport {
     #[must_use]
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("every field has a JSON form")
-    }
-
-    /// The report for a terminal.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = format!("{}\n{}\n\n{}\n\n", self.title, self.load, self.finding);
-        let head = |columns: &[&str]| columns.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
-        text.push_str(&aligned(&head(&COLUMNS), &self.rows()));
-        text.push_str("\nBytes by layer:\n");
-        text.push_str(&aligned(&head(&LAYERS), &self.layer_rows()));
-        text.push_str("\nDrives:\n");
-        text.push_str(&aligned(&head(&DRIVES), &self.drive_rows()));
-        text.push('\n');
-        for remark in self.remarks.iter().chain(&self.clock_notes()) {
-            let _ = writeln!(text, "note: {remark}");
-        }
-        let _ = writeln!(text, "{} run(s) made, {} kept of earlier ones", self.made, self.kept);
-        text
     }
 
     /// The meaning of the cases' clocks for their times.

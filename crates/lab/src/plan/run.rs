@@ -5,7 +5,7 @@ mod engine;
 mod steady;
 
 use super::inputs::{Inputs, Load};
-use super::measured::Measured;
+use super::measured::MeasuredCase;
 use super::surroundings::Surroundings;
 use crate::LabError;
 
@@ -17,7 +17,7 @@ pub(super) fn run(
     inputs: &Inputs,
     surroundings: &Surroundings<'_>,
     follow: &mut dyn FnMut(&str) -> bool,
-) -> Result<Measured, LabError> {
+) -> Result<MeasuredCase, LabError> {
     match &inputs.load {
         Load::Engine(load) => engine::run(inputs, load, surroundings, follow),
         _ => device::run(inputs, follow),

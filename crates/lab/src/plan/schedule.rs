@@ -17,7 +17,7 @@ use esker_base::{Clock, thread};
 
 use super::inputs::Inputs;
 use super::keep::{self, Found, Kept, Shelf};
-use super::measured::Measured;
+use super::measured::MeasuredCase;
 use super::resolve::Plan;
 use super::run as runs;
 use super::surroundings::Surroundings;
@@ -61,7 +61,7 @@ pub struct Expected {
 /// The outcome of all runs.
 pub(super) struct Outcome {
     /// Of each case.
-    pub(super) measured: Vec<Measured>,
+    pub(super) measured: Vec<MeasuredCase>,
     /// How many runs were kept, and how many were made.
     pub(super) kept: usize,
     pub(super) made: usize,
@@ -210,7 +210,7 @@ impl Desk<'_> {
             Message::Phase(name, what) => {
                 let (done, count) = (self.results.len(), self.count);
                 let text = format!("{name}: {what}");
-                if (self.follow)(&Progress { run: &text, done, count }).is_break() {
+                if (self.follow)(&Progress { run: &text, done, count, share: None }).is_break() {
                     self.fail(LabError::Interrupted);
                 }
             }
@@ -286,7 +286,7 @@ pub(super) fn run(
         Some(kept) => Ok(kept.measured.clone()),
         None => Err(LabError::Interrupted),
     });
-    let measured = measured.collect::<Result<Vec<Measured>, LabError>>()?;
+    let measured = measured.collect::<Result<Vec<MeasuredCase>, LabError>>()?;
     Ok(Outcome { measured, kept, made, remarks })
 }
 

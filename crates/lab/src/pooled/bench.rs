@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arm::Arm;
+use super::deployment::Deployment;
 use crate::LabError;
 
 /// A load on the nodes.
@@ -131,13 +131,13 @@ pub trait Bench {
     ///
     /// # Errors
     /// A program that failed; the message has its name and its output.
-    fn load(&mut self, arm: Arm) -> Result<LoadedBytes, LabError>;
+    fn load(&mut self, arm: Deployment) -> Result<LoadedBytes, LabError>;
 
     /// Starts the nodes of an arm on drives so many times slower than the real ones.
     ///
     /// # Errors
     /// As [`Bench::load`].
-    fn start(&mut self, arm: Arm, dilation: u32) -> Result<(), LabError>;
+    fn start(&mut self, arm: Deployment, dilation: u32) -> Result<(), LabError>;
 
     /// Runs a load on the nodes that were started.
     ///

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arm::Arm;
 use super::bench::{Bench, LoadSample, LoadStep};
-use super::{PooledOptions, Steps};
+use super::deployment::Deployment;
+use super::options::PooledOptions;
 use crate::LabError;
+use crate::steps::Steps;
 
 /// Drives are to be busy at least this share of the time, at the unlimited rate.
 pub const BUSY: f64 = 0.7;
@@ -22,7 +23,7 @@ pub struct DilationTry {
     /// How many times slower than real the drives were.
     pub dilation: u32,
     /// The arm.
-    pub arm: Arm,
+    pub arm: Deployment,
     /// The share of the time in which drives were busy.
     pub busy: f64,
     /// The share of the processors that were busy.
@@ -65,7 +66,7 @@ pub(super) fn calibrate(
     };
     'slower: for _ in 0..TRIES {
         // Remote drives take more of the processors: nothing is learned from them where local ones do not fit.
-        for arm in [Arm::Local, Arm::Remote] {
+        for arm in [Deployment::Local, Deployment::Remote] {
             steps.step(&format!("calibration, {}, drives {dilation} times slower", arm.name()))?;
             steps.ended(bench.start(arm, dilation))?;
             let sample = steps.ended(bench.step(&step))?;

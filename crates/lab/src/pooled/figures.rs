@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::arm::Arm;
 use super::bench::LoadSample;
+use super::deployment::Deployment;
 use crate::Spread;
 
 /// An arm under one load: medians of its repetitions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
     /// The arm.
-    pub arm: Arm,
+    pub arm: Deployment,
     /// Operations a second that were asked for; `None`: no limit.
     pub rate: Option<u64>,
     /// Operations a second that were reached.
@@ -49,7 +49,7 @@ impl LoadResult {
     /// The medians of some repetitions; `None` of none.
     #[allow(clippy::cast_precision_loss)] // counts, far below 2^53
     #[must_use]
-    pub fn of(arm: Arm, rate: Option<u64>, samples: Vec<LoadSample>) -> Option<LoadResult> {
+    pub fn of(arm: Deployment, rate: Option<u64>, samples: Vec<LoadSample>) -> Option<LoadResult> {
         let of = |take: &dyn Fn(&LoadSample) -> f64| Spread::of(samples.iter().map(take).collect());
         let each = |one: &LoadSample, value: f64| {
             value / ((one.reads.count + one.updates.count).max(1) as f64)
@@ -78,6 +78,6 @@ impl LoadResult {
 
 /// The result of an arm under a load.
 #[must_use]
-pub fn find(results: &[LoadResult], arm: Arm, rate: Option<u64>) -> Option<&LoadResult> {
+pub fn find(results: &[LoadResult], arm: Deployment, rate: Option<u64>) -> Option<&LoadResult> {
     results.iter().find(|one| one.arm == arm && one.rate == rate)
 }

@@ -1,37 +1,29 @@
-//! The report as a page.
+//! The document of the study.
 
-use esker_report::{
-    Axis, Bars, Chart, Curve, Curves, Draw, Page, Section, Table as Shown, Unit, Verdict,
-};
+use esker_report::{Axis, Bars, Chart, Curve, Curves, Draw, Page, Section, Unit};
 
-use super::arm::Arm;
+use super::deployment::Deployment;
 use super::figures::{LoadResult, find};
-use super::report::{ASSUMPTIONS, COSTS, LATENCIES, PooledReport, VERDICTS};
+use super::report::{COSTS, LATENCIES, PooledFigures};
 use crate::Spread;
-use crate::text::Table;
+use crate::study::QUICK;
 
-impl PooledReport {
-    /// The report as a page, with the tables of the text.
-    #[must_use]
-    pub fn page(&self) -> Page {
-        let mut page = Page::new(&self.title, self.headline());
+impl PooledFigures {
+    /// The document.
+    pub(super) fn document(&self) -> Page {
+        let label = if self.quick { QUICK } else { "" };
+        let title = format!("Pooled drives beside local ones, under Cassandra{label}");
+        let mut page = Page::new(title, self.finding().unwrap_or_default());
         page.about = "Nodes of Cassandra on local drives, and on volumes of one pool over NVMe/TCP with as many \
                       drives: real programs in real time, on modelled drives."
             .to_owned();
-        page.verdicts.clone_from(&self.verdicts);
-        for Table { title, head, rows } in self.tables() {
-            // A page has verdicts and assumptions of its own.
-            if rows.is_empty() || [VERDICTS, ASSUMPTIONS].contains(&title) {
-                continue;
-            }
+        for (title, table) in self.tables() {
             let mut section = Section::new(title);
             section.charts(match title {
                 LATENCIES => self.latency_charts(),
                 COSTS => self.cost_chart().into_iter().collect(),
                 _ => Vec::new(),
             });
-            let mut table = Shown::new(head).words([0, 1]);
-            rows.into_iter().for_each(|row| table.row(row));
             section.add(table);
             page.sections.push(section);
         }
@@ -42,8 +34,6 @@ impl PooledReport {
             page.sections.push(section);
         }
         page.assumptions = self.assumptions.iter().cloned().map(Into::into).collect();
-        page.environment.clone_from(&self.environment);
-        page.command.clone_from(&self.command);
         page
     }
 
@@ -54,7 +44,7 @@ impl PooledReport {
 
     fn latency_chart(&self, name: &str, of: Figure) -> Option<Chart> {
         let ns = |one: &LoadResult| of(one).median * 1e3;
-        let curve = |arm: Arm| {
+        let curve = |arm: Deployment| {
             let loads = self.loads.iter().filter(|one| one.arm == arm);
             let mut points: Vec<(f64, f64)> =
                 loads.map(|one| (one.ops_per_s.median, ns(one))).collect();
@@ -67,8 +57,8 @@ impl PooledReport {
         };
         let title = format!(
             "{name}, at the unlimited rate: {}, {}",
-            at_limit(Arm::Local)?,
-            at_limit(Arm::Remote)?
+            at_limit(Deployment::Local)?,
+            at_limit(Deployment::Remote)?
         );
         let curves = self.arms_run().map(curve).collect();
         let x = Axis::linear("operations reached", Unit::Rate);
@@ -80,10 +70,10 @@ impl PooledReport {
         let storage_us = |arm| Some(find(&self.loads, arm, None)?.storage_cpu_us.median);
         let title = format!(
             "Storage takes {:.0} µs of processor time for each operation with remote drives, {:.0} µs with local ones",
-            storage_us(Arm::Remote)?,
-            storage_us(Arm::Local)?
+            storage_us(Deployment::Remote)?,
+            storage_us(Deployment::Local)?
         );
-        let bar = |arm: Arm| {
+        let bar = |arm: Deployment| {
             let one = find(&self.loads, arm, None)?;
             let parts = [one.node_cpu_us, one.client_cpu_us, one.storage_cpu_us];
             Some((arm.name().to_owned(), parts.map(|part| part.median * 1e3).to_vec()))
@@ -99,13 +89,21 @@ impl PooledReport {
     }
 
     /// The arms that have figures.
-    fn arms_run(&self) -> impl Iterator<Item = Arm> + '_ {
-        Arm::ALL.into_iter().filter(|arm| self.loads.iter().any(|one| one.arm == *arm))
+    fn arms_run(&self) -> impl Iterator<Item = Deployment> + '_ {
+        Deployment::ALL.into_iter().filter(|arm| self.loads.iter().any(|one| one.arm == *arm))
     }
 
-    /// How many goals are reached, in a sentence.
-    fn headline(&self) -> String {
-        format!("Of {} goals: {}.", self.verdicts.len(), Verdict::tally(&self.verdicts))
+    /// Operations and tails of both sides at the unlimited rate, in a sentence; none where one has not run.
+    fn finding(&self) -> Option<String> {
+        let at_limit = |arm| find(&self.loads, arm, None);
+        let (local, remote) = (at_limit(Deployment::Local)?, at_limit(Deployment::Remote)?);
+        let times = |of: Figure| of(remote).median / of(local).median.max(f64::MIN_POSITIVE);
+        Some(format!(
+            "At the unlimited rate nodes on one pool reach {:.2} times the operations of nodes on their own drives, \
+             and one read in a thousand takes {:.2} times as long.",
+            times(|one| one.ops_per_s),
+            times(|one| one.read_p999_us)
+        ))
     }
 }
 

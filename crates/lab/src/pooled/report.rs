@@ -1,22 +1,15 @@
-//! The results of the study, as text and JSON.
-
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+//! The figures of the study, and their tables.
 
 use esker_base::units::human_bytes;
-use esker_report::Verdict;
+use esker_report::Table;
 use serde::{Deserialize, Serialize};
 
-use super::arm::Arm;
 use super::bench::{DriveBytes, LoadedBytes, Survival};
 use super::calibrate::{BUSY, DilationTry, PROCESSORS};
+use super::deployment::Deployment;
 use super::figures::LoadResult;
-use super::verdicts;
-use super::{OwnDrives, PooledOptions};
-use crate::text::Table;
+use super::options::{OwnDrives, PooledOptions};
 
-/// Changes with the form of the JSON.
-const FORMAT: &str = "esker-pooled/3";
 /// The bytes of a row.
 const ROW_BYTES: u64 = 1000;
 
@@ -24,7 +17,7 @@ const ROW_BYTES: u64 = 1000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArmResult {
     /// The arm.
-    pub arm: Arm,
+    pub arm: Deployment,
     /// Its name.
     pub name: String,
     /// Its deployment.
@@ -36,21 +29,17 @@ pub struct ArmResult {
 }
 
 impl ArmResult {
-    pub(super) fn new(arm: Arm, loaded: LoadedBytes) -> ArmResult {
+    pub(super) fn new(arm: Deployment, loaded: LoadedBytes) -> ArmResult {
         let (name, description) = (arm.name().to_owned(), arm.description().to_owned());
         ArmResult { arm, name, description, loaded, at_end: None }
     }
 }
 
-/// The report.
+/// All figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PooledReport {
-    /// The form of this report.
-    pub format: String,
-    /// Its title.
-    pub title: String,
-    /// Goals and the source's figures.
-    pub verdicts: Vec<Verdict>,
+pub struct PooledFigures {
+    /// Whether it was a short run.
+    pub quick: bool,
     /// How many times slower than real the drives were.
     pub dilation: u32,
     /// The tries by which that was found.
@@ -65,14 +54,10 @@ pub struct PooledReport {
     pub assumptions: Vec<(String, String)>,
     /// Parts that were left out, and why.
     pub skipped: Vec<String>,
-    /// The machine.
-    pub environment: BTreeMap<String, String>,
-    /// The command.
-    pub command: String,
 }
 
-impl PooledReport {
-    pub(super) fn new(options: &PooledOptions) -> PooledReport {
+impl PooledFigures {
+    pub(super) fn new(options: &PooledOptions) -> PooledFigures {
         let mut skipped = Vec::new();
         if !options.compare {
             skipped.push("the comparison: run it without --only-survive".to_owned());
@@ -84,11 +69,8 @@ impl PooledReport {
         if !options.survive {
             skipped.push("a node killed and a drive failed: run it with --survive".to_owned());
         }
-        let label = if options.quick { " (quick: too short for figures to be quoted)" } else { "" };
-        PooledReport {
-            format: FORMAT.to_owned(),
-            title: format!("Pooled drives beside local ones, under Cassandra{label}"),
-            verdicts: Vec::new(),
+        PooledFigures {
+            quick: options.quick,
             dilation: 0,
             tries: Vec::new(),
             arms: Vec::new(),
@@ -96,8 +78,6 @@ impl PooledReport {
             survival: None,
             assumptions: assumptions(options),
             skipped,
-            environment: BTreeMap::new(),
-            command: String::new(),
         }
     }
 
@@ -106,11 +86,10 @@ impl PooledReport {
         self.skipped = missing.iter().map(|one| format!("SKIPPED, ALL OF IT: {one}")).collect();
     }
 
-    pub(super) fn judge(&mut self, options: &PooledOptions) {
-        self.verdicts = verdicts::of_loads(&self.loads);
-        self.verdicts.extend(self.survival.as_ref().map(verdicts::of_survival));
+    /// Adds how fast the drives were, which is known at the end.
+    pub(super) fn assume_drives(&mut self, options: &PooledOptions) {
         let (nodes, dilation) = (options.nodes, self.dilation);
-        if options.compare && options.own.is_none() {
+        if dilation > 0 && options.own.is_none() {
             let text = format!(
                 "{dilation} times slower than real; {nodes} nodes share the machine with clients and storage"
             );
@@ -118,57 +97,16 @@ impl PooledReport {
         }
     }
 
-    /// As JSON.
-    ///
-    /// # Panics
-    /// Never: every field has a JSON form.
-    #[must_use]
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("every field has a JSON form")
-    }
-
-    /// As text.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut text = Table::text_of(&self.title, self.tables());
-        if !self.arms.is_empty() {
-            text.push_str("\nArms\n");
-        }
-        for one in &self.arms {
-            let _ = writeln!(text, "  {}: {}", one.name, one.description);
-        }
-        for one in &self.skipped {
-            let _ = writeln!(text, "\nskipped: {one}");
-        }
-        text
-    }
-
-    /// All tables.
-    pub(super) fn tables(&self) -> Vec<Table> {
-        let table = |title, head: &[&str], rows| {
-            let head = head.iter().map(|&one| one.to_owned()).collect();
-            Table { title, head, rows }
-        };
-        vec![
-            table(VERDICTS, &VERDICT_COLUMNS, self.verdict_rows()),
-            table(LATENCIES, &LATENCY_COLUMNS, self.latency_rows()),
-            table(COSTS, &COST_COLUMNS, self.cost_rows()),
-            table("Space", &SPACE_COLUMNS, self.space_rows()),
-            table("Calibration", &TRY_COLUMNS, self.try_rows()),
-            table("A node killed, a drive failed", &["", ""], self.survival_rows()),
-            table(ASSUMPTIONS, &["", ""], Table::rows_of(&self.assumptions)),
-        ]
-    }
-
-    fn verdict_rows(&self) -> Vec<Vec<String>> {
-        let row = |one: &Verdict| {
-            let mark = one.outcome.name().to_owned();
-            let mut measured = vec![one.measured.clone()];
-            measured.extend(one.why());
-            let (figure, published) = (one.figure.clone(), one.published.clone());
-            vec![mark, figure, published, one.wanted.clone(), measured.join("; ")]
-        };
-        self.verdicts.iter().map(row).collect()
+    /// All tables, with their titles; those without rows are left out.
+    pub(super) fn tables(&self) -> Vec<(&'static str, Table)> {
+        let tables = [
+            (LATENCIES, Table::of(LATENCY_COLUMNS, self.latency_rows()).words([0, 1])),
+            (COSTS, Table::of(COST_COLUMNS, self.cost_rows()).words([0, 1])),
+            ("Space", Table::of(SPACE_COLUMNS, self.space_rows())),
+            ("Calibration", Table::of(TRY_COLUMNS, self.try_rows()).words([0, 1])),
+            ("A node killed, a drive failed", Table::of(["", ""], self.survival_rows())),
+        ];
+        tables.into_iter().filter(|(_, table)| !table.rows.is_empty()).collect()
     }
 
     fn latency_rows(&self) -> Vec<Vec<String>> {
@@ -254,14 +192,10 @@ impl PooledReport {
     }
 }
 
-/// Titles of tables of which a page has its own form.
-pub(super) const VERDICTS: &str = "Verdicts";
 /// Titles of tables that a page has charts beside.
 pub(super) const LATENCIES: &str = "Latency from the intended start, in ms";
 pub(super) const COSTS: &str = "For each operation";
-pub(super) const ASSUMPTIONS: &str = "Inputs and assumptions";
 
-const VERDICT_COLUMNS: [&str; 5] = ["", "figure", "source", "wanted", "Esker"];
 const TRY_COLUMNS: [&str; 5] =
     ["drives slower", "arm", "devices busy, %", "processors, %", "operations/s"];
 const LATENCY_COLUMNS: [&str; 8] = [

@@ -1,9 +1,15 @@
 //! The plan, on a bench that gives the figures it is told.
 
+use std::ops::ControlFlow;
+
 use esker_report::Outcome;
 
 use super::bench::{BlockTraffic, CpuTime, Latencies, LoadedBytes, Survival};
 use super::*;
+use crate::steps::Progress;
+use crate::{Report, study};
+
+type PooledReport = Report<Pooled>;
 
 const OPTIONS: PooledOptions = PooledOptions {
     nodes: 2,
@@ -46,8 +52,8 @@ struct Told {
     /// The dilation from which on drives are busy.
     busy_from: u32,
     survival: Survival,
-    started: Vec<(Arm, u32)>,
-    loaded: Vec<Arm>,
+    started: Vec<(Deployment, u32)>,
+    loaded: Vec<Deployment>,
     stopped: usize,
 }
 
@@ -76,12 +82,12 @@ impl Bench for Told {
         Ok(self.missing.clone())
     }
 
-    fn load(&mut self, arm: Arm) -> Result<LoadedBytes, LabError> {
+    fn load(&mut self, arm: Deployment) -> Result<LoadedBytes, LabError> {
         self.loaded.push(arm);
         Ok(LoadedBytes { seconds: Some(9.0), files: 5 << 20, ..LoadedBytes::default() })
     }
 
-    fn start(&mut self, arm: Arm, dilation: u32) -> Result<(), LabError> {
+    fn start(&mut self, arm: Deployment, dilation: u32) -> Result<(), LabError> {
         assert_eq!(self.started.len(), self.stopped, "one arm at a time");
         self.started.push((arm, dilation));
         Ok(())
@@ -91,8 +97,8 @@ impl Bench for Told {
     fn step(&mut self, step: &LoadStep) -> Result<LoadSample, LabError> {
         let (arm, dilation) = self.started[self.stopped];
         let (ops, latency) = match arm {
-            Arm::Remote => self.remote,
-            Arm::LocalAgain => (self.again, self.again),
+            Deployment::Remote => self.remote,
+            Deployment::LocalAgain => (self.again, self.again),
             _ => (1.0, 1.0),
         };
         let ops_per_s = step.rate.map_or(5000.0 * ops, |rate| rate as f64);
@@ -103,7 +109,7 @@ impl Bench for Told {
         };
         let busy = if dilation >= self.busy_from { 0.9 } else { 0.3 };
         let traffic = BlockTraffic { busy, reads: latencies.count, ..BlockTraffic::default() };
-        let is_crowded = arm == Arm::Remote && dilation < self.remote_idle_from;
+        let is_crowded = arm == Deployment::Remote && dilation < self.remote_idle_from;
         let machine = if is_crowded { 0.9 } else { self.machine };
         let cpu = CpuTime { machine, nodes_s: 5.0, ..CpuTime::default() };
         Ok(LoadSample { ops_per_s, reads: latencies, updates: latencies, failed: 0, traffic, cpu })
@@ -117,6 +123,14 @@ impl Bench for Told {
     fn survive(&mut self) -> Result<Survival, LabError> {
         Ok(self.survival.clone())
     }
+}
+
+fn run(
+    options: &PooledOptions,
+    told: &mut Told,
+    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> Result<PooledReport, LabError> {
+    study::run::<Pooled>(options, told, &mut follow)
 }
 
 fn go(options: &PooledOptions, told: &mut Told) -> PooledReport {
@@ -133,16 +147,22 @@ fn arms_run_in_turn_and_share_the_databases_of_local() {
     let report = go(&options(), &mut told);
     assert_eq!(
         told.loaded,
-        [Arm::Local, Arm::Remote, Arm::RemotePlain, Arm::LocalPlain, Arm::PoolHere]
+        [
+            Deployment::Local,
+            Deployment::Remote,
+            Deployment::RemotePlain,
+            Deployment::LocalPlain,
+            Deployment::PoolHere
+        ]
     );
-    let arms: Vec<Arm> = told.started.iter().map(|(arm, _)| *arm).collect();
-    let mut back = Arm::ALL.to_vec();
+    let arms: Vec<Deployment> = told.started.iter().map(|(arm, _)| *arm).collect();
+    let mut back = Deployment::ALL.to_vec();
     back.reverse();
-    assert_eq!(arms[..6], Arm::ALL);
+    assert_eq!(arms[..6], Deployment::ALL);
     assert_eq!(arms[6..12], back);
     assert_eq!(arms.len(), 18);
-    assert_eq!(report.loads.len(), 6 * 3);
-    let unlimited = figures::find(&report.loads, Arm::Remote, None).unwrap();
+    assert_eq!(report.figures.loads.len(), 6 * 3);
+    let unlimited = figures::find(&report.figures.loads, Deployment::Remote, None).unwrap();
     assert!((unlimited.ops_per_s.median - 6500.0).abs() < 1e-9);
     assert_eq!(unlimited.samples.len(), 3);
     assert!((unlimited.device_reads.median - 0.5).abs() < 1e-9);
@@ -217,22 +237,23 @@ fn the_dilation_is_doubled_until_drives_are_busy_and_processors_are_not() {
     let options = PooledOptions { calibrate: true, ..options() };
     let mut told = Told { busy_from: 80, remote_idle_from: 160, ..Told::default() };
     let report = go(&options, &mut told);
-    let tried: Vec<(u32, Arm)> = report.tries.iter().map(|one| (one.dilation, one.arm)).collect();
+    let tried: Vec<(u32, Deployment)> =
+        report.figures.tries.iter().map(|one| (one.dilation, one.arm)).collect();
     let expected = [
-        (40, Arm::Local),
-        (80, Arm::Local),
-        (80, Arm::Remote),
-        (160, Arm::Local),
-        (160, Arm::Remote),
+        (40, Deployment::Local),
+        (80, Deployment::Local),
+        (80, Deployment::Remote),
+        (160, Deployment::Local),
+        (160, Deployment::Remote),
     ];
-    assert_eq!((tried, report.dilation), (expected.to_vec(), 160));
+    assert_eq!((tried, report.figures.dilation), (expected.to_vec(), 160));
     assert!(told.started[5..].iter().all(|&(_, dilation)| dilation == 160));
     assert!(outcomes(&report).iter().all(|one| *one == Outcome::Reached));
     // Without a fit, the nearest try counts.
     let mut told = Told { machine: 1.0, busy_from: 80, ..Told::default() };
     let report = go(&options, &mut told);
-    assert_eq!(report.tries.len(), calibrate::TRIES as usize);
-    assert!(report.dilation >= 80);
+    assert_eq!(report.figures.tries.len(), calibrate::TRIES as usize);
+    assert!(report.figures.dilation >= 80);
     assert!(report.verdicts.iter().all(|one| one.outcome == Outcome::NotComparable));
 }
 
@@ -282,7 +303,7 @@ fn a_machine_that_lacks_something_is_told_so() {
         Told { missing: vec!["java is missing: install it".to_owned()], ..Told::default() };
     let report = go(&options(), &mut told);
     assert!(told.loaded.is_empty() && report.verdicts.is_empty());
-    let text = report.table();
+    let text = report.page().text();
     assert!(text.contains("SKIPPED, ALL OF IT: java is missing: install it"), "{text}");
 }
 
@@ -291,14 +312,14 @@ fn the_report_has_every_figure_as_text_json_and_page() {
     let quick = PooledOptions { quick: true, controls: false, rounds: 1, ..options() };
     let mut report = go(&quick, &mut Told::default());
     report.command = "esker lab pooled <quick>".to_owned();
-    let text = report.table();
+    let text = report.page().text();
     for part in
         ["quick: too short", "local again", "6500", "28.9 ms", "controls beside A/A", "7.00 MiB"]
     {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
-    let back: PooledReport = serde_json::from_str(&report.json()).unwrap();
-    assert_eq!(back, report);
+    let back: PooledFigures = serde_json::from_value(report.json()).unwrap();
+    assert_eq!(back, report.figures);
     let page = report.page().html();
     assert!(page.contains("esker lab pooled &lt;quick&gt;") && page.contains("local again"));
 }
@@ -310,13 +331,15 @@ fn drives_of_the_machine_take_the_place_of_models() {
     let options = PooledOptions { drives: 2, own: Some(own), dilation: 1, ..options() };
     let mut told = Told { is_silent: true, ..Told::default() };
     let report = go(&options, &mut told);
-    let text = report.table();
+    let text = report.page().text();
     for part in ["/dev/a, /dev/b", "its write buffer is /dev/c", "unknown"] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
     assert!(!text.contains("micron-9300") && !text.contains("slower than real"), "{text}");
     // One buffer device is for one pool.
-    assert!(told.started.iter().all(|&(arm, dilation)| arm != Arm::PoolHere && dilation == 1));
+    assert!(
+        told.started.iter().all(|&(arm, dilation)| arm != Deployment::PoolHere && dilation == 1)
+    );
     assert_eq!(outcomes(&report), [Outcome::Reached; 7]);
 }
 
@@ -355,8 +378,12 @@ fn ended_study_reports_the_loads_that_ran() {
             if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         let report = ended.unwrap();
-        assert_eq!((report.arms.len(), report.loads.len()), (loads, measured), "{report:?}");
+        assert_eq!(
+            (report.figures.arms.len(), report.figures.loads.len()),
+            (loads, measured),
+            "{report:?}"
+        );
         assert!(report.verdicts.is_empty(), "{report:?}");
-        assert!(!report.table().is_empty() && !report.page().html().is_empty());
+        assert!(!report.page().text().is_empty() && !report.page().html().is_empty());
     }
 }

@@ -6,9 +6,9 @@
 
 use esker_report::{Precondition, Verdict};
 
-use super::arm::Arm;
 use super::bench::Survival;
 use super::calibrate::{BUSY, PROCESSORS, is_fit};
+use super::deployment::Deployment;
 use super::figures::{LoadResult, find};
 use crate::Spread;
 
@@ -58,7 +58,8 @@ struct Pair<'a> {
 }
 
 fn pair(loads: &[LoadResult], rate: Option<u64>) -> Option<Pair<'_>> {
-    let (local, remote) = (find(loads, Arm::Local, rate)?, find(loads, Arm::Remote, rate)?);
+    let (local, remote) =
+        (find(loads, Deployment::Local, rate)?, find(loads, Deployment::Remote, rate)?);
     Some(Pair { local, remote })
 }
 
@@ -95,9 +96,13 @@ fn under(verdict: Verdict, conditions: Vec<Precondition>) -> Verdict {
 
 /// Rates of which both arms kept up, and local had at least as much to spare.
 fn low_rates(loads: &[LoadResult]) -> Vec<Verdict> {
-    let unlimited = find(loads, Arm::Local, None).map_or(f64::INFINITY, |one| one.ops_per_s.median);
-    let rates: Vec<u64> =
-        loads.iter().filter(|one| one.arm == Arm::Local).filter_map(|one| one.rate).collect();
+    let unlimited =
+        find(loads, Deployment::Local, None).map_or(f64::INFINITY, |one| one.ops_per_s.median);
+    let rates: Vec<u64> = loads
+        .iter()
+        .filter(|one| one.arm == Deployment::Local)
+        .filter_map(|one| one.rate)
+        .collect();
     let mut verdicts = Vec::new();
     for rate in rates {
         let Some(pair) = pair(loads, Some(rate)) else { continue };
@@ -194,7 +199,8 @@ fn saturation(loads: &[LoadResult]) -> Vec<Verdict> {
 
 /// How far repetitions of the same arm lie from their median, at most, at the unlimited rate.
 fn spread(loads: &[LoadResult], of: fn(&LoadResult) -> Spread) -> Option<f64> {
-    let both = [find(loads, Arm::Local, None)?, find(loads, Arm::LocalAgain, None)?].map(of);
+    let both =
+        [find(loads, Deployment::Local, None)?, find(loads, Deployment::LocalAgain, None)?].map(of);
     let middle = f64::midpoint(both[0].median, both[1].median).max(f64::MIN_POSITIVE);
     let ends = both.iter().flat_map(|one| [one.least, one.most]);
     Some(ends.map(|end| (end / middle - 1.0).abs()).fold(0.0, f64::max))
@@ -203,7 +209,7 @@ fn spread(loads: &[LoadResult], of: fn(&LoadResult) -> Spread) -> Option<f64> {
 /// From which rate on remote is ahead.
 fn crossing(loads: &[LoadResult]) -> Option<Verdict> {
     let mut rates: Vec<Option<u64>> =
-        loads.iter().filter(|one| one.arm == Arm::Local).map(|one| one.rate).collect();
+        loads.iter().filter(|one| one.arm == Deployment::Local).map(|one| one.rate).collect();
     // `None` is the highest rate.
     rates.sort_by_key(|rate| rate.unwrap_or(u64::MAX));
     let pairs: Vec<(Option<u64>, Pair<'_>)> =

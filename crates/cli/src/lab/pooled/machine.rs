@@ -14,8 +14,8 @@ use esker_base::units::human_bytes;
 use esker_device::{Create, Device};
 use esker_lab::LabError;
 use esker_lab::pooled::PooledOptions;
-use esker_lab::pooled::arm::Arm;
 use esker_lab::pooled::bench::{Bench, DriveBytes, LoadSample, LoadStep, LoadedBytes, Survival};
+use esker_lab::pooled::deployment::Deployment;
 use esker_lab::pooled::ycsb::YcsbFigures;
 use esker_stack::{Spec, Stack};
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ struct Ready {
 
 /// Nodes and their storage.
 struct Running {
-    arm: Arm,
+    arm: Deployment,
     nodes: Vec<Server>,
     mounts: Mounts,
 }
@@ -77,7 +77,7 @@ pub(in crate::lab) struct Machine {
     /// Bytes of the smallest drive of the machine, if those are used.
     own_bytes: Option<u64>,
     /// The arm whose databases they hold.
-    held: Option<Arm>,
+    held: Option<Deployment>,
     steps: u32,
 }
 
@@ -119,7 +119,7 @@ impl Machine {
         // Ended by now, and children that are to be waited for.
         drop(self.running.take());
         if !self.keep {
-            for arm in Arm::ALL {
+            for arm in Deployment::ALL {
                 let _ = storage::remove(&self.arm_folder(arm)); // what was never made
             }
         }
@@ -143,11 +143,11 @@ impl Machine {
         Ok(Clients { jars, groups, options: &self.options, run: &self.run })
     }
 
-    fn arm_folder(&self, arm: Arm) -> PathBuf {
+    fn arm_folder(&self, arm: Deployment) -> PathBuf {
         self.work.join(format!("arm-{}", arm.data().name().replace([' ', ','], "-")))
     }
 
-    fn drives(&self, arm: Arm) -> Drives {
+    fn drives(&self, arm: Deployment) -> Drives {
         let PooledOptions { nodes, drives, own, .. } = &self.options;
         if let (Some(own), Some(bytes)) = (own, self.own_bytes) {
             return Drives::own(own.clone(), *nodes, bytes);
@@ -157,7 +157,7 @@ impl Machine {
     }
 
     /// The inputs of an arm's databases.
-    fn made_of(&self, arm: Arm) -> String {
+    fn made_of(&self, arm: Deployment) -> String {
         let PooledOptions { nodes, drives, records, compressible, .. } = &self.options;
         format!(
             "{}: {records} rows, {nodes} nodes, {drives} drives, {compressible}",
@@ -165,14 +165,14 @@ impl Machine {
         )
     }
 
-    fn kept(&self, arm: Arm) -> Option<LoadedBytes> {
+    fn kept(&self, arm: Deployment) -> Option<LoadedBytes> {
         let text = fs::read_to_string(self.arm_folder(arm).join(NOTE)).ok()?;
         let note: Note = serde_json::from_str(&text).ok()?;
         (note.made_of == self.made_of(arm)).then_some(LoadedBytes { seconds: None, ..note.loaded })
     }
 
     /// Starts the nodes of an arm on drives so many times slower than real; without delays where that is not said.
-    fn open(&mut self, arm: Arm, dilation: Option<u32>, are_new: bool) -> Run {
+    fn open(&mut self, arm: Deployment, dilation: Option<u32>, are_new: bool) -> Run {
         let drives = self.drives(arm);
         let mounts = Mounts::open(&self.site()?, arm, &drives, dilation, are_new)?;
         // From now on a failure finds it here.
@@ -214,7 +214,7 @@ impl Machine {
     }
 
     /// Makes the databases of an arm on its drives.
-    fn make(&mut self, arm: Arm) -> Run<LoadedBytes> {
+    fn make(&mut self, arm: Deployment) -> Run<LoadedBytes> {
         self.held = None;
         self.drives(arm).create_all(&self.site()?, arm)?;
         self.open(arm, None, true)?;
@@ -281,7 +281,7 @@ impl Bench for Machine {
         Ok(missing)
     }
 
-    fn load(&mut self, arm: Arm) -> Run<LoadedBytes> {
+    fn load(&mut self, arm: Deployment) -> Run<LoadedBytes> {
         if self.own_bytes.is_some() {
             return self.make(arm);
         }
@@ -297,7 +297,7 @@ impl Bench for Machine {
         Ok(loaded)
     }
 
-    fn start(&mut self, arm: Arm, dilation: u32) -> Run {
+    fn start(&mut self, arm: Deployment, dilation: u32) -> Run {
         if self.own_bytes.is_some() {
             if self.held != Some(arm.data()) {
                 self.make(arm.data())?;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use esker_base::files;
 use esker_lab::pooled::OwnDrives;
-use esker_lab::pooled::arm::{Arm, Storage};
 use esker_lab::pooled::bench::DriveBytes;
+use esker_lab::pooled::deployment::{Deployment, Storage};
 use serde_json::Value;
 
 use crate::lab::groups::Groups;
@@ -152,7 +152,7 @@ impl Drives {
     }
 
     /// Makes models anew, and pools where the arm has some.
-    pub(super) fn create_all(&self, site: &Site<'_>, arm: Arm) -> Run {
+    pub(super) fn create_all(&self, site: &Site<'_>, arm: Deployment) -> Run {
         self.create(site.esker)?;
         let volume = self.capacity * u64::from(self.each) * VOLUMES_PERCENT / 100 / MIB * MIB;
         let (has_buffer, is_small) = match &self.origin {
@@ -378,7 +378,7 @@ impl Mounts {
     /// Attaches and mounts the devices of an arm's nodes; makes file systems if they are new.
     pub(super) fn open(
         site: &Site<'_>,
-        arm: Arm,
+        arm: Deployment,
         drives: &Drives,
         dilation: Option<u32>,
         are_new: bool,

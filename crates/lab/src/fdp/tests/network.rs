@@ -2,8 +2,9 @@
 
 use super::tiny;
 use crate::LabError;
+use crate::Report;
 use crate::fdp::FdpOptions;
-use crate::fdp::network::{NetworkReport, Pair, Planned, Workload, workloads};
+use crate::fdp::network::{NetworkFigures, OverNetwork, Pair, Planned, Workload, workloads};
 
 /// Small stores without placement and with it, and small KVDBs with it.
 fn small() -> Vec<Planned> {
@@ -20,9 +21,8 @@ fn small() -> Vec<Planned> {
     all
 }
 
-fn report(pairs: Vec<Pair>) -> NetworkReport {
-    let (title, command) = ("Small".to_owned(), String::new());
-    NetworkReport { title, pairs, environment: std::collections::BTreeMap::new(), command }
+fn report(pairs: Vec<Pair>) -> Report<OverNetwork> {
+    Report::of(NetworkFigures { pairs })
 }
 
 #[test]
@@ -42,14 +42,14 @@ fn the_network_changes_nothing_that_a_drive_writes() {
         assert!(placed < 1.06 && shared > placed + 0.03, "{}: {shared} {placed}", both[0].name);
     }
     let fine = report(pairs.clone());
-    fine.check().unwrap();
-    assert_eq!(fine.table().matches(" equal\n").count(), pairs.len());
+    fine.figures.check().unwrap();
+    assert_eq!(fine.page().text().matches("  equal  ").count(), pairs.len());
     // The pair as it would be if placement ids were lost on the way.
     let lost = Pair { over_network: pairs[0].over_network.clone(), ..pairs[1].clone() };
     let wrong = report(vec![pairs[0].clone(), lost]);
-    let error = wrong.check().unwrap_err();
+    let error = wrong.figures.check().unwrap_err();
     assert!(matches!(&error, LabError::Differs { name, .. } if name.ends_with("handle each")));
-    assert!(wrong.table().contains("DIFFERENT"), "{}", wrong.table());
-    let back: NetworkReport = serde_json::from_str(&fine.json()).unwrap();
+    assert!(wrong.page().text().contains("DIFFERENT"), "{}", wrong.page().text());
+    let back: NetworkFigures = serde_json::from_value(fine.json()).unwrap();
     assert_eq!(back.pairs.len(), pairs.len());
 }

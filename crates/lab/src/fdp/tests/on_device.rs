@@ -9,12 +9,14 @@ use esker_flash::{Pace, Ssd};
 
 use super::factor;
 use crate::LabError;
+use crate::Report;
 use crate::fdp::configuration::{Configuration, InitialState, StoreRate};
 use crate::fdp::emulated;
 use crate::fdp::on_device::{NamedDevice, run};
 use crate::fdp::own::OwnStores;
 use crate::fdp::plan::{stores_base, with_handles};
-use crate::fdp::{FdpOptions, FdpReport};
+use crate::fdp::{Fdp, FdpFigures, FdpOptions};
+use crate::text::one_line;
 
 const BYTES: u64 = 128 << 20;
 
@@ -30,7 +32,7 @@ fn named(device: Arc<dyn Device>) -> NamedDevice {
     NamedDevice { name, device, remarks: vec!["assumed: little".into()], memory_bytes: 1 << 30 }
 }
 
-fn run_own(on: &NamedDevice, own: OwnStores) -> Result<FdpReport, LabError> {
+fn run_own(on: &NamedDevice, own: OwnStores) -> Result<FdpFigures, LabError> {
     let options = FdpOptions { own: Some(own), ..FdpOptions::default() };
     run(on, &options, &mut |_| ControlFlow::Continue(()))
 }
@@ -39,7 +41,7 @@ fn with(handles: &[u16]) -> OwnStores {
     OwnStores { handles: handles.to_vec(), ..OwnStores::default() }
 }
 
-fn factors(report: &FdpReport) -> Vec<f64> {
+fn factors(report: &FdpFigures) -> Vec<f64> {
     report.chapters[0].runs.iter().map(|run| run.measured.write_amplification).collect()
 }
 
@@ -82,13 +84,14 @@ fn report_says_what_ran_on_what() {
         keys: None,
         ..with(&[])
     };
-    let report = run_own(&on, own).unwrap();
-    let table = report.table();
+    let figures = run_own(&on, own).unwrap();
+    let report = Report::<Fdp>::of(figures);
+    let table = one_line(&report.page().text());
     for words in [
         "3 stores on the device",
         "the device, 128.00 MiB, 4 placement handles",
-        "over-provisioning: the drive's",
-        "cleaning: the drive's",
+        "over-provisioning the drive's",
+        "cleaning the drive's",
         "log of placement (22h)",
         "all of it was discarded",
         "Left out: the stores alone",
@@ -99,8 +102,8 @@ fn report_says_what_ran_on_what() {
     }
     let page = report.page();
     assert!(page.about.contains("that of the device") && page.verdicts.is_empty());
-    let read: FdpReport = serde_json::from_str(&report.json()).unwrap();
-    assert_eq!(read, report);
+    let read: FdpFigures = serde_json::from_value(report.json()).unwrap();
+    assert_eq!(read, report.figures);
 }
 
 /// The message with which a run on a device is refused that holds data, and holds them after.

@@ -12,10 +12,10 @@ use super::requests::Load;
 use crate::LabError;
 use crate::flash_cache::disk::BLOCK_BYTES;
 use crate::flash_cache::options::FlashCacheOptions;
-use crate::flash_cache::workload::{self, Source};
+use crate::flash_cache::workload::{self, WorkloadSource};
 
 /// The least requests of which one in a hundred says something.
-pub(in crate::flash_cache) const LEAST_REQUESTS: usize = 200;
+pub(crate) const LEAST_REQUESTS: usize = 200;
 /// The least slots of a cache.
 const LEAST_SLOTS: u64 = 64;
 
@@ -59,7 +59,7 @@ pub struct Real {
 }
 
 /// A workload that fits the devices.
-pub(in crate::flash_cache) struct Planned {
+pub(crate) struct Planned {
     pub(super) load: Load,
     /// The same requests as the simulator takes them.
     pub(super) trace: Trace,
@@ -78,7 +78,7 @@ impl RealDevice {
 
 impl Real {
     /// Refuses options and devices that make no sense.
-    pub(in crate::flash_cache) fn check(&self) -> Result<(), LabError> {
+    pub(crate) fn check(&self) -> Result<(), LabError> {
         let refuse = |why: String| Err(LabError::Invalid(why));
         let RealOptions { percent, requests, depth } = self.options;
         if !(1..=100).contains(&percent) {
@@ -106,9 +106,9 @@ impl Real {
     ///
     /// # Errors
     /// When the workload cannot be read; `Invalid` when the flash device is too small for its cache.
-    pub(in crate::flash_cache) fn plan(
+    pub(crate) fn plan(
         &self,
-        source: &Source,
+        source: &WorkloadSource,
         options: &FlashCacheOptions,
     ) -> Result<Option<Planned>, LabError> {
         let disk = &self.disk.device;

@@ -1,26 +1,21 @@
 //! The replays on devices as a section of the page.
 
-use esker_report::{Axis, Chart, Dot, DotRow, Dots, Section, Table, Unit};
+use esker_report::{Axis, Chart, Dot, DotRow, Dots, Section, Unit};
 
-use super::report::{RealArm, RealReport, RealResult, RealTable};
+use super::report::{RealArm, RealReport, RealResult};
 
 /// The series of charts with both arms.
 const ARMS: [&str; 2] = ["disk alone", "with the cache"];
 
 impl RealReport {
     /// Charts of rates, times and hits, then the tables.
-    pub(in crate::flash_cache) fn section(&self) -> Section {
+    pub(crate) fn section(&self) -> Section {
         let mut section = Section::new("Measured on devices");
         section.text(self.headline());
         let mut charts = vec![self.rates(), self.hit_chart()];
         charts.extend(["read", "write"].into_iter().filter_map(|kind| self.slowest(kind)));
         section.charts(charts);
-        for RealTable { title, head, rows } in self.tables() {
-            let words = head.iter().take(2).position(String::is_empty);
-            let mut table = Table::new(head).caption(title).words(words.into_iter().chain([0]));
-            rows.into_iter().for_each(|row| table.row(row));
-            section.add(table);
-        }
+        self.tables().into_iter().for_each(|table| section.add(table));
         section.list(self.notes());
         section
     }

@@ -1,13 +1,11 @@
 //! Figures of the replays on devices, as JSON and as tables of the text and of the page.
 
-use std::fmt::Write as _;
-
 use esker_base::units::human_bytes;
-use esker_report::Unit;
+use esker_report::{Table, Unit};
 use serde::{Deserialize, Serialize};
 
 use super::devices::Real;
-use crate::text::{aligned, span};
+use crate::text::span;
 
 /// The measurements on devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,13 +110,6 @@ pub struct DeviceWork {
     pub written_bytes: u64,
 }
 
-/// A table of the report: title, head and rows.
-pub(super) struct RealTable {
-    pub(super) title: &'static str,
-    pub(super) head: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
-}
-
 impl RealResult {
     /// Requests a second with the cache, over those of the disk alone.
     #[must_use]
@@ -145,7 +136,7 @@ impl RealArm {
 }
 
 impl RealReport {
-    pub(in crate::flash_cache) fn new(real: &Real, workloads: Vec<RealResult>) -> RealReport {
+    pub(crate) fn new(real: &Real, workloads: Vec<RealResult>) -> RealReport {
         let options = &real.options;
         let pair = |name: &str, value: String| (name.to_owned(), value);
         let mut assumptions = vec![
@@ -183,7 +174,7 @@ impl RealReport {
     }
 
     /// The first workload in a sentence.
-    pub(in crate::flash_cache) fn headline(&self) -> String {
+    pub(crate) fn headline(&self) -> String {
         let Some(first) = self.workloads.first() else {
             return format!("No workload was replayed on {}.", self.disk);
         };
@@ -198,25 +189,8 @@ impl RealReport {
         )
     }
 
-    /// The report for a terminal.
-    pub(in crate::flash_cache) fn table(&self) -> String {
-        let mut text = format!("\nmeasured on devices\n{}\n", self.headline());
-        for RealTable { title, head, rows } in self.tables() {
-            let _ = writeln!(text, "\n  {title}");
-            text.push_str(&aligned(&head, &rows));
-        }
-        text.push('\n');
-        for (name, value) in &self.assumptions {
-            let _ = writeln!(text, "  {name}: {value}");
-        }
-        for note in self.notes() {
-            let _ = writeln!(text, "  note: {note}");
-        }
-        text
-    }
-
-    /// Tables of the text and of the page.
-    pub(super) fn tables(&self) -> [RealTable; 3] {
+    /// All tables.
+    pub(super) fn tables(&self) -> [Table; 3] {
         [self.hits(), self.times(), self.work()]
     }
 
@@ -248,7 +222,7 @@ impl RealReport {
         notes
     }
 
-    fn hits(&self) -> RealTable {
+    fn hits(&self) -> Table {
         let head = [
             "workload",
             "requests",
@@ -276,15 +250,12 @@ impl RealReport {
                 time(one.written_back_ns),
             ]
         };
-        RealTable {
-            title: "Hits by block, of the measured half",
-            head: head.map(str::to_owned).to_vec(),
-            rows: self.workloads.iter().map(row).collect(),
-        }
+        Table::of(head, self.workloads.iter().map(row))
+            .caption("Hits by block, of the measured half")
     }
 
-    fn times(&self) -> RealTable {
-        let mut head = vec!["workload".to_owned(), String::new(), "a second".to_owned()];
+    fn times(&self) -> Table {
+        let mut head = vec!["workload".to_owned(), "arm".to_owned(), "a second".to_owned()];
         for kind in ["read", "write"] {
             head.extend(["mean", "p99", "p99.9"].map(|one| format!("{kind} {one}")));
         }
@@ -302,13 +273,13 @@ impl RealReport {
             }
             cells
         };
-        RealTable { title: "Requests", head, rows: self.by_arm().map(row).collect() }
+        Table::of(head, self.by_arm().map(row)).caption("Requests").words([0, 1])
     }
 
-    fn work(&self) -> RealTable {
+    fn work(&self) -> Table {
         let head = [
             "workload",
-            "",
+            "arm",
             "disk reads",
             "disk writes",
             "flushes",
@@ -333,11 +304,9 @@ impl RealReport {
                 flash(|work| work.written_bytes),
             ]
         };
-        RealTable {
-            title: "Commands and bytes of the devices, for the measured half",
-            head: head.map(str::to_owned).to_vec(),
-            rows: self.by_arm().map(row).collect(),
-        }
+        Table::of(head, self.by_arm().map(row))
+            .caption("Commands and bytes of the devices, for the measured half")
+            .words([0, 1])
     }
 
     fn by_arm(&self) -> impl Iterator<Item = (&str, &RealArm)> {

@@ -7,7 +7,10 @@ use esker_base::{Clock, Rng};
 use esker_device::MemoryDevice;
 
 use super::*;
-use crate::flash_cache::{FlashCacheOptions, FlashCacheReport, Progress, run_beside};
+use crate::flash_cache::{FlashCache, FlashCacheFigures, FlashCacheOptions};
+use crate::steps::Progress;
+use crate::text::one_line;
+use crate::{Report, study};
 
 fn small() -> FlashCacheOptions {
     FlashCacheOptions {
@@ -28,7 +31,15 @@ fn real(options: RealOptions, disk_bytes: u64, flash_bytes: u64) -> Real {
     Real { options, disk, flash, clock: Clock::real(), remarks }
 }
 
-fn run(real: &Real) -> Result<FlashCacheReport, LabError> {
+fn run_beside(
+    options: &FlashCacheOptions,
+    real: Real,
+    mut follow: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> Result<Report<FlashCache>, LabError> {
+    study::run(options, &mut Some(real), &mut follow)
+}
+
+fn run(real: Real) -> Result<Report<FlashCache>, LabError> {
     run_beside(&small(), real, |_| ControlFlow::Continue(()))
 }
 
@@ -54,8 +65,8 @@ fn measured_hits_are_the_simulated_ones() {
         // So large that it hits far less while it is still filling.
         let options = RealOptions { percent: 50, requests: 8_000, depth };
         let real = real(options, 1 << 30, 256 << 20);
-        let report = run_beside(&study, &real, |_| ControlFlow::Continue(())).unwrap();
-        let one = &report.real.as_ref().unwrap().workloads[0];
+        let report = run_beside(&study, real, |_| ControlFlow::Continue(())).unwrap();
+        let one = &report.figures.real.as_ref().unwrap().workloads[0];
         assert!(one.difference().abs() < points, "depth {depth}: {one:?}");
         assert!((0.2..0.9).contains(&one.hit_ratio), "{one:?}");
         assert_eq!((one.warming_requests, one.measured_requests), (4_000, 4_000));
@@ -69,8 +80,8 @@ fn measured_hits_are_the_simulated_ones() {
 #[test]
 fn the_disk_is_asked_for_each_request_alone_and_for_misses_behind_the_cache() {
     let options = RealOptions { requests: 8_000, ..RealOptions::default() };
-    let report = run(&real(options, 1 << 30, 256 << 20)).unwrap();
-    let one = &report.real.as_ref().unwrap().workloads[0];
+    let report = run(real(options, 1 << 30, 256 << 20)).unwrap();
+    let one = &report.figures.real.as_ref().unwrap().workloads[0];
     let (alone, cached) = (&one.alone.disk, &one.cached.disk);
     assert_eq!(alone.reads + alone.writes + alone.flushes, one.measured_requests);
     assert!(cached.reads < alone.reads && cached.read_bytes < alone.read_bytes, "{one:?}");
@@ -82,10 +93,10 @@ fn the_disk_is_asked_for_each_request_alone_and_for_misses_behind_the_cache() {
 fn text_json_and_page_have_both_arms_and_the_devices() {
     let options = RealOptions { requests: 1_000, ..RealOptions::default() };
     // A disk that is smaller than the table, so that addresses wrap around.
-    let report = run(&real(options, 16 << 20, 64 << 20)).unwrap();
-    let back: FlashCacheReport = serde_json::from_str(&report.json()).unwrap();
+    let report = run(real(options, 16 << 20, 64 << 20)).unwrap();
+    let back: FlashCacheFigures = serde_json::from_value(report.json()).unwrap();
     assert_eq!(back.real.unwrap().workloads[0].measured_requests, 500);
-    for text in [report.table(), report.page().html()] {
+    for text in [one_line(&report.page().text()), report.page().html()] {
         for part in [
             "disk alone",
             "with the cache",
@@ -110,14 +121,17 @@ fn text_json_and_page_have_both_arms_and_the_devices() {
 #[test]
 fn a_flash_device_that_is_too_small_is_refused_before_anything_is_written() {
     let options = RealOptions { requests: 8_000, percent: 50, ..RealOptions::default() };
-    let real = real(options, 1 << 30, 4 << 20);
-    let why = run(&real).unwrap_err().to_string();
+    let mut small = Some(real(options, 1 << 30, 4 << 20));
+    let ran =
+        study::run::<FlashCache>(&self::small(), &mut small, &mut |_| ControlFlow::Continue(()));
+    let why = ran.err().unwrap().to_string();
     let less: u32 = why.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(why.contains("4.00 MiB") && why.contains("--real-size") && less < 50, "{why}");
+    let real = small.unwrap();
     assert_eq!((real.disk.device.stats().writes, real.flash.device.stats().writes), (0, 0));
     // The size that the message names would do.
     let options = RealOptions { percent: less, ..real.options.clone() };
-    assert!(run(&Real { options, ..real }).is_ok());
+    assert!(run(Real { options, ..real }).is_ok());
 }
 
 #[test]
@@ -128,15 +142,15 @@ fn senseless_replays_are_refused_with_their_remedy() {
         (RealOptions { requests: 10, ..usual.clone() }, "--real-requests"),
         (RealOptions { depth: 0, ..usual.clone() }, "--real-depth 1 to"),
     ] {
-        let why = run(&real(options, 1 << 30, 256 << 20)).unwrap_err().to_string();
+        let why = run(real(options, 1 << 30, 256 << 20)).err().unwrap().to_string();
         assert!(why.contains(part), "{why}");
     }
     let mut timeless = real(usual.clone(), 1 << 30, 256 << 20);
     timeless.clock = Clock::virtual_time();
-    assert!(run(&timeless).unwrap_err().to_string().contains("time=none, real or 10x"));
+    assert!(run(timeless).err().unwrap().to_string().contains("time=none, real or 10x"));
     let few = FlashCacheOptions { transactions: 10, ..small() };
     let real = real(usual, 1 << 30, 256 << 20);
-    let why = run_beside(&few, &real, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    let why = run_beside(&few, real, |_| ControlFlow::Continue(())).err().unwrap().to_string();
     assert!(why.contains("needs 200 requests"), "{why}");
 }
 
@@ -145,7 +159,7 @@ fn each_arm_is_a_step_that_may_end_the_study() {
     let options = RealOptions { requests: 400, ..RealOptions::default() };
     let mut steps = Vec::new();
     let ended =
-        run_beside(&small(), &real(options, 1 << 30, 256 << 20), |progress: &Progress<'_>| {
+        run_beside(&small(), real(options, 1 << 30, 256 << 20), |progress: &Progress<'_>| {
             steps.push((progress.run.to_owned(), progress.done, progress.count));
             match progress.done {
                 2 => ControlFlow::Break(()),
@@ -154,8 +168,14 @@ fn each_arm_is_a_step_that_may_end_the_study() {
         });
     // The simulation is through, and the replay is not.
     let report = ended.unwrap();
-    assert_eq!((report.workloads.len(), report.real.as_ref().unwrap().workloads.len()), (1, 0));
-    assert!(report.table().contains(&report.workloads[0].name) && !report.page().html().is_empty());
+    assert_eq!(
+        (report.figures.workloads.len(), report.figures.real.as_ref().unwrap().workloads.len()),
+        (1, 0)
+    );
+    assert!(
+        report.page().text().contains(&report.figures.workloads[0].name)
+            && !report.page().html().is_empty()
+    );
     assert_eq!(steps.len(), 3);
     assert!(steps[1].0.contains("slow alone") && steps[2].0.contains("cache on fast"), "{steps:?}");
     assert_eq!(steps[2].2, 3);

@@ -1,5 +1,6 @@
 //! Named devices that are models in virtual time or memory.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -8,9 +9,12 @@ use esker_device::MemoryDevice;
 use esker_flash::{Pace, Ssd};
 
 use super::super::drive::{self, Side};
-use super::super::{latency, run};
+use super::super::{HostMachine, HostSsd, HostSsdFigures, latency};
 use super::*;
 use crate::device_load::Source;
+use crate::steps::Progress;
+use crate::text::one_line;
+use crate::{Report, study};
 
 /// Bytes of the modelled drives.
 const DRIVE: u64 = 1 << 30;
@@ -29,17 +33,17 @@ fn follow(_: &Progress<'_>) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-fn named(name: &str, target: Target) -> NamedDevice {
-    NamedDevice { name: name.to_owned(), target, stored_bytes: None, remarks: Vec::new() }
+fn named(name: &str, target: Target) -> ReadDevice {
+    ReadDevice { name: name.to_owned(), target, stored_bytes: None, remarks: Vec::new() }
 }
 
-fn memory(bytes: u64, lba_size: u32) -> NamedDevice {
+fn memory(bytes: u64, lba_size: u32) -> ReadDevice {
     let device = Arc::new(MemoryDevice::new("memory", bytes, lba_size));
     named("memory", Target { device, clock: Clock::real(), model: None })
 }
 
 /// The conventional drive itself, in virtual time; filled or not.
-fn conventional(is_filled: bool) -> NamedDevice {
+fn conventional(is_filled: bool) -> ReadDevice {
     let parameters = drive::parameters(Side::Drive, DRIVE, false).unwrap();
     let clock = Clock::virtual_time();
     let pace = Pace::virtual_time(clock.clone());
@@ -65,7 +69,7 @@ fn models(options: &HostSsdOptions) -> Vec<DepthResult> {
 fn conventional_drive_that_is_named_has_its_own_figures() {
     let (options, device) = (options(), conventional(true));
     let written = device.target.device.stats().written_bytes;
-    let found = measure(&options, &[device], follow).unwrap();
+    let found = measure(&options, &[device], &mut follow).unwrap();
     let models = models(&options);
     let close = |seen: f64, model: f64, share: f64| {
         assert!((seen / model - 1.0).abs() < share, "{seen} {model}")
@@ -91,7 +95,7 @@ fn conventional_drive_that_is_named_has_its_own_figures() {
 #[test]
 fn devices_are_not_written() {
     let device = memory(16 << 20, 4096);
-    measure(&options(), std::slice::from_ref(&device), follow).unwrap();
+    measure(&options(), std::slice::from_ref(&device), &mut follow).unwrap();
     let stats = device.target.device.stats();
     assert_eq!((stats.written_bytes, stats.discarded_bytes), (0, 0));
     assert!(stats.read_bytes >= 3 * 20_000 * 4096);
@@ -101,30 +105,32 @@ fn devices_are_not_written() {
 fn report_shows_a_named_device_everywhere() {
     let options = HostSsdOptions { reads: 2_000, lookups: 2_000, threads: vec![1], ..options() };
     let options = HostSsdOptions { data_bytes: 32 << 20, device_reads: 1_000, ..options };
-    let mut report = run(&options, follow).unwrap();
-    let (before, verdicts) = (report.table(), report.verdicts.clone());
-    report.add_devices(&options, Vec::new());
-    assert_eq!(before, report.table());
+    let run = |devices| {
+        let mut machine = HostMachine { devices, installed: None };
+        study::run::<HostSsd>(&options, &mut machine, &mut follow).unwrap()
+    };
+    let verdicts = run(Vec::new()).verdicts;
     let mut device = conventional(false);
     device.remarks.push("a remark of the device".to_owned());
-    report.add_devices(&options, measure(&options, &[device], follow).unwrap());
+    let report: Report<HostSsd> = run(vec![device]);
     assert_eq!(report.verdicts, verdicts);
-    let (text, page, json) = (report.table(), report.page().html(), report.json());
-    let comparison = report.devices[0].comparison.clone();
+    let (text, page, json) = (report.page().text(), report.page().html(), report.json());
+    let comparison = report.figures.devices[0].comparison.clone();
     for part in [
         "the same drive",
         "a remark of the device",
         "100 % of the same drive hold no data",
         &comparison,
     ] {
-        assert!(text.contains(part) && json.contains(part), "{part} is missing:\n{text}");
+        assert!(one_line(&text).contains(part), "{part} is missing:\n{text}");
+        assert!(json.to_string().contains(part), "{part} is missing in the figures");
         assert!(page.contains(part), "{part} is missing on the page");
     }
     assert!(page.contains("shortest median of a named device"));
     // Without data there is no sense time: no read of the empty drive takes as long as one of a full drive.
-    assert_eq!(report.devices[0].depth_within, Some(32));
+    assert_eq!(report.figures.devices[0].depth_within, Some(32));
     assert!(comparison.contains("up to depth 32, there up to depth 32"), "{comparison}");
-    let again: super::super::HostSsdReport = serde_json::from_str(&json).unwrap();
+    let again: HostSsdFigures = serde_json::from_value(json).unwrap();
     assert_eq!(again.devices[0].depths.len(), 3);
 }
 
@@ -195,18 +201,18 @@ fn small_lbas_are_read_by_4_kib() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_before_anything_is_read() {
-    let refused = |options: &HostSsdOptions, devices: &[NamedDevice], part: &str| {
+    let refused = |options: &HostSsdOptions, devices: &[ReadDevice], part: &str| {
         let why = check(options, devices).unwrap_err().to_string();
         assert!(why.contains(part), "{why}");
-        assert_eq!(why, measure(options, devices, follow).unwrap_err().to_string());
+        assert_eq!(why, measure(options, devices, &mut follow).unwrap_err().to_string());
         assert!(devices.iter().all(|one| one.target.device.stats().read_bytes == 0));
     };
-    let devices: Vec<NamedDevice> = (0..=MOST).map(|_| memory(1 << 20, 4096)).collect();
+    let devices: Vec<ReadDevice> = (0..=MOST).map(|_| memory(1 << 20, 4096)).collect();
     refused(&options(), &devices, "at most 4");
     refused(&options(), &[memory(1 << 20, 4096), memory(2048, 512)], "4.00 KiB or more");
     refused(&HostSsdOptions { device_reads: 10, ..options() }, &devices[..1], "1,000");
     refused(&HostSsdOptions { depths: vec![0], ..options() }, &devices[..1], "depths");
-    let ended = measure(&options(), &devices[..1], |_| ControlFlow::Break(()));
+    let ended = measure(&options(), &devices[..1], &mut |_| ControlFlow::Break(()));
     assert!(matches!(ended, Err(LabError::Interrupted)));
 }
 
@@ -223,6 +229,6 @@ fn slow_device_ends_a_depth_by_time_and_not_without_a_read() {
 
 #[test]
 fn holes_of_files_are_a_share_of_the_capacity() {
-    let of = |stored_bytes| NamedDevice { stored_bytes, ..memory(1 << 20, 4096) }.unwritten();
+    let of = |stored_bytes| ReadDevice { stored_bytes, ..memory(1 << 20, 4096) }.unwritten();
     assert_eq!((of(None), of(Some(3 << 18)), of(Some(1 << 21))), (None, Some(0.25), Some(0.0)));
 }

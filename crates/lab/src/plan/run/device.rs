@@ -10,7 +10,7 @@ use crate::LabError;
 use crate::device_load::{self, Job, LoadReport, Size, Source, Target, Timing, pieces};
 use crate::plan::build::{Built, Maker};
 use crate::plan::inputs::{Inputs, Load, StreamsLoad, TraceLoad, WarmUp};
-use crate::plan::measured::{ClockKind, DeviceUse, KindLatency, Measured};
+use crate::plan::measured::{ClockKind, DeviceUse, KindLatency, MeasuredCase};
 use crate::plan::requests::requests;
 use crate::plan::run::steady::{self, Warm};
 
@@ -48,7 +48,7 @@ struct Bench<'a> {
 pub(super) fn run(
     inputs: &Inputs,
     follow: &mut dyn FnMut(&str) -> bool,
-) -> Result<Measured, LabError> {
+) -> Result<MeasuredCase, LabError> {
     let mut maker = Maker::new(None);
     let node = inputs.devices.first().ok_or_else(|| LabError::Invalid("no device".to_owned()))?;
     let built = maker.build(node, false)?;
@@ -91,7 +91,7 @@ pub(super) fn run(
     let clock = if built.is_in_turn() { ClockKind::InTurn } else { ClockKind::Virtual };
     Ok(assemble(
         &report,
-        Measured {
+        MeasuredCase {
             clock,
             user_written_bytes: devices.first().map_or(0, |one| one.written_bytes),
             devices,
@@ -242,8 +242,8 @@ fn target(built: &Built, maker: &Maker) -> Target {
     Target { device: built.device.clone(), clock: maker.clock.clone(), model: None }
 }
 
-fn empty() -> Measured {
-    Measured {
+fn empty() -> MeasuredCase {
+    MeasuredCase {
         clock: ClockKind::Virtual,
         elapsed_s: 0.0,
         operations: 0,
@@ -267,11 +267,11 @@ fn empty() -> Measured {
 }
 
 #[allow(clippy::cast_precision_loss)] // rates of counts
-fn assemble(report: &LoadReport, measured: Measured) -> Measured {
+fn assemble(report: &LoadReport, measured: MeasuredCase) -> MeasuredCase {
     let elapsed_s = report.elapsed_ns as f64 / 1e9;
     let data = || report.kinds.iter().filter(|one| one.kind == "read" || one.kind == "write");
     let kinds = report.kinds.iter();
-    Measured {
+    MeasuredCase {
         elapsed_s,
         operations: data().map(|one| one.requests).sum(),
         ops_per_s: data().map(|one| one.requests_per_s).sum(),

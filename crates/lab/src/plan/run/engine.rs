@@ -13,7 +13,7 @@ use crate::LabError;
 use crate::hse::phase::Decider;
 use crate::plan::build::{Built, Maker};
 use crate::plan::inputs::{EngineLoad, Inputs};
-use crate::plan::measured::{ClockKind, DeviceUse, KindLatency, Measured};
+use crate::plan::measured::{ClockKind, DeviceUse, KindLatency, MeasuredCase};
 use crate::plan::run::steady;
 use crate::plan::surroundings::Surroundings;
 use crate::store::KvStore;
@@ -38,7 +38,7 @@ pub(super) fn run(
     load: &EngineLoad,
     surroundings: &Surroundings<'_>,
     follow: &mut dyn FnMut(&str) -> bool,
-) -> Result<Measured, LabError> {
+) -> Result<MeasuredCase, LabError> {
     let mut maker = Maker::new(load.dilation);
     let built: Vec<Built> = inputs
         .devices
@@ -132,7 +132,7 @@ fn measured(
     load: &EngineLoad,
     moments: [&Moment; 3],
     processors: Option<f64>,
-) -> Measured {
+) -> MeasuredCase {
     let [before, ended, settled] = moments;
     let elapsed_s = ((run.elapsed_ns + run.sync_ns) as f64 / 1e9).max(1e-9);
     let clock = load.dilation.map_or(ClockKind::InTurn, ClockKind::Dilated);
@@ -147,7 +147,7 @@ fn measured(
     let used: u64 = settled.stats.classes.iter().map(|one| one.used_bytes).sum();
     let data = run.records_after * load.dataset.values.bytes();
     let user_bytes = run.user_bytes_written + run.user_bytes_read;
-    Measured {
+    MeasuredCase {
         clock,
         elapsed_s,
         operations: run.operations,

@@ -226,7 +226,7 @@ fn a_warm_up_that_is_too_short_is_marked_and_not_ranked() {
            set = { \"drive.tlc.over_provisioning\" = 0.5 }\n";
     let report = run(&text);
     assert!(report.cases[0].measured.unsteady.is_some(), "{:?}", report.cases[0].measured);
-    let table = report.table();
+    let table = report.page().text();
     assert!(table.contains("one: not steady, and not ranked"), "{table}");
     assert!(report.best.iter().all(|one| one.criterion != "drive life"), "{:?}", report.best);
     assert!(report.page().html().contains("not steady, and not ranked"));
@@ -317,7 +317,7 @@ fn the_engine_in_virtual_time_gives_the_same_bytes_and_no_rates() {
     assert!(to_tlc(staged) < to_tlc(alone), "{} {}", to_tlc(staged), to_tlc(alone));
     assert!(report.best.iter().all(|one| one.criterion != "throughput"));
     assert!(alone.full_in_months.unwrap() > 10.0, "{:?}", alone.full_in_months);
-    assert!(report.table().contains("in turn"));
+    assert!(report.page().text().contains("in turn"));
 }
 
 #[test]
@@ -329,5 +329,5 @@ fn the_engine_on_a_slower_clock_says_what_decided() {
     assert_eq!(measured.clock, ClockKind::Dilated(2));
     assert!(measured.decider.is_some() && measured.ops_per_s > 0.0);
     assert!(measured.latencies.iter().any(|one| one.kind == "update"));
-    assert!(report.table().contains("2 times slower than real time"));
+    assert!(report.page().text().contains("2 times slower than real time"));
 }

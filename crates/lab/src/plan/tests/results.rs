@@ -92,7 +92,11 @@ fn the_report_has_findings_first_and_reads_back() {
     let back: PlanReport = serde_json::from_str(&report.json()).unwrap();
     assert_eq!(back, report);
     let page = report.page().html();
-    assert!(report.table().contains("By throughput “one, depth 8” is best"), "{}", report.table());
+    assert!(
+        report.page().text().contains("By throughput “one, depth 8” is best"),
+        "{}",
+        report.page().text()
+    );
     for part in
         ["“one, depth 8” is best", "Which is best", "All alternatives", "Over the sweep", "Latency"]
     {

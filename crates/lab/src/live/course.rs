@@ -5,13 +5,11 @@ use std::sync::Arc;
 use esker_base::{Clock, Nanos};
 use esker_device::{Device, DeviceStats};
 use esker_flash::Ssd;
-use esker_report::{Axis, Chart, Line, Page, Panel, Panels, Section, Unit};
+use esker_report::{Axis, Chart, Line, Page, Panel, Panels, Section, Subject, Unit};
 use parking_lot::Mutex;
 
-use super::Subject;
-
 /// The course of a load, as far as pages have asked: without one it has no points.
-pub(crate) struct Course {
+pub struct LoadCourse {
     device: Arc<dyn Device>,
     model: Option<Ssd>,
     about: String,
@@ -67,17 +65,18 @@ fn amplified(from: &Sample, to: &Sample) -> Option<f64> {
     (host > 0).then(|| media_to.saturating_sub(media_from) as f64 / host as f64)
 }
 
-impl Course {
+impl LoadCourse {
     /// The course of a load that begins now; `about` describes the load.
-    pub(crate) fn of(
+    #[must_use]
+    pub fn of(
         device: Arc<dyn Device>,
         model: Option<Ssd>,
         about: String,
         command: String,
-    ) -> Course {
+    ) -> LoadCourse {
         let clock = Clock::real();
         let (began, samples) = (clock.now(), Mutex::default());
-        Course { device, model, about, command, clock, began, samples }
+        LoadCourse { device, model, about, command, clock, began, samples }
     }
 
     fn sample(&self) -> Sample {
@@ -87,7 +86,7 @@ impl Course {
     }
 }
 
-impl Subject for Course {
+impl Subject for LoadCourse {
     fn title(&self) -> String {
         format!("A load on {}", self.device.name())
     }
@@ -154,7 +153,7 @@ mod tests {
     #[test]
     fn course_has_a_point_for_each_time_that_a_page_asks() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("memory", 1 << 20, 512));
-        let course = Course::of(device.clone(), None, String::new(), String::new());
+        let course = LoadCourse::of(device.clone(), None, String::new(), String::new());
         let (version, page) = course.now(0).unwrap();
         assert!(version == 1 && page.live().contains("The first figures come"));
         let mut port = Port::open(&*device, 1).unwrap();

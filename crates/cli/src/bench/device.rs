@@ -10,8 +10,8 @@ use esker_base::units::human_bytes;
 use esker_bench::zipf;
 use esker_device::Create;
 use esker_lab::device_load::{self, Job, LoadReport, Pattern, Size, Source, Target, Timing};
+use esker_lab::live::LoadCourse;
 use esker_serve::metrics::of_device;
-use esker_stack::{Spec, Stack, Time};
 use esker_trace::read::files_of;
 use esker_trace::{Options, Request, Trace};
 
@@ -19,10 +19,10 @@ use crate::args::{DeviceArgs, PatternArg};
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::host;
-use crate::live::{Course, Live};
+use crate::live;
 use crate::metrics;
 use crate::output::Outputs;
-use crate::pool::link::stack;
+use crate::pool::link::{clock, stack};
 use crate::progress::Bar;
 use crate::signals::Interrupt;
 use crate::stderr::tell;
@@ -54,8 +54,8 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
     let course = |port| {
         let device = opened.device.clone();
         let course =
-            Course::of(device, model.clone(), args.device.to_string(), host::command_line());
-        Live::start(port, course)
+            LoadCourse::of(device, model.clone(), args.device.to_string(), host::command_line());
+        live::start(port, course)
     };
     let live = args.live.live.map(course).transpose()?;
     let target = Target { device: opened.device.clone(), clock, model };
@@ -109,15 +109,6 @@ fn show(job: &Job, target: &Target, has_ended: impl Fn() -> bool) {
     }
 }
 
-/// The time in which a device lives that `stack` has opened.
-pub(crate) fn clock(stack: &Stack, spec: &Spec) -> Clock {
-    match spec.time() {
-        Some(Time::Virtual) => stack.clock().clone(),
-        Some(Time::Dilated(factor)) => Clock::dilated(factor),
-        _ => Clock::real(),
-    }
-}
-
 /// Writes the measurements, and gives the page of them.
 fn finish(
     args: &DeviceArgs,
@@ -131,11 +122,12 @@ fn finish(
     report.remarks = remarks;
     report.environment = host::environment();
     report.command = host::command_line();
-    outputs.say(&report.table())?;
+    let page = report.page();
+    outputs.say(&page.text())?;
     let figures = serde_json::to_value(&report).map_err(|error| {
         Failure::new(esker_base::ErrorKind::Io, format!("the figures have no JSON form: {error}"))
     })?;
-    let html = report.page().html();
+    let html = page.html();
     outputs.finish(&figures, &html)?;
     Ok(html)
 }

@@ -17,7 +17,7 @@ pub enum Storage {
 /// One side of the comparison, or a control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Arm {
+pub enum Deployment {
     /// Local drives; Cassandra compresses.
     Local,
     /// The same once more: their difference is the effect of repetition alone.
@@ -32,27 +32,27 @@ pub enum Arm {
     PoolHere,
 }
 
-impl Arm {
+impl Deployment {
     /// All of them.
-    pub const ALL: [Arm; 6] = [
-        Arm::Local,
-        Arm::LocalAgain,
-        Arm::Remote,
-        Arm::RemotePlain,
-        Arm::LocalPlain,
-        Arm::PoolHere,
+    pub const ALL: [Deployment; 6] = [
+        Deployment::Local,
+        Deployment::LocalAgain,
+        Deployment::Remote,
+        Deployment::RemotePlain,
+        Deployment::LocalPlain,
+        Deployment::PoolHere,
     ];
 
     /// Its name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Arm::Local => "local",
-            Arm::LocalAgain => "local again",
-            Arm::Remote => "remote",
-            Arm::RemotePlain => "remote, uncompressed",
-            Arm::LocalPlain => "local, uncompressed",
-            Arm::PoolHere => "pool without network",
+            Deployment::Local => "local",
+            Deployment::LocalAgain => "local again",
+            Deployment::Remote => "remote",
+            Deployment::RemotePlain => "remote, uncompressed",
+            Deployment::LocalPlain => "local, uncompressed",
+            Deployment::PoolHere => "pool without network",
         }
     }
 
@@ -60,14 +60,16 @@ impl Arm {
     #[must_use]
     pub fn description(self) -> &'static str {
         match self {
-            Arm::Local => "each node on a stripe of its own drives, Cassandra compresses (LZ4)",
-            Arm::LocalAgain => "the same databases as local, measured once more (A/A)",
-            Arm::Remote => {
+            Deployment::Local => {
+                "each node on a stripe of its own drives, Cassandra compresses (LZ4)"
+            }
+            Deployment::LocalAgain => "the same databases as local, measured once more (A/A)",
+            Deployment::Remote => {
                 "all drives in one pool, each node on a volume over NVMe/TCP, the pool compresses (LZ4)"
             }
-            Arm::RemotePlain => "as remote, and nobody compresses",
-            Arm::LocalPlain => "as local, and nobody compresses",
-            Arm::PoolHere => {
+            Deployment::RemotePlain => "as remote, and nobody compresses",
+            Deployment::LocalPlain => "as local, and nobody compresses",
+            Deployment::PoolHere => {
                 "each node on a pool of its own drives without a network, the pool compresses (LZ4)"
             }
         }
@@ -77,27 +79,27 @@ impl Arm {
     #[must_use]
     pub fn storage(self) -> Storage {
         match self {
-            Arm::Local | Arm::LocalAgain | Arm::LocalPlain => Storage::Stripe,
-            Arm::Remote | Arm::RemotePlain => Storage::Pool,
-            Arm::PoolHere => Storage::PoolHere,
+            Deployment::Local | Deployment::LocalAgain | Deployment::LocalPlain => Storage::Stripe,
+            Deployment::Remote | Deployment::RemotePlain => Storage::Pool,
+            Deployment::PoolHere => Storage::PoolHere,
         }
     }
 
     /// Whether Cassandra compresses.
     #[must_use]
     pub fn node_compresses(self) -> bool {
-        matches!(self, Arm::Local | Arm::LocalAgain)
+        matches!(self, Deployment::Local | Deployment::LocalAgain)
     }
 
     /// Whether the pool compresses, if there is one.
     #[must_use]
     pub fn pool_compresses(self) -> bool {
-        matches!(self, Arm::Remote | Arm::PoolHere)
+        matches!(self, Deployment::Remote | Deployment::PoolHere)
     }
 
     /// The arm whose databases this one uses.
     #[must_use]
-    pub fn data(self) -> Arm {
-        if self == Arm::LocalAgain { Arm::Local } else { self }
+    pub fn data(self) -> Deployment {
+        if self == Deployment::LocalAgain { Deployment::Local } else { self }
     }
 }

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use esker_base::{Clock, Nanos};
-use esker_report::{Page, Section, Table};
+use esker_report::{Page, Section, Subject, Table};
 use parking_lot::Mutex;
 
-use super::{Live, Subject};
-
 /// The steps so far, and the one that goes on.
-pub(crate) struct Steps {
+pub struct Taken {
     title: String,
     command: String,
     clock: Clock,
@@ -25,35 +23,33 @@ struct Known {
     steps: Vec<(String, Nanos)>,
 }
 
-impl Steps {
+impl Taken {
     /// No step yet.
-    pub(crate) fn of(title: String, command: String) -> Steps {
+    #[must_use]
+    pub fn of(title: String, command: String) -> Taken {
         let state = "The first step is about to begin.".to_owned();
         let known = Mutex::new(Known { version: 1, state, steps: Vec::new() });
         let clock = Clock::real();
-        Steps { title, command, began: clock.now(), clock, known }
+        Taken { title, command, began: clock.now(), clock, known }
     }
-}
 
-impl Live<Steps> {
     /// A step goes on, whose share may stand after its name; `state` says how far all is.
-    pub(crate) fn step(&self, state: &str, step: &str) {
+    pub fn step(&self, state: &str, step: &str) {
         let step = without_share(step);
-        let steps = self.subject();
-        let mut known = steps.known.lock();
+        let mut known = self.known.lock();
         if known.state != state {
             known.state = state.to_owned();
             known.version += 1;
         }
         // Steps that go on side by side are told in turn.
         if !known.steps.iter().any(|(known, _)| known == step) {
-            known.steps.push((step.to_owned(), steps.clock.now()));
+            known.steps.push((step.to_owned(), self.clock.now()));
             known.version += 1;
         }
     }
 }
 
-impl Subject for Steps {
+impl Subject for Taken {
     fn title(&self) -> String {
         self.title.clone()
     }
@@ -98,14 +94,14 @@ mod tests {
 
     #[test]
     fn step_is_told_once_whatever_its_share() {
-        let live = Live::start(0, Steps::of("Esker: lab".to_owned(), String::new())).unwrap();
+        let taken = Taken::of("Esker: lab".to_owned(), String::new());
         for share in ["round 1: load 1 %", "round 1: load 99.5 %", "round 1: a", "round 1: load"] {
-            live.step(&format!("{share}."), share);
+            taken.step(&format!("{share}."), share);
         }
-        let (version, page) = live.subject().now(0).unwrap();
+        let (version, page) = taken.now(0).unwrap();
         assert_eq!(page.headline, "round 1: load.");
         let text = serde_json::to_string(&page.sections).unwrap();
         assert_eq!(text.matches("round 1").count(), 2, "{text}");
-        assert!(live.subject().now(version).is_none());
+        assert!(taken.now(version).is_none());
     }
 }

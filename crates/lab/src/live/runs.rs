@@ -1,14 +1,11 @@
 //! The workloads of a benchmark, as they run.
 
 use esker_bench::{Phase, Progress, Report, RunResult};
-use esker_report::Page;
+use esker_report::{Page, Subject, Unit};
 use parking_lot::Mutex;
 
-use super::{Live, Subject};
-use crate::figures::short;
-
 /// Runs of a benchmark: those that have ended, and the one that goes on.
-pub(crate) struct Runs(Mutex<Known>);
+pub struct Runs(Mutex<Known>);
 
 struct Known {
     /// Grows with each change.
@@ -23,9 +20,33 @@ struct Known {
 
 impl Runs {
     /// A report in the making, without a run yet.
-    pub(crate) fn of(report: &Report) -> Runs {
+    #[must_use]
+    pub fn of(report: &Report) -> Runs {
         let doing = "The first run is about to begin.".to_owned();
         Runs(Mutex::new(Known { version: 1, report: report.clone(), now: None, doing }))
+    }
+
+    /// A run goes on; worth its cost while a page is open.
+    pub fn follow(&self, progress: &Progress<'_>) {
+        let (doing, now) = (doing(progress), progress.so_far());
+        self.change(|known| {
+            known.doing = doing;
+            known.now = Some(now);
+        });
+    }
+
+    /// A run has ended.
+    pub fn ran(&self, run: &RunResult) {
+        self.change(|known| {
+            known.doing = format!("{} has ended.", named(&run.workload.name));
+            known.now = None;
+            known.report.runs.push(run.clone());
+        });
+    }
+
+    /// Something goes on that is no run.
+    pub fn say(&self, doing: &str) {
+        self.change(|known| known.doing = doing.to_owned());
     }
 
     fn change(&self, change: impl FnOnce(&mut Known)) {
@@ -61,33 +82,6 @@ impl Subject for Runs {
     }
 }
 
-impl Live<Runs> {
-    /// A run goes on.
-    pub(crate) fn follow(&self, progress: &Progress<'_>) {
-        if self.is_open() {
-            let (doing, now) = (doing(progress), progress.so_far());
-            self.subject().change(|known| {
-                known.doing = doing;
-                known.now = Some(now);
-            });
-        }
-    }
-
-    /// A run has ended.
-    pub(crate) fn ran(&self, run: &RunResult) {
-        self.subject().change(|known| {
-            known.doing = format!("{} has ended.", named(&run.workload.name));
-            known.now = None;
-            known.report.runs.push(run.clone());
-        });
-    }
-
-    /// Something goes on that is no run.
-    pub(crate) fn say(&self, doing: &str) {
-        self.subject().change(|known| known.doing = doing.to_owned());
-    }
-}
-
 fn named(workload: &str) -> String {
     match workload {
         "load" => "The load".to_owned(),
@@ -101,7 +95,7 @@ fn doing(progress: &Progress<'_>) -> String {
     match progress.phase {
         Phase::WarmUp => format!("{name} warms up: {percent:.0} %."),
         Phase::Measure => {
-            let rate = short(progress.ops_per_s);
+            let rate = Unit::Count.show(progress.ops_per_s);
             format!("{name} runs at {rate} operations a second: {percent:.0} % are done.")
         }
         Phase::Sync => format!("{name} has ended, and what it wrote becomes durable."),
