@@ -10,6 +10,7 @@
 //! | [`checksum`] | CRC-32C |
 //! | [`clock`] | [`Clock`]: real, dilated or virtual time |
 //! | [`files`] | makes files and directories, never under `/dev` |
+//! | [`latency`] | [`Histogram`](latency::Histogram): how long things take |
 //! | [`memory`] | gives freed memory back to the operating system; how much there is |
 //! | [`pool`] | [`BufPool`]: buffers that are used again |
 //! | [`prefetch()`] | asks for memory ahead of need |
@@ -35,6 +36,7 @@ pub mod files;
 mod fuzz;
 #[cfg(fuzzing)]
 pub mod fuzz;
+pub mod latency;
 pub mod memory;
 pub mod policy;
 pub mod pool;

@@ -34,7 +34,6 @@ pub(crate) use devices::{Devices, Roots};
 pub(crate) use drives::Drives;
 use engine::Engine;
 pub use exporter::{Exporter, Page};
-pub(crate) use families::Buckets;
 pub use families::Families;
 pub use pager::Paging;
 

@@ -103,7 +103,7 @@ pub use pool::{
     ScrubStatus, SnapshotInfo, Status, VolumeInfo, VolumeSpace, WriteCounts,
 };
 pub use space::Class;
-pub use stats::{Latency, Stage, VolumeStats};
+pub use stats::{Stage, VolumeStats};
 pub use types::error::VolumeError;
 pub use types::id::DriveIndex;
 pub use types::options::{

@@ -8,16 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_base::latency::{Histogram, Latency};
 use esker_base::sync::Mutex;
-use esker_base::units::{to_u64, to_usize};
+use esker_base::units::to_u64;
 use esker_device::{DeviceError, Op, OpKind};
 
 use crate::types::id::VolumeId;
-
-/// Buckets of a histogram: four for each power of two, from 256 ns on; the last one is open.
-pub const BUCKETS: usize = 112;
-/// The first bucket ends here.
-const FIRST_NS: u64 = 256;
 
 /// Where the time of a command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,87 +43,6 @@ impl Stage {
             Stage::Log => "log",
             Stage::Map => "map",
             Stage::Drive => "drive",
-        }
-    }
-}
-
-/// A histogram of latencies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Latency {
-    /// How many were in each bucket; bucket `n` ends before [`Latency::bucket_end`].
-    pub counts: Vec<u64>,
-    /// All of them together.
-    pub sum: Duration,
-}
-
-impl Latency {
-    /// Where a bucket ends.
-    #[must_use]
-    pub fn bucket_end(bucket: usize) -> Duration {
-        let (octave, quarter) = (bucket / 4, bucket % 4);
-        let start = FIRST_NS << octave;
-        Duration::from_nanos(start + start / 4 * to_u64(quarter))
-    }
-
-    fn add(&mut self, other: &Latency) {
-        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
-            *count += more;
-        }
-        self.sum += other.sum;
-    }
-
-    /// How many there were.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    /// The end of the bucket below which `share` of them are; zero when there were none.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss)] // a share of a count
-    pub fn percentile(&self, share: f64) -> Duration {
-        let wanted = self.count() as f64 * share;
-        let mut seen = 0;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            seen += count;
-            if *count > 0 && seen as f64 >= wanted {
-                return Latency::bucket_end(bucket);
-            }
-        }
-        Duration::ZERO
-    }
-}
-
-#[derive(Debug)]
-struct Histogram {
-    counts: [AtomicU64; BUCKETS],
-    sum_ns: AtomicU64,
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram { counts: std::array::from_fn(|_| AtomicU64::new(0)), sum_ns: AtomicU64::new(0) }
-    }
-}
-
-impl Histogram {
-    fn add(&self, time: Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = match (ns / FIRST_NS).checked_ilog2() {
-            None => 0,
-            Some(octave) => {
-                let quarter = (ns >> (octave + 6)) & 3;
-                (4 * to_usize(octave.into()) + to_usize(quarter) + 1).min(BUCKETS - 1)
-            }
-        };
-        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
-    }
-
-    fn snapshot(&self) -> Latency {
-        Latency {
-            counts: self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
-            sum: Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed)),
         }
     }
 }
@@ -247,40 +162,5 @@ impl Tallies {
 
     pub(crate) fn snapshot(&self, volume: VolumeId) -> VolumeStats {
         self.of(volume).snapshot()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn latency_is_counted_in_the_bucket_that_ends_after_it() {
-        for ns in
-            [0, 1, 255, 256, 319, 320, 511, 512, 4_000, 1_000_000, 999_999_999, 20_000_000_000]
-        {
-            let histogram = Histogram::default();
-            let time = Duration::from_nanos(ns);
-            (0..3).for_each(|_| histogram.add(time));
-            let found = histogram.snapshot();
-            let bucket = found.counts.iter().position(|count| *count == 3).unwrap();
-            assert!(time < Latency::bucket_end(bucket), "{ns} ns in bucket {bucket}");
-            assert!(bucket == 0 || time >= Latency::bucket_end(bucket - 1), "{ns} ns in {bucket}");
-            assert_eq!((found.count(), found.sum), (3, 3 * time));
-        }
-        let histogram = Histogram::default();
-        histogram.add(Duration::from_secs(1 << 30));
-        assert_eq!(histogram.snapshot().counts[BUCKETS - 1], 1);
-    }
-
-    #[test]
-    fn percentile_is_the_end_of_its_bucket() {
-        let histogram = Histogram::default();
-        (0..99).for_each(|_| histogram.add(Duration::from_micros(10)));
-        histogram.add(Duration::from_millis(5));
-        let latency = histogram.snapshot();
-        assert!(latency.percentile(0.5) < Duration::from_micros(13));
-        assert!(latency.percentile(0.999) > Duration::from_millis(5));
-        assert_eq!(Histogram::default().snapshot().percentile(0.5), Duration::ZERO);
     }
 }

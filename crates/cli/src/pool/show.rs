@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use esker_base::latency::Latency;
 use esker_base::units::{counted, human_bytes};
-use esker_volume::stats::{BUCKETS, Latency};
 
 use crate::figures::{align, bound, grouped, micros, row, short, wrapped};
 use esker_serve::pool::HostView;
@@ -285,7 +285,7 @@ fn share(ns: u64, all: u64) -> String {
 
 /// The end of a bucket of a volume's latencies.
 fn end(end_ns: u64) -> String {
-    bound(Duration::from_nanos(end_ns), Latency::bucket_end(BUCKETS - 2))
+    bound(Duration::from_nanos(end_ns), Latency::open_from())
 }
 
 /// The waits of a volume.

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_base::latency::{Histogram, Latency};
 use esker_base::sync::Mutex;
 
 use super::refusals::Refusals;
 
-/// Buckets of a latency histogram: four for each power of two of nanoseconds.
-pub const BUCKETS: usize = 160;
 /// Hosts and namespaces that are told of by name.
 const MOST_SUMS: usize = 64;
 /// The name of all others.
@@ -51,7 +50,7 @@ pub(crate) struct Flow {
     written_bytes: Counter,
     errors: Counter,
     started: Counter,
-    latency: Vec<Counter>,
+    latency: Histogram,
 }
 
 impl Flow {
@@ -74,7 +73,7 @@ impl Flow {
         if !is_good {
             self.errors.add(1);
         }
-        self.latency[bucket(latency)].add(1);
+        self.latency.add_alone(latency);
     }
 
     fn add_to(&self, sum: &mut FlowMetrics) {
@@ -86,26 +85,8 @@ impl Flow {
         sum.written_bytes += self.written_bytes.get();
         sum.errors += self.errors.get();
         sum.in_flight += self.started.get().saturating_sub(done.iter().sum());
-        for (sum, counter) in sum.latency.iter_mut().zip(&self.latency) {
-            *sum += counter.get();
-        }
+        sum.latency.add(&self.latency.snapshot());
     }
-}
-
-fn bucket(latency: Duration) -> usize {
-    let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).max(4);
-    let power = nanos.ilog2();
-    let quarter = nanos >> (power - 2) & 3;
-    let index = u64::from(power) * 4 + quarter;
-    usize::try_from(index).unwrap_or(usize::MAX).min(BUCKETS - 1)
-}
-
-/// The lower end of a bucket of a latency histogram.
-#[must_use]
-pub fn bucket_start(index: usize) -> Duration {
-    let power = u32::try_from(index / 4).unwrap_or(u32::MAX).min(60);
-    let quarter = u64::try_from(index % 4).unwrap_or(0);
-    if power < 2 { Duration::ZERO } else { Duration::from_nanos((4 + quarter) << (power - 2)) }
 }
 
 /// Work of one host on one namespace.
@@ -131,8 +112,8 @@ pub struct FlowMetrics {
     pub errors: u64,
     /// Commands that the target has and has not answered.
     pub in_flight: u64,
-    /// How many commands took how long, from capsule to response: see [`bucket_start`].
-    pub latency: Vec<u64>,
+    /// How long commands took, from capsule to response.
+    pub latency: Latency,
 }
 
 impl FlowMetrics {
@@ -148,7 +129,7 @@ impl FlowMetrics {
             written_bytes: 0,
             errors: 0,
             in_flight: 0,
-            latency: vec![0; BUCKETS],
+            latency: Latency::default(),
         }
     }
 
@@ -159,24 +140,7 @@ impl FlowMetrics {
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
         self.errors += other.errors;
-        for (sum, count) in self.latency.iter_mut().zip(&other.latency) {
-            *sum += count;
-        }
-    }
-
-    /// The latency that `share` (0 to 1) of the commands did not exceed: the end of a bucket.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss)] // a share of a count
-    pub fn percentile(&self, share: f64) -> Duration {
-        let all: u64 = self.latency.iter().sum();
-        let mut seen = 0;
-        for (index, count) in self.latency.iter().enumerate() {
-            seen += count;
-            if seen as f64 >= share * all as f64 {
-                return bucket_start(index + 1);
-            }
-        }
-        Duration::ZERO
+        self.latency.add(&other.latency);
     }
 }
 
@@ -318,7 +282,7 @@ impl Registry {
             written_bytes: Counter::default(),
             errors: Counter::default(),
             started: Counter::default(),
-            latency: (0..BUCKETS).map(|_| Counter::default()).collect(),
+            latency: Histogram::default(),
         });
         self.sums.lock().of(host, subsystem, nsid, is_listed).flows.push(flow.clone());
         flow
@@ -373,15 +337,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_fall_into_the_bucket_that_begins_below_them() {
-        for nanos in [4, 5, 7, 8, 100, 4096, 99_999, 1_000_000_007] {
-            let latency = Duration::from_nanos(nanos);
-            let index = bucket(latency);
-            assert!(bucket_start(index) <= latency && latency < bucket_start(index + 1), "{nanos}");
-        }
-    }
-
-    #[test]
     fn sums_outlive_their_connections() {
         let registry = Registry::default();
         let flow = registry.flow("h", "s", 1, false);
@@ -395,7 +350,7 @@ mod tests {
             (sums.len(), sums[0].reads, sums[0].read_bytes, sums[0].in_flight),
             (1, 1, 4096, 0)
         );
-        assert!(sums[0].percentile(0.5) >= Duration::from_micros(10));
+        assert!(sums[0].latency.percentile(0.5) >= Duration::from_micros(10));
     }
 
     #[test]

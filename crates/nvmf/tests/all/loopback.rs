@@ -87,7 +87,7 @@ fn large_transfers_and_large_ranges_arrive_whole() {
     let metrics = target.metrics();
     let flow = metrics.flows.iter().find(|flow| flow.nsid == 1).unwrap();
     assert_eq!((flow.reads, flow.writes), (7, 6));
-    assert!(flow.percentile(0.99) > Duration::ZERO && flow.in_flight == 0);
+    assert!(flow.latency.percentile(0.99) > Duration::ZERO && flow.in_flight == 0);
 }
 
 #[test]

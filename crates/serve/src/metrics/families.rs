@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use esker_base::latency::Latency;
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
 };
@@ -13,14 +14,6 @@ pub struct Families(BTreeMap<&'static str, MetricFamily>);
 
 /// A name, its meaning, and the names of its labels.
 pub(crate) type About<const N: usize> = (&'static str, &'static str, [&'static str; N]);
-
-/// How many of something were how large.
-pub(crate) struct Buckets {
-    /// For each bucket its upper end, and how many are in it and in no bucket before. The last one has no end.
-    pub(crate) counts: Vec<(f64, u64)>,
-    /// All of them together.
-    pub(crate) sum: f64,
-}
 
 /// A type that can be the value of a metric.
 pub(crate) trait Value {
@@ -105,23 +98,25 @@ impl Families {
     pub(crate) fn histograms<const N: usize>(
         &mut self,
         about: About<N>,
-        values: impl IntoIterator<Item = ([String; N], Buckets)>,
+        values: impl IntoIterator<Item = ([String; N], Latency)>,
     ) {
-        for (labels, buckets) in values {
+        for (labels, latency) in values {
             let mut seen = 0;
-            let (_, bounded) = buckets.counts.split_last().unwrap_or((&(0.0, 0), &[]));
             let mut cumulative = Vec::new();
-            for &(end, count) in bounded {
+            // A bucket for each power of two is enough here.
+            for (end, count) in latency.octaves() {
                 seen += count;
                 let mut bucket = Bucket::default();
-                bucket.set_upper_bound(end);
+                bucket.set_upper_bound(end.as_secs_f64());
                 bucket.set_cumulative_count(seen);
                 cumulative.push(bucket);
             }
+            // The last one has no end.
+            cumulative.pop();
             let mut histogram = Histogram::default();
             histogram.set_bucket(cumulative);
-            histogram.set_sample_count(buckets.counts.iter().map(|(_, count)| count).sum());
-            histogram.set_sample_sum(buckets.sum);
+            histogram.set_sample_count(seen);
+            histogram.set_sample_sum(latency.sum.as_secs_f64());
             self.metric(&about, MetricType::HISTOGRAM, labels).set_histogram(histogram);
         }
     }
@@ -158,6 +153,10 @@ impl Families {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use esker_base::latency;
+
     use super::*;
 
     #[test]
@@ -190,17 +189,23 @@ mod tests {
     #[test]
     fn buckets_add_up_and_the_last_is_open() {
         let mut families = Families::default();
-        let buckets = Buckets { counts: vec![(0.5, 2), (1.0, 0), (2.0, 3)], sum: 7.5 };
-        families.histograms(("h_seconds", "H", []), [([], buckets)]);
+        let histogram = latency::Histogram::default();
+        for us in [1, 1, 700, 100_000_000] {
+            histogram.add(Duration::from_micros(us));
+        }
+        families.histograms(("h_seconds", "H", []), [([], histogram.snapshot())]);
         let text = families.text().unwrap();
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let of = |start: &str| samples.iter().filter(|line| line.starts_with(start)).count();
+        assert_eq!(samples[2], "h_seconds_bucket{le=\"0.000001024\"} 2");
+        assert_eq!(of("h_seconds_bucket"), samples.len() - 2);
+        let last = samples.iter().position(|line| line.contains("+Inf")).unwrap();
         let expected = [
-            "h_seconds_bucket{le=\"0.5\"} 2",
-            "h_seconds_bucket{le=\"1\"} 2",
-            "h_seconds_bucket{le=\"+Inf\"} 5",
-            "h_seconds_sum 7.5",
-            "h_seconds_count 5",
+            "h_seconds_bucket{le=\"34.359738368\"} 3",
+            "h_seconds_bucket{le=\"+Inf\"} 4",
+            "h_seconds_sum 100.000702",
+            "h_seconds_count 4",
         ];
-        assert_eq!(samples, expected);
+        assert_eq!(samples[last - 1..], expected);
     }
 }

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use esker_volume::{DriveLoss, Latency, VolumeStats};
+use esker_base::latency::Latency;
+use esker_volume::{DriveLoss, VolumeStats};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use esker_stack::OpenPool;
-use esker_volume::{Latency, MemberStatus, Status, VolumeStats};
+use esker_volume::{MemberStatus, Status, VolumeStats};
 
-use crate::metrics::{Buckets, Collector, Families};
+use crate::metrics::{Collector, Families};
 
 /// The collector.
 pub(crate) struct PoolMetrics(pub(crate) Arc<OpenPool>);
@@ -177,7 +177,7 @@ fn apart(named: Vec<(String, &VolumeStats)>) -> Vec<(String, VolumeStats)> {
 fn latencies(families: &mut Families, named: &[(String, VolumeStats)]) {
     let latencies = named.iter().flat_map(|(name, stats)| {
         [("read", &stats.read_latency), ("write", &stats.write_latency)]
-            .map(|(op, latency)| ([name.clone(), op.to_owned()], buckets(latency)))
+            .map(|(op, latency)| ([name.clone(), op.to_owned()], latency.clone()))
     });
     let about = (
         "esker_pool_volume_latency_seconds",
@@ -187,19 +187,9 @@ fn latencies(families: &mut Families, named: &[(String, VolumeStats)]) {
     families.histograms(about, latencies);
     let stages = named.iter().flat_map(|(name, stats)| {
         let stages = stats.stages.iter();
-        stages.map(|(stage, latency)| ([name.clone(), stage.name().to_owned()], buckets(latency)))
+        stages.map(|(stage, latency)| ([name.clone(), stage.name().to_owned()], latency.clone()))
     });
     let about =
         ("esker_pool_stage_latency_seconds", "Time of batches in a stage", ["volume", "stage"]);
     families.histograms(about, stages);
-}
-
-/// A bucket for each power of two is enough here.
-fn buckets(latency: &Latency) -> Buckets {
-    let (first, rest) = latency.counts.split_first().unwrap_or((&0, &[]));
-    let mut counts = vec![(Latency::bucket_end(0).as_secs_f64(), *first)];
-    counts.extend((1..).zip(rest.chunks(4)).map(|(octave, counts): (usize, _)| {
-        (Latency::bucket_end(4 * octave).as_secs_f64(), counts.iter().sum())
-    }));
-    Buckets { counts, sum: latency.sum.as_secs_f64() }
 }

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use esker_base::latency::Latency;
 use esker_base::units::{bound, grouped, human_bytes};
 use esker_nvmf::Target;
-use esker_nvmf::target::metrics::{BUCKETS, FlowMetrics, bucket_start};
+use esker_nvmf::target::metrics::FlowMetrics;
 
-use crate::metrics::{Buckets, Collector, Families, Page};
+use crate::metrics::{Collector, Families, Page};
 
 /// The page `/status` of a target.
 pub(crate) fn page(target: Arc<Target>) -> Page {
@@ -36,7 +37,7 @@ fn status(target: &Target) -> String {
         let _ = writeln!(text, "{why}");
     }
     for flow in &metrics.flows {
-        let latency = |share: f64| bound(flow.percentile(share), bucket_start(BUCKETS - 1));
+        let latency = |share: f64| bound(flow.latency.percentile(share), Latency::open_from());
         let _ = write!(
             text,
             "\n{}\n  namespace {} of {}\n  reads {} ({}), writes {} ({}), others {}, errors {}, \
@@ -125,21 +126,8 @@ impl Collector for TargetMetrics {
         }
         let about = ("esker_target_queue_depth", "Commands being worked on", LABELS);
         families.gauges(about, metrics.flows.iter().map(|flow| (labels(flow), flow.in_flight)));
-        let latencies = metrics.flows.iter().map(|flow| (labels(flow), buckets(&flow.latency)));
+        let latencies = metrics.flows.iter().map(|flow| (labels(flow), flow.latency.clone()));
         let about = ("esker_target_latency_seconds", "From capsule to response", LABELS);
         families.histograms(about, latencies);
     }
-}
-
-/// A bucket for each power of two is enough here.
-fn buckets(latency: &[u64]) -> Buckets {
-    let middle = |index: usize| {
-        f64::midpoint(bucket_start(index).as_secs_f64(), bucket_start(index + 1).as_secs_f64())
-    };
-    let sum = latency.iter().enumerate().map(|(index, &count)| middle(index) * count as f64).sum();
-    let octaves = (1..).zip(latency.chunks(4));
-    let octave = |(power, counts): (usize, &[u64])| {
-        (bucket_start(4 * power).as_secs_f64(), counts.iter().sum())
-    };
-    Buckets { counts: octaves.map(octave).collect(), sum }
 }

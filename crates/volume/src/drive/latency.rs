@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use esker_base::units::to_usize;
+use esker_base::latency::{Histogram, Latency};
 use esker_device::Op;
 
 /// A window is this long.
@@ -24,7 +24,7 @@ const WELL_AFTER: u32 = 10;
 const SLOW_TIMES: u64 = 4;
 const SLOW_FLOOR_NS: u64 = 100_000;
 /// A window with fewer samples tells nothing.
-const SAMPLES_MIN: u32 = 8;
+const SAMPLES_MIN: u64 = 8;
 
 /// Kinds of commands that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,64 +47,18 @@ impl IoKind {
     }
 }
 
-/// Four buckets for each doubling, from 256 ns on: to four seconds.
-const BUCKETS: usize = 100;
-const UNIT_SHIFT: u32 = 8;
-
-fn bucket(ns: u64) -> usize {
-    let value = ns >> UNIT_SHIFT;
-    if value < 4 {
-        return to_usize(value);
-    }
-    let octave = value.ilog2();
-    let within = (value >> (octave - 2)) & 3;
-    to_usize(u64::from(octave - 1) * 4 + within).min(BUCKETS - 1)
-}
-
-/// The least value above a bucket.
-fn bucket_end(bucket: usize) -> u64 {
-    let end = bucket as u64 + 1;
-    if end <= 4 {
-        return end << UNIT_SHIFT;
-    }
-    let (octave, within) = (end / 4 + 1, end % 4);
-    (4 + within) << (octave - 2 + u64::from(UNIT_SHIFT))
-}
-
-/// Counts of one kind of command in the window that goes on.
-#[derive(Debug)]
-struct Histogram([AtomicU32; BUCKETS]);
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram(std::array::from_fn(|_| AtomicU32::new(0)))
-    }
-}
-
 /// Percentiles of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Percentiles {
-    pub(crate) samples: u32,
+    pub(crate) samples: u64,
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
 }
 
-impl Histogram {
-    /// The counts, which begin anew.
-    fn take(&self) -> Percentiles {
-        let counts: [u32; BUCKETS] =
-            std::array::from_fn(|bucket| self.0[bucket].swap(0, Ordering::Relaxed));
-        let samples: u32 = counts.iter().sum();
-        let at = |percent: u64| {
-            let wanted = (u64::from(samples) * percent).div_ceil(100).max(1);
-            let mut sum = 0;
-            let found = counts.iter().position(|count| {
-                sum += u64::from(*count);
-                sum >= wanted
-            });
-            found.map_or(0, bucket_end)
-        };
-        Percentiles { samples, p50_ns: at(50), p99_ns: at(99) }
+impl From<Latency> for Percentiles {
+    fn from(latency: Latency) -> Percentiles {
+        let ns = |share| u64::try_from(latency.percentile(share).as_nanos()).unwrap_or(u64::MAX);
+        Percentiles { samples: latency.count(), p50_ns: ns(0.5), p99_ns: ns(0.99) }
     }
 }
 
@@ -121,8 +75,7 @@ pub(crate) struct Latencies {
 
 impl Latencies {
     pub(crate) fn record(&self, kind: IoKind, span: Duration) {
-        let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        self.counts[usize::from(kind.0)].0[bucket(ns)].fetch_add(1, Ordering::Relaxed);
+        self.counts[usize::from(kind.0)].add(span);
     }
 
     /// Whether the drive has been slow beside its peers for seconds.
@@ -158,7 +111,7 @@ impl Latencies {
 /// reads, if there were enough reads to tell.
 pub(crate) fn end_window(drives: &[&Latencies]) -> Option<u64> {
     let windows: Vec<[Percentiles; KINDS]> =
-        drives.iter().map(|drive| drive.counts.each_ref().map(Histogram::take)).collect();
+        drives.iter().map(|drive| drive.counts.each_ref().map(|one| one.take().into())).collect();
     for (at, drive) in drives.iter().enumerate() {
         let mut verdicts = [None; KINDS];
         for kind in 0..KINDS {
@@ -194,16 +147,6 @@ mod tests {
     fn feed(drive: &Latencies, us: u64, count: u32) {
         for _ in 0..count {
             drive.record(IoKind(0), Duration::from_micros(us));
-        }
-    }
-
-    #[test]
-    fn buckets_contain_their_values_within_a_quarter() {
-        for ns in (0..60).flat_map(|bits| [(1_u64 << bits) / 3, 1 << bits, (1 << bits) * 3 / 2]) {
-            let end = bucket_end(bucket(ns));
-            if ns < 3_000_000_000 {
-                assert!(ns < end && end <= ns + ns / 4 + (1 << UNIT_SHIFT), "{ns} ends at {end}");
-            }
         }
     }
 
