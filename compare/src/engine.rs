@@ -3,9 +3,13 @@
 //! Called by `child`; each engine is a [`Store`] in a file of its own.
 
 mod esker;
+#[cfg(feature = "fjall")]
 mod fjall;
+#[cfg(feature = "lmdb")]
 mod lmdb;
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
 mod log;
+#[cfg(feature = "rocksdb")]
 mod rocksdb;
 
 use std::path::Path;
@@ -64,12 +68,24 @@ impl Engine {
     pub(crate) fn create(self, dir: &Path, setting: &Setting) -> Result<Opened, BoxError> {
         match self {
             Engine::Esker => esker::create(dir, setting),
+            #[cfg(feature = "rocksdb")]
             Engine::Rocksdb => rocksdb::create(dir, setting, rocksdb::Variant::Buffered),
+            #[cfg(feature = "rocksdb")]
             Engine::RocksdbDirect => rocksdb::create(dir, setting, rocksdb::Variant::Direct),
+            #[cfg(feature = "rocksdb")]
             Engine::Blobdb => rocksdb::create(dir, setting, rocksdb::Variant::Blobs),
+            #[cfg(feature = "fjall")]
             Engine::Fjall => fjall::create(dir, setting, fjall::Values::Inline),
+            #[cfg(feature = "fjall")]
             Engine::FjallBlob => fjall::create(dir, setting, fjall::Values::Separated),
+            #[cfg(feature = "lmdb")]
             Engine::Lmdb => lmdb::create(dir, setting),
+            #[cfg(not(all(feature = "fjall", feature = "lmdb", feature = "rocksdb")))]
+            other => Err(format!(
+                "this program was built without {}; compare/run builds it with all peers",
+                other.title()
+            )
+            .into()),
         }
     }
 }
@@ -85,6 +101,7 @@ pub(crate) enum PeersLog {
     Memory,
 }
 
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
 impl PeersLog {
     /// Text of descriptions for a log called `name`.
     fn described(self, name: &str) -> String {
@@ -164,7 +181,7 @@ fn sized(name: &str, bytes: u64) -> String {
 
 /// The version of a package that this program was built with, from its lock file.
 fn version_of(package: &str) -> &'static str {
-    let lock = include_str!("../Cargo.lock");
+    let lock = include_str!("../../Cargo.lock");
     let entry = format!("name = \"{package}\"\nversion = \"");
     let found = lock.split_once(&entry).and_then(|(_, rest)| rest.split_once('"'));
     found.map_or("unknown", |(version, _)| version)
@@ -188,6 +205,7 @@ mod tests {
     }
 
     /// System calls by which this thread has written.
+    #[cfg(feature = "peers")]
     fn writes() -> u64 {
         let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
         let count = text.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap();
@@ -195,6 +213,7 @@ mod tests {
     }
 
     /// Whether a file below `dir` has `bytes` in it.
+    #[cfg(feature = "peers")]
     fn is_in_a_file(dir: &Path, bytes: &[u8]) -> bool {
         std::fs::read_dir(dir).unwrap().flatten().any(|entry| {
             let path = entry.path();
@@ -206,6 +225,7 @@ mod tests {
         })
     }
 
+    #[cfg(feature = "peers")]
     #[test]
     fn the_log_of_a_peer_is_where_it_was_asked_to_be() {
         const PUTS: u64 = 2_000;

@@ -16,6 +16,8 @@
 //! | `optimum` | the most that a cache of records can catch |
 //! | `render` | tables as Markdown, the report as HTML |
 
+// Some of it is for peers alone.
+#![cfg_attr(not(feature = "peers"), allow(dead_code))]
 #![allow(clippy::cast_precision_loss)] // counts and nanoseconds become figures for people
 
 mod args;

@@ -32,14 +32,14 @@ impl Outputs {
 
     /// Tables to `out` first, then each file: a failure of one costs none of the others.
     pub(crate) fn publish(&self, comparison: &Comparison, out: &mut dyn Write) -> Result {
-        let text = render::markdown(comparison);
+        let page = render::document(comparison);
+        let text = render::markdown(&page);
         let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         let printed = printed
             .map_err(|cause| Failure::new(format!("cannot write to standard output: {cause}")));
         let kept = self.keep(comparison);
         let shown = self.html.as_ref().map_or(Ok(()), |path| {
-            let page = render::html(comparison);
-            fs::write(path, page).map_err(|cause| Failure::at(path, "write", &cause))
+            fs::write(path, page.html()).map_err(|cause| Failure::at(path, "write", &cause))
         });
         printed.and(kept).and(shown)
     }

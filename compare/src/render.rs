@@ -1,11 +1,10 @@
-//! Tables as Markdown, and the report as one HTML page that needs no network. Both are made of the
-//! same [`Table`]s.
+//! The document of a comparison, and its tables as Markdown.
 
 use std::fmt::Write as _;
 
 use esker_base::units::human_bytes;
 use esker_bench::{Distribution, OperationKind, Workload, zipf};
-use esker_report::{Axis, Chart, Line, Page, Panel, Panels, Section, Unit};
+use esker_report::{Axis, Block, Chart, Line, Page, Panel, Panels, Section, Table, Unit};
 
 use crate::engine::Engine;
 use crate::optimum::Popularity;
@@ -17,53 +16,56 @@ const NOTHING: &str = "–";
 /// Text behind a figure of a load that no round brought to its end.
 const GIVEN_UP: &str = ", given up";
 
-/// A table whose first column names its rows.
-struct Table {
-    title: String,
-    header: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
-
-/// The tables as Markdown.
-pub(crate) fn markdown(comparison: &Comparison) -> String {
-    let mut text = format!("{}\n", introduction(comparison));
-    for table in tables(comparison) {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let _ = write!(text, "\n**{}**\n\n{}", table.title, line(&table.header));
-        let rule: Vec<String> = (0..table.header.len())
-            .map(|column| if column == 0 { "---" } else { "---:" }.to_owned())
-            .collect();
-        text += &line(&rule);
-        for row in &table.rows {
-            text += &line(row);
+/// The tables, lists and pairs of a document as Markdown, without its charts.
+pub(crate) fn markdown(page: &Page) -> String {
+    let mut text = format!("{}\n", page.about);
+    let blocks = page
+        .sections
+        .iter()
+        .flat_map(|section| section.blocks.iter().map(move |block| (&section.heading, block)));
+    for (heading, block) in blocks {
+        match block {
+            Block::Table(table) => {
+                let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
+                let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
+                let rule: Vec<&str> =
+                    (0..head.len()).map(|at| if at == 0 { "---" } else { "---:" }).collect();
+                let _ = write!(text, "\n**{heading}**\n\n{}{}", line(&head), line(&rule));
+                for row in &table.rows {
+                    let cells: Vec<&str> = row.iter().map(|cell| cell.text.as_str()).collect();
+                    text += &line(&cells);
+                }
+            }
+            Block::Pairs(pairs) => {
+                let _ = writeln!(text, "\n**{heading}**\n");
+                for (name, value) in pairs {
+                    let _ = writeln!(text, "- {name}: {value}");
+                }
+            }
+            Block::List(items) => {
+                text += "\n**Remarks**\n\n";
+                for item in items {
+                    let _ = writeln!(text, "- {item}");
+                }
+            }
+            _ => {}
         }
     }
-    let _ = writeln!(text, "\n**How the engines were opened**\n");
-    for (engine, description) in descriptions(comparison) {
-        let _ = writeln!(text, "- {}: {description}", engine.title());
-    }
-    let remarks = remarks(comparison);
-    if !remarks.is_empty() {
-        text += "\n**Remarks**\n\n";
-    }
-    for remark in remarks {
-        let _ = writeln!(text, "- {remark}");
-    }
     text += "\n**Where**\n\n";
-    for (name, value) in &comparison.environment {
+    for (name, value) in &page.environment {
         let _ = writeln!(text, "- {name}: {value}");
     }
-    for command in &comparison.commands {
+    for command in page.command.lines() {
         let _ = writeln!(text, "- command: `{command}`");
     }
     text
 }
 
-/// The report as HTML.
-pub(crate) fn html(comparison: &Comparison) -> String {
+/// The document.
+pub(crate) fn document(comparison: &Comparison) -> Page {
     let mut page = Page::new("Esker beside its peers", headline(comparison));
     page.about = introduction(comparison);
-    let mut tables = tables(comparison).into_iter().map(section);
+    let mut tables = tables(comparison).into_iter();
     page.sections.extend(tables.next());
     let mut over_time = Section::new("Over time");
     over_time.charts(charts(comparison));
@@ -76,7 +78,7 @@ pub(crate) fn html(comparison: &Comparison) -> String {
     page.sections.push(opened);
     page.environment = comparison.environment.clone();
     page.command = comparison.commands.join("\n");
-    page.html()
+    page
 }
 
 /// Of how many workloads Esker is the fastest, and the worst of its ratios.
@@ -98,13 +100,10 @@ fn headline(comparison: &Comparison) -> String {
     )
 }
 
-fn section(table: Table) -> Section {
-    let mut section = Section::new(&table.title);
-    let mut shown = esker_report::Table::new(table.header);
-    for row in table.rows {
-        shown.row(row.into_iter().map(|cell| cell.replace("**", "")));
-    }
-    section.add(shown);
+/// A section of one table.
+fn section(title: impl Into<String>, table: Table) -> Section {
+    let mut section = Section::new(title);
+    section.add(table);
     section
 }
 
@@ -169,10 +168,10 @@ fn introduction(comparison: &Comparison) -> String {
     )
 }
 
-fn tables(comparison: &Comparison) -> Vec<Table> {
+fn tables(comparison: &Comparison) -> Vec<Section> {
     let mut tables = vec![rates(comparison)];
     let mut by_workload = |title: &str, metric: Metric, show: fn(f64) -> String| {
-        tables.push(matrix(comparison, title, metric, show));
+        tables.push(section(title, matrix(comparison, metric, show)));
     };
     by_workload("CPU time, µs per operation", Metric::CpuMicros, short);
     by_workload("Written to the device, bytes per operation", Metric::Written, whole);
@@ -199,29 +198,28 @@ fn tables(comparison: &Comparison) -> Vec<Table> {
 }
 
 /// Rates, with Esker's ratios below them.
-fn rates(comparison: &Comparison) -> Table {
-    let title = "Throughput, thousand operations a second";
-    let mut table = matrix(comparison, title, Metric::Rate, |rate| short(rate / 1e3));
+fn rates(comparison: &Comparison) -> Section {
+    let mut table = matrix(comparison, Metric::Rate, |rate| short(rate / 1e3));
     let workloads = comparison.workloads();
     let ratios: Vec<_> = workloads.iter().map(|workload| comparison.ratio(workload)).collect();
     if comparison.engines().len() > 1 && ratios.iter().any(Option::is_some) {
         let mut row = |name: &str, cell: fn(&crate::summary::Ratio) -> String| {
             let cells = ratios.iter().map(|r| r.as_ref().map_or(NOTHING.to_owned(), cell));
-            table.rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
+            table.row(std::iter::once(name.to_owned()).chain(cells));
         };
         row("best of the others", |ratio| ratio.best.title().to_owned());
-        row("Esker ÷ the best", |ratio| format!("**{:.2}**", ratio.of_rounds.median));
+        row("Esker ÷ the best", |ratio| format!("{:.2}", ratio.of_rounds.median));
         if comparison.rounds() > 1 {
             row("in each round", |ratio| {
                 format!("{:.2} to {:.2}", ratio.of_rounds.least, ratio.of_rounds.most)
             });
         }
     }
-    table
+    section("Throughput, thousand operations a second", table)
 }
 
 /// Engines by workloads.
-fn matrix(comparison: &Comparison, title: &str, metric: Metric, show: fn(f64) -> String) -> Table {
+fn matrix(comparison: &Comparison, metric: Metric, show: fn(f64) -> String) -> Table {
     let workloads = comparison.workloads();
     let mut header = vec!["engine".to_owned()];
     header.extend(workloads.iter().cloned());
@@ -230,12 +228,12 @@ fn matrix(comparison: &Comparison, title: &str, metric: Metric, show: fn(f64) ->
             let figure = median(comparison.figure(engine, workload, metric), show);
             if comparison.is_given_up(engine, workload) { figure + GIVEN_UP } else { figure }
         });
-        std::iter::once(engine.title().to_owned()).chain(cells).collect()
+        std::iter::once(engine.title().to_owned()).chain(cells).collect::<Vec<String>>()
     });
-    Table { title: title.to_owned(), header, rows: rows.collect() }
+    Table::of(header, rows)
 }
 
-fn settling(comparison: &Comparison) -> Table {
+fn settling(comparison: &Comparison) -> Section {
     let header = [
         "engine",
         "seconds",
@@ -271,15 +269,11 @@ fn settling(comparison: &Comparison) -> Table {
             median(comparison.size_after_load(engine), short),
         ]
     });
-    Table {
-        title: "After the load, until maintenance is at rest".to_owned(),
-        rows: rows.collect(),
-        header: header.map(str::to_owned).into(),
-    }
+    section("After the load, until maintenance is at rest", Table::of(header, rows))
 }
 
 /// Share of gets that Esker answers from DRAM beside the best possible one, where requests are scattered zipfian.
-fn record_cache(comparison: &Comparison) -> Option<Table> {
+fn record_cache(comparison: &Comparison) -> Option<Section> {
     let plan = &comparison.plan;
     let zipfian = |name: &String| {
         let workload = Workload::preset(name)?;
@@ -298,7 +292,7 @@ fn record_cache(comparison: &Comparison) -> Option<Table> {
         let cells = workloads.iter().map(|name| {
             cell(name).map_or(NOTHING.to_owned(), |share| format!("{:.1}", share * 100.0))
         });
-        std::iter::once(title.to_owned()).chain(cells).collect()
+        std::iter::once(title.to_owned()).chain(cells).collect::<Vec<String>>()
     };
     let mut rows = vec![
         row("answered", &answered),
@@ -309,11 +303,8 @@ fn record_cache(comparison: &Comparison) -> Option<Table> {
     if let Some(limit) = plan.setting.limit_bytes {
         rows.push(row("the best with all of the limit", &|_| Some(caught(limit))));
     }
-    Some(Table {
-        title: "Gets that Esker answers from DRAM, %".to_owned(),
-        header: std::iter::once("gets".to_owned()).chain(workloads.clone()).collect(),
-        rows,
-    })
+    let head = std::iter::once("gets".to_owned()).chain(workloads.clone());
+    Some(section("Gets that Esker answers from DRAM, %", Table::of(head, rows)))
 }
 
 /// A number of bytes that went through a figure.
@@ -324,7 +315,7 @@ fn floor(bytes: f64) -> u64 {
     whole
 }
 
-fn latencies(comparison: &Comparison, percentile: Percentile, name: &str) -> Table {
+fn latencies(comparison: &Comparison, percentile: Percentile, name: &str) -> Section {
     let mut columns: Vec<(String, OperationKind)> = Vec::new();
     for workload in comparison.workloads() {
         let phase = comparison.trials.iter().find_map(|trial| trial.phase(&workload));
@@ -335,17 +326,14 @@ fn latencies(comparison: &Comparison, percentile: Percentile, name: &str) -> Tab
         let cells = columns.iter().map(|(workload, kind)| {
             median(comparison.figure(engine, workload, Metric::Latency(*kind, percentile)), short)
         });
-        std::iter::once(engine.title().to_owned()).chain(cells).collect()
+        std::iter::once(engine.title().to_owned()).chain(cells).collect::<Vec<String>>()
     });
     let names = columns.iter().map(|(workload, kind)| match workload.as_str() {
         "load" => format!("load, {kind}"),
         _ => format!("{workload} {kind}"),
     });
-    Table {
-        title: format!("Latency, {name}, µs"),
-        rows: rows.collect(),
-        header: std::iter::once("engine".to_owned()).chain(names).collect(),
-    }
+    let head = std::iter::once("engine".to_owned()).chain(names);
+    section(format!("Latency, {name}, µs"), Table::of(head, rows))
 }
 
 fn descriptions(comparison: &Comparison) -> Vec<(Engine, String)> {
@@ -440,10 +428,10 @@ mod tests {
         let mut figures =
             comparison(&[(Engine::Esker, &[300e3, 200e3]), (Engine::Lmdb, &[100e3, 100e3])]);
         figures.trials[0].failure = Some("killed".to_owned());
-        let text = markdown(&figures);
+        let text = markdown(&document(&figures));
         for line in [
             "| engine | A |\n| --- | ---: |\n| Esker | 250 |\n| LMDB | 100 |\n",
-            "| best of the others | LMDB |\n| Esker ÷ the best | **2.50** |\n",
+            "| best of the others | LMDB |\n| Esker ÷ the best | 2.50 |\n",
             "| in each round | 2.00 to 3.00 |\n",
             "- Esker, round 1: killed\n",
             "| engine | A update |",
@@ -455,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_load_that_was_given_up_is_marked() {
-        let text = markdown(&crate::summary::tests::loads_given_up());
+        let text = markdown(&document(&crate::summary::tests::loads_given_up()));
         for line in [
             "| fjall | 0.90, given up |\n| LMDB | 0.07 |\n| best of the others | LMDB |\n",
             "| fjall | 30.0, given up | 0.00 | 0 | 0 | 20.0 | 2.00 |\n",
@@ -467,7 +455,7 @@ mod tests {
 
     #[test]
     fn the_page_has_the_same_tables_and_no_foreign_markup() {
-        let page = html(&comparison(&[(Engine::Esker, &[1.0])]));
+        let page = document(&comparison(&[(Engine::Esker, &[1.0])])).html();
         assert!(page.contains("1.0: &lt;default&gt;") && !page.contains("<default>"));
         assert!(page.contains("<h2>CPU time, µs per operation</h2>"));
     }

@@ -17,7 +17,7 @@ fn dir(name: &str) -> PathBuf {
 }
 
 /// The shortest of runs.
-const SHORT: &str = "--memory none --records 1000 --engines lmdb --workloads C --rounds 1 \
+const SHORT: &str = "--memory none --records 1000 --engines esker --workloads C --rounds 1 \
                      --seconds 0.05 --warm-up 0 --settle-seconds 0 --threads 1";
 
 fn run(args: &str) -> Output {
@@ -56,7 +56,7 @@ fn a_trial_that_failed_is_in_the_tables_and_in_the_exit_code() {
     let line = format!("ulimit -f 100; exec {PROGRAM} run {SHORT} --dir {}/x", dir.display());
     let output = Command::new("sh").args(["-c", &line]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains("- LMDB, round 1: "), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("- Esker, round 1: "), "{}", text(&output.stdout));
     assert!(text(&output.stderr).contains("1 of 1 trials failed"), "{}", text(&output.stderr));
     fs::remove_dir_all(&dir).unwrap();
 }
@@ -88,7 +88,7 @@ fn a_trial_ends_with_a_run_that_is_killed() {
 
 /// A run that would take hours, and the number of its trial's process, which is loading.
 fn under_way(dir: &Path) -> (Child, u32) {
-    let long = "--memory none --records 100000000 --engines lmdb --load-seconds 7200";
+    let long = "--memory none --records 100000000 --engines esker --load-seconds 7200";
     let scratch = dir.join("scratch");
     let run = Command::new(PROGRAM)
         .arg("run")
@@ -99,8 +99,11 @@ fn under_way(dir: &Path) -> (Child, u32) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let file = scratch.join("database/data.mdb");
-    wait_until("nothing is loaded", || fs::metadata(&file).is_ok_and(|f| f.len() > 1 << 20));
+    let is_large = |file: fs::DirEntry| file.metadata().is_ok_and(|file| file.len() > 1 << 20);
+    let database = scratch.join("database");
+    wait_until("nothing is loaded", || {
+        fs::read_dir(&database).is_ok_and(|files| files.flatten().any(is_large))
+    });
     let id = run.id();
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
     (run, children.trim().parse().unwrap())
@@ -119,4 +122,14 @@ fn wait_until(what_else: &str, done: impl Fn() -> bool) {
         assert!(clock.now() < end, "{what_else}");
         clock.sleep(Duration::from_millis(20));
     }
+}
+
+#[cfg(not(feature = "peers"))]
+#[test]
+fn a_peer_that_is_not_built_is_said() {
+    let dir = dir("peers");
+    let output = run(&SHORT.replace("esker", &format!("fjall --dir {}/x", dir.display())));
+    let said = text(&output.stdout);
+    assert!(!output.status.success() && said.contains("built without fjall"), "{said}");
+    fs::remove_dir_all(&dir).unwrap();
 }

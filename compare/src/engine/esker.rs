@@ -3,15 +3,14 @@
 use std::path::Path;
 
 use esker_bench::{BoxError, Sample, Session, Store, Unit};
-use esker_kv::{Kvdb, Kvs, Location, Medium, Options, Policy};
+use esker_kv::{Kvdb, Location, Medium, Options, Policy};
+use esker_lab::store::KvStore;
 
 use super::{Opened, Setting, sized};
 use crate::series;
 
-struct Esker {
-    db: Kvdb,
-    kvs: Kvs,
-}
+/// The engine as the laboratory has it, with the figures that a comparison takes.
+struct Esker(KvStore);
 
 pub(super) fn create(dir: &Path, setting: &Setting) -> Result<Opened, BoxError> {
     let memory_bytes = setting.whole_budget_bytes();
@@ -26,20 +25,21 @@ pub(super) fn create(dir: &Path, setting: &Setting) -> Result<Opened, BoxError> 
         env!("ESKER_COMMIT"),
         sized("memory_bytes", memory_bytes),
     );
-    Ok(Opened { store: Box::new(Esker { db, kvs }), settle: None, description })
+    let store = Esker(KvStore { db, kvs, process: Vec::new });
+    Ok(Opened { store: Box::new(store), settle: None, description })
 }
 
 impl Store for Esker {
     fn session(&self) -> Result<Box<dyn Session + '_>, BoxError> {
-        Ok(Box::new(EskerSession(&self.kvs)))
+        self.0.session()
     }
 
     fn sync(&self) -> Result<(), BoxError> {
-        Ok(self.db.sync()?)
+        self.0.sync()
     }
 
     fn sample(&self) -> Vec<Sample> {
-        let stats = self.db.stats();
+        let stats = self.0.db.stats();
         let figure = |n: u64| n as f64;
         let counter = |name: &str, unit, n: u64| Sample::counter(name, unit, figure(n));
         let level = |name: &str, n: u64| Sample::level(name, Unit::Bytes, figure(n));
@@ -55,34 +55,5 @@ impl Store for Esker {
                 stats.dram.record_cache_capacity_bytes + stats.dram.memtable_bytes,
             ),
         ]
-    }
-}
-
-struct EskerSession<'a>(&'a Kvs);
-
-impl Session for EskerSession<'_> {
-    fn read(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, BoxError> {
-        Ok(self.0.get_into(key, value)?)
-    }
-
-    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<(), BoxError> {
-        Ok(self.0.put(key, value)?)
-    }
-
-    fn scan(
-        &mut self,
-        start: &[u8],
-        count: usize,
-        visit: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<usize, BoxError> {
-        let mut cursor = self.0.cursor()?.expecting(count);
-        cursor.seek(start)?;
-        for visited in 0..count {
-            let Some((key, value)) = cursor.next()? else {
-                return Ok(visited);
-            };
-            visit(key, value);
-        }
-        Ok(count)
     }
 }

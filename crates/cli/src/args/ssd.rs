@@ -337,7 +337,7 @@ pub(crate) enum RocksdbAs {
 #[command(after_help = "Examples:\n  \
         esker lab hse\n  \
         esker lab hse --quick --json hse.json\n  \
-        esker lab hse --rocksdb compare/target/release/bench-compare\n  \
+        esker lab hse --rocksdb compare/target/compare/bench-compare\n  \
         esker lab hse --records 100M --erase --staging /dev/nvme0n1 \\\n    \
         --capacity /dev/nvme1n1 --capacity /dev/nvme2n1")]
 pub(crate) struct HseArgs {
