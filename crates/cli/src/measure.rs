@@ -75,10 +75,8 @@ impl Shown {
     }
 
     fn follow(&self, progress: &esker_bench::Progress<'_>) -> ControlFlow<()> {
-        if let Some(live) = &self.live {
-            if live.is_open() {
-                live.subject().follow(progress);
-            }
+        if let Some(live) = self.live.as_ref().filter(|live| live.is_open()) {
+            live.subject().follow(progress);
         }
         match self.interrupt.flow() {
             ControlFlow::Continue(()) => draw(&self.bar, progress),
