@@ -53,7 +53,7 @@ impl From<&std::io::Error> for ErrorKind {
             Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => ErrorKind::NoSpace,
             Io::NotFound => ErrorKind::NotFound,
             Io::AlreadyExists => ErrorKind::Exists,
-            Io::InvalidInput => ErrorKind::Invalid,
+            Io::InvalidInput | Io::IsADirectory | Io::NotADirectory => ErrorKind::Invalid,
             Io::Unsupported => ErrorKind::Unsupported,
             Io::Interrupted | Io::WouldBlock => ErrorKind::Retry,
             Io::ResourceBusy => ErrorKind::Conflict,

@@ -33,7 +33,14 @@ const VALUE_BYTES: u32 = 1_000;
 pub(crate) fn run(args: &DemoArgs) -> Result {
     let outputs = Outputs::prepare(args.json.as_ref(), Some(&args.report))?;
     let place = Place::new(args.db.as_ref(), &args.media);
-    let (db, devices) = place.create(engine_options(args.memory, None, None))?;
+    let dataset = Dataset {
+        records: args.records,
+        values: ValueFormat::one(VALUE_BYTES),
+        ..Dataset::default()
+    };
+    let engine = engine_options(args.memory, None, None);
+    let (db, devices) = place.create(engine, measure::bytes(&dataset))?;
+    measure::note_long(args.seconds);
     place::warn_of_remarks(&db);
     let remarks = devices.remarks(&db);
     let kvs = db.create_kvs(measure::KVS, Policy::default())?;
@@ -42,11 +49,6 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     let threads = args.threads.unwrap_or_else(host::cores);
     outputs.say(&introduction(args, &place, &devices, threads))?;
 
-    let dataset = Dataset {
-        records: args.records,
-        values: ValueFormat::one(VALUE_BYTES),
-        ..Dataset::default()
-    };
     let mut report = measure::report("Esker: load and workloads A to F", dataset, &store, &remarks);
     measure::name_devices(&mut report, &devices);
     let options = RunOptions {

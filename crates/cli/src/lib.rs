@@ -107,9 +107,8 @@ pub fn main() -> ExitCode {
 /// Help and version go to standard output; a command line that makes no sense is a usage error.
 fn refuse(refusal: &clap::Error) -> ExitCode {
     if !refusal.use_stderr() {
-        // The reader that closed the pipe has read enough.
-        let _ = refusal.print();
-        return ExitCode::SUCCESS;
+        let printed = refusal.print().map_err(Failure::from);
+        return printed.map_or_else(Failure::exit, |()| ExitCode::SUCCESS);
     }
     let text = refusal.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

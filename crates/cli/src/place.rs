@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use esker_base::units::human_bytes;
 use esker_base::{ErrorKind, files};
 use esker_kv::{KvError, Kvdb, Location, Options};
 
@@ -38,12 +39,24 @@ impl Place {
         self.dir.as_ref().is_some_and(manifest)
     }
 
-    /// Creates the database.
-    pub(crate) fn create(&self, options: Options) -> Result<(Kvdb, Devices)> {
-        match &self.dir {
-            Some(dir) => create_in(dir, &self.media, options),
-            None => self.create_temporary(options),
+    /// Creates the database; where records of so many bytes do not fit on its devices, nothing of it stays.
+    pub(crate) fn create(&self, options: Options, data_bytes: u64) -> Result<(Kvdb, Devices)> {
+        let (db, devices) = match &self.dir {
+            Some(dir) => create_in(dir, &self.media, options)?,
+            None => self.create_temporary(options)?,
+        };
+        let room: u64 = db.stats().classes.iter().map(|class| class.capacity_bytes).sum();
+        if data_bytes <= room {
+            return Ok((db, devices));
         }
+        drop(db);
+        if let Some(dir) = &self.dir {
+            Kvdb::builder(self.media.location(dir, &devices)?).destroy()?;
+        }
+        let (data, room) = (human_bytes(data_bytes), human_bytes(room));
+        Err(Failure::usage(format!(
+            "the records have {data}, and the devices {room}: give fewer --records or larger devices"
+        )))
     }
 
     fn create_temporary(&self, options: Options) -> Result<(Kvdb, Devices)> {
@@ -146,7 +159,10 @@ pub(crate) fn find_in(dir: &Path) -> Result {
     let create = format!("create a database with `esker kv create {}`", dir.display());
     let why = match fs::metadata(dir) {
         Ok(found) if found.is_dir() => return Ok(()),
-        Ok(_) => "it is a file; name the directory of a database".to_owned(),
+        Ok(_) => {
+            let why = "it is a file; name the directory of a database";
+            return Err(Failure::usage(format!("{}: {why}", dir.display())));
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             format!("there is no such directory; check the path, or {create}")
         }

@@ -104,10 +104,14 @@ fn time_of(text: &str, plain: Duration) -> Result<Duration, String> {
     };
     let span = unit.and_then(|unit| {
         let seconds = digits.trim_end().parse::<f64>().ok()? * unit.as_secs_f64();
-        Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= MOST_DAYS * DAY)
+        (seconds >= 0.0).then_some(seconds)
     });
-    span.ok_or_else(|| {
+    let seconds = span.ok_or_else(|| {
         format!("'{text}' is no span of time; write for example 500ms, 10s, 10min, 2h or 7d")
+    })?;
+    let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= MOST_DAYS * DAY);
+    span.ok_or_else(|| {
+        format!("'{text}' is longer than {MOST_DAYS}d; write for example 10min or 7d")
     })
 }
 

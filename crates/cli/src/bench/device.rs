@@ -20,6 +20,7 @@ use crate::failure::{Failure, Result};
 use crate::figures::grouped;
 use crate::host;
 use crate::live;
+use crate::measure;
 use crate::metrics;
 use crate::output::Outputs;
 use crate::pool::link::{clock, stack};
@@ -57,6 +58,7 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
             LoadCourse::of(device, model.clone(), args.device.to_string(), host::command_line());
         live::start(port, course)
     };
+    job.time_limit.iter().for_each(|span| measure::note_long(*span));
     let live = args.live.live.map(course).transpose()?;
     let target = Target { device: opened.device.clone(), clock, model };
     let exporter =

@@ -7,7 +7,7 @@ use esker_base::Clock;
 use esker_base::units::{human_bytes, to_u64};
 use esker_bench::{Dataset, Distribution, KeyFormat, KeyOrder, RunOptions, RunResult, Runner};
 use esker_bench::{ValueFormat, Workload, zipf};
-use esker_kv::{KvError, Kvs, KvsOptions};
+use esker_kv::{Compression, KvError, Kvs, KvsOptions};
 use esker_lab::store::KvStore;
 use esker_serve::metrics::of_kvdb;
 use serde_json::json;
@@ -51,8 +51,11 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     }
     let (db, devices) = match &place.dir {
         Some(dir) if found => place::open_in(dir, engine)?,
-        _ => place.create(engine)?,
+        // What compressing leaves of the values is not known before.
+        _ if args.compression != Compression::None => place.create(engine, 0)?,
+        _ => place.create(engine, measure::bytes(&dataset))?,
     };
+    options.time_limit.iter().for_each(|span| measure::note_long(*span));
     place::warn_of_remarks(&db);
     let remarks = devices.remarks(&db);
     let kvs = match db.kvs(measure::KVS) {

@@ -122,7 +122,7 @@ fn a_database_that_is_not_there_is_said_so() {
     fs::create_dir(&empty).unwrap();
     for command in ["info", "check"] {
         run(["kv", command, &missing]).fails(66, &["no such directory", "esker kv create"]);
-        run(["kv", command, &file]).fails(66, &["it is a file", "name the directory"]);
+        run(["kv", command, &file]).fails(64, &["it is a file", "name the directory"]);
         run(["kv", command, &empty]).fails(66, &["no KVDB here", "esker kv create"]);
     }
     run(["kv", "create", &file]).fails(73, &["there is a file of this name"]);

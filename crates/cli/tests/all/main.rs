@@ -11,6 +11,7 @@ mod kv;
 mod lab;
 mod measure;
 mod missing;
+mod mistakes;
 mod plan;
 mod pool;
 mod pool_api;
