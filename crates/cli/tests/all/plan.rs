@@ -33,7 +33,10 @@ fn a_plan_is_listed_run_and_kept() {
     let results = scratch.path("plan.toml.results");
     assert!(!results.exists(), "a list makes nothing");
     let out = run(["lab", "plan", &plan, "--report", &html]).succeeds().out();
-    assert!(out.contains("Runs made: 2; kept of earlier ones: 0") && out.contains("“two” is best"), "{out}");
+    assert!(
+        out.contains("Runs made: 2; kept of earlier ones: 0") && out.contains("“two” is best"),
+        "{out}"
+    );
     assert!(std::fs::read_to_string(&html).unwrap().contains("One or two"));
     // A price changes no run; a drive changes its own, and those of devices built of it.
     std::fs::write(&plan, PLAN.replace("price = 100", "price = 120")).unwrap();
@@ -44,7 +47,10 @@ fn a_plan_is_listed_run_and_kept() {
     let file = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
     std::fs::write(&file, [0xff, 0x00]).unwrap();
     let out = run(["lab", "plan", &plan]).succeeds().out();
-    assert!(out.contains("Runs made: 1; kept of earlier ones: 1") && out.contains("computed again"), "{out}");
+    assert!(
+        out.contains("Runs made: 1; kept of earlier ones: 1") && out.contains("computed again"),
+        "{out}"
+    );
     let elsewhere = text(&scratch.path("elsewhere"));
     let json = run(["lab", "plan", &plan, "--results", &elsewhere, "--json", "-"]).succeeds().out();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
