@@ -17,8 +17,8 @@
 //! | [`store`] | the engine as a store under test |
 //! | [`erase()`] | discards all of a device before an experiment |
 //!
-//! An experiment is a function from options to a report, which renders itself as text, JSON and one
-//! HTML file. Nothing here prints or writes files.
+//! A study goes from options to figures, and from these to verdicts and to a document. The document gives the text and the
+//! page, the figures the JSON. Nothing here prints or writes files.
 
 pub mod compare;
 pub mod device_load;
