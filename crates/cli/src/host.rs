@@ -6,6 +6,7 @@ use std::fs;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
+use esker_base::units::{counted, to_u64};
 use esker_bench::{Sample, Unit};
 use esker_serve::process::ticks_ns;
 pub(crate) use esker_serve::process::{
@@ -93,9 +94,24 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
         ("cpu", cpu),
         ("cores", Some(cores().to_string())),
         ("memory", memory),
-        ("load average at the start", first_line("/proc/loadavg")),
+        ("load at the start", first_line("/proc/loadavg").as_deref().and_then(load)),
     ];
     facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// The share of the processors from which on other work disturbs what is measured.
+const BUSY: f64 = 0.5;
+
+/// The load of the machine from its load averages, in words.
+fn load(averages: &str) -> Option<String> {
+    let minute: f64 = averages.split_whitespace().next()?.parse().ok()?;
+    let processors = counted(to_u64(cores()), "processor");
+    let busy = if minute >= BUSY * cores() as f64 {
+        "; the machine was busy: rates are not comparable"
+    } else {
+        ""
+    };
+    Some(format!("{minute:.2} on {processors}{busy}"))
 }
 
 /// The command line of this process.
@@ -113,6 +129,16 @@ mod tests {
         let machine = machine_ticks("cpu  10 1 9 70 5 2 2 1 0 0\ncpu0 1 1 1\n");
         assert_eq!(machine, Some((24, 100)));
         assert!(machine_ticks("intr 1").is_none());
+    }
+
+    #[test]
+    fn load_is_said_in_words() {
+        let cores = cores() as f64;
+        let idle = load(&format!("{:.2} 8.27 5.89 3/255 12988", cores * 0.4)).unwrap();
+        assert!(idle.contains(" processor") && !idle.contains("busy"), "{idle}");
+        let busy = load(&format!("{:.2} 0.00 0.00 1/2 3", cores * 0.6)).unwrap();
+        assert!(busy.ends_with("the machine was busy: rates are not comparable"), "{busy}");
+        assert_eq!(load("nothing"), None);
     }
 
     #[test]

@@ -148,15 +148,21 @@ enum Key {
     Span,
 }
 
-/// A legend; the script writes the figures under the cursor into its outputs.
+/// A legend; the script writes the figures under the cursor into its outputs. Where there is one key alone, its name would
+/// say what the axis says.
 fn legend<'a>(keys: impl Iterator<Item = (Key, &'a str)>) -> String {
+    let output = |key: Key| match key {
+        Key::Line(_) | Key::Dashed(_) | Key::Dot(_) | Key::Hollow(_) => "<b></b>",
+        _ => "",
+    };
+    let keys: Vec<(Key, &str)> = keys.collect();
     let mut text = String::from("<ul class=\"legend\">");
-    for (key, name) in keys {
-        let output = match key {
-            Key::Line(_) | Key::Dashed(_) | Key::Dot(_) | Key::Hollow(_) => "<b></b>",
-            _ => "",
-        };
-        let _ = write!(text, "<li>{} {}{output}</li>", drawing(key), escape(name));
+    if let [(key, _)] = keys[..] {
+        let _ = write!(text, "<li>{}</li>", output(key));
+    } else {
+        for (key, name) in keys {
+            let _ = write!(text, "<li>{} {}{}</li>", drawing(key), escape(name), output(key));
+        }
     }
     text.push_str("</ul>\n");
     text

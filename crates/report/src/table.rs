@@ -58,6 +58,11 @@ pub struct Table {
 /// The most rows that a page shows of a chart's data; CSV has all.
 const SHOWN: usize = 60;
 
+/// Tables of more columns become cards on phones.
+const FEW: usize = 3;
+/// Tables of more columns are in smaller print on paper, where figures are not to break.
+const MANY: usize = 8;
+
 impl Table {
     /// A table without rows.
     #[must_use]
@@ -136,7 +141,13 @@ impl Table {
 
     /// The table as markup. Wide ones become cards on phones where `cards` says so, and scroll otherwise.
     pub(crate) fn markup(&self, name: &str, cards: bool) -> String {
-        let class = if cards && self.head.len() > 3 { " class=\"cards\"" } else { "" };
+        let cards_class = (cards && self.head.len() > FEW).then_some("cards");
+        let many_class = (self.head.len() > MANY).then_some("many");
+        let classes: Vec<&str> = cards_class.into_iter().chain(many_class).collect();
+        let class = match classes.is_empty() {
+            true => String::new(),
+            false => format!(" class=\"{}\"", classes.join(" ")),
+        };
         let label = if self.caption.is_empty() { name } else { &self.caption };
         let mut text = format!(
             "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\

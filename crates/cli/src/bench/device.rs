@@ -61,6 +61,7 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
     job.time_limit.iter().for_each(|span| measure::note_long(*span));
     let live = args.live.live.map(course).transpose()?;
     let target = Target { device: opened.device.clone(), clock, model };
+    let environment = host::environment();
     let exporter =
         metrics::if_asked(args.telling.metrics, || of_device(opened.device.clone(), &stack))?;
     let interrupt = Interrupt::catch()?;
@@ -75,7 +76,8 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
         show(&job, &target, || work.is_finished());
         work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    let report = report.map_err(|error| Failure::new(error.kind(), &error))?;
+    let mut report = report.map_err(|error| Failure::new(error.kind(), &error))?;
+    report.environment = environment;
     drop(exporter);
     let html = finish(args, &outputs, report, count, remarks)?;
     if let Some(live) = live {
@@ -122,7 +124,6 @@ fn finish(
     let mut report = if requests > 0 { of_trace(args, report, requests) } else { report };
     report.device = args.device.to_string();
     report.remarks = remarks;
-    report.environment = host::environment();
     report.command = host::command_line();
     let page = report.page();
     outputs.say(&page.text())?;

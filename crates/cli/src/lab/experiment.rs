@@ -2,9 +2,10 @@
 //! that end them early.
 
 use std::cell::RefCell;
-use std::io;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::{io, mem};
 
 use esker_base::{ErrorKind, files};
 use esker_lab::live::Taken;
@@ -45,6 +46,8 @@ pub(super) struct Experiment<'a> {
     watch: Watch,
     /// The step that goes on, for people.
     state: RefCell<String>,
+    /// The machine, before anything was measured.
+    environment: BTreeMap<String, String>,
     live: Option<Live<Taken>>,
 }
 
@@ -59,7 +62,8 @@ impl<'a> Experiment<'a> {
         let steps = || Taken::of(format!("Esker: lab {}", S::ABOUT.name), host::command_line());
         let live = args.live.live.map(|port| live::start(port, steps())).transpose()?;
         let (page, watch) = (args.page.as_ref(), Watch::start()?);
-        Ok(Experiment { outputs, page, watch, state: RefCell::default(), live })
+        let (state, environment) = (RefCell::default(), host::environment());
+        Ok(Experiment { outputs, page, watch, state, environment, live })
     }
 
     /// One that has nothing to show but its output.
@@ -68,7 +72,8 @@ impl<'a> Experiment<'a> {
     /// Signals cannot be caught.
     pub(super) fn writing(outputs: Outputs) -> Result<Experiment<'a>> {
         let (page, watch, live) = (None, Watch::start()?, None);
-        Ok(Experiment { outputs, page, watch, state: RefCell::default(), live })
+        let (state, environment) = (RefCell::default(), BTreeMap::new());
+        Ok(Experiment { outputs, page, watch, state, environment, live })
     }
 
     /// Runs the study, and shows how far it is; a signal ends it early.
@@ -133,8 +138,8 @@ impl<'a> Experiment<'a> {
     ///
     /// # Errors
     /// A file cannot be written; the interruption, if there was one.
-    pub(super) fn finish<S: Study>(self, mut report: Report<S>) -> Result {
-        report.environment = host::environment();
+    pub(super) fn finish<S: Study>(mut self, mut report: Report<S>) -> Result {
+        report.environment = mem::take(&mut self.environment);
         if self.watch.interrupt.has_come() {
             report.environment.insert("interrupted".to_owned(), self.state.borrow().clone());
         }
@@ -147,7 +152,7 @@ impl<'a> Experiment<'a> {
     /// # Errors
     /// As [`finish`](Experiment::finish).
     pub(super) fn write(self, page: &Page, figures: &serde_json::Value) -> Result {
-        let Experiment { outputs, page: path, watch, state, live } = self;
+        let Experiment { outputs, page: path, watch, state, live, .. } = self;
         watch.bar.end();
         outputs.say(&page.text())?;
         if watch.interrupt.has_come() {

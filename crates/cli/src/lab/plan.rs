@@ -58,6 +58,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
     files::create_dir_all(&shelf.0).map_err(|error| {
         Failure::file(&shelf.0, &error, "name a folder that can be written with --results")
     })?;
+    let environment = host::environment();
     let watch = Watch::start()?;
     let follow = |progress: &Progress<'_>| {
         watch.bar.step(progress.done, progress.count, progress.run);
@@ -72,7 +73,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
         return watch.interrupt.outcome(&kept);
     }
     let mut report = report.map_err(failed)?;
-    report.environment = host::environment();
+    report.environment = environment;
     report.command = host::command_line();
     let figures = serde_json::to_value(&report).map_err(no_form)?;
     let page = report.page();
