@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_attach::{AttachError, Attachment, Options, State, find};
-use esker_base::Clock;
+use esker_base::{Clock, Lba, LbaCount};
 use esker_device::{
     Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
 };
+use esker_sim::{Fate, HookDevice};
 
 const SIZE: u64 = 64 << 20;
 
@@ -178,42 +179,14 @@ fn a_mount_point_has_to_be_a_directory_that_is_free() {
     assert!(error.to_string().contains("name a directory that exists"), "{error}");
 }
 
-/// Memory whose queue pairs panic at a write to LBA 1.
-struct Panicking(MemoryDevice);
-
-impl Device for Panicking {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        Ok(Box::new(PanickingQueue(self.0.queue_pair(depth)?)))
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.0.stats()
-    }
-}
-
-struct PanickingQueue(Box<dyn QueuePair>);
-
-impl QueuePair for PanickingQueue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let is_bad = |op: &Op| matches!(op, Op::Write { lba, .. } if lba.0 == 1);
-        assert!(!commands.iter().any(|command| is_bad(&command.op)), "as the test wants it");
-        self.0.submit(commands)
-    }
-
-    esker_device::forward!(0: poll, wait, in_flight);
-}
-
 /// Attaches a device, and has one of its threads panic. The file stays open.
 fn attach_and_panic() -> Option<(tempfile::TempDir, Attachment, File)> {
-    let device = Panicking(MemoryDevice::new("memory", SIZE, 4096));
+    let memory = Arc::new(MemoryDevice::new("memory", SIZE, 4096));
+    let device = HookDevice::new(memory).on_command(|op| {
+        let is_bad = matches!(op, Op::Write { lba: Lba(1), .. });
+        assert!(!is_bad, "as the test wants it");
+        Fate::Pass
+    });
     let (dir, attachment) = attach_device(Arc::new(device), &Options::default())?;
     let file = open(attachment.file());
     file.write_all_at(b"x", 3).unwrap();
@@ -395,34 +368,16 @@ fn device_that_is_silent_is_looked_at_now_and_then() {
     assert_eq!(&back, b"yyyyyyyy\0\0");
 }
 
-/// A device whose size is what it was told last.
-struct Resized(Arc<MemoryDevice>, AtomicU64);
-
-impl Device for Resized {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        let capacity = esker_base::LbaCount(self.1.load(Ordering::Relaxed) / 4096);
-        Geometry { capacity, ..self.0.geometry() }
-    }
-
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        self.0.queue_pair(depth)
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.0.stats()
-    }
-}
-
 #[test]
 fn file_and_block_device_follow_a_device_that_is_resized() {
     let memory = Arc::new(MemoryDevice::new("memory", SIZE, 4096));
-    let device = Arc::new(Resized(memory, AtomicU64::new(SIZE / 2)));
+    let size = Arc::new(AtomicU64::new(SIZE / 2));
+    let shown = size.clone();
+    let device = Arc::new(HookDevice::new(memory).with_geometry(move |geometry| {
+        geometry.capacity = LbaCount(shown.load(Ordering::Relaxed) / 4096);
+    }));
     let options = Options { loop_device: true, ..Options::default() };
-    let Some((_dir, mut attachment)) = attach_device(device.clone(), &options) else { return };
+    let Some((_dir, mut attachment)) = attach_device(device, &options) else { return };
     let block_device = attachment.loop_path().unwrap().to_owned();
     let seen = |attachment: &Attachment| {
         let of_block = File::open(&block_device).unwrap();
@@ -431,10 +386,10 @@ fn file_and_block_device_follow_a_device_that_is_resized() {
     };
     assert_eq!(seen(&attachment), (SIZE / 2, SIZE / 2));
     assert_eq!(attachment.follow_size().unwrap(), None);
-    for size in [SIZE, SIZE / 4] {
-        device.1.store(size, Ordering::Relaxed);
-        assert_eq!(attachment.follow_size().unwrap(), Some(size));
-        assert_eq!(seen(&attachment), (size, size));
+    for wanted in [SIZE, SIZE / 4] {
+        size.store(wanted, Ordering::Relaxed);
+        assert_eq!(attachment.follow_size().unwrap(), Some(wanted));
+        assert_eq!(seen(&attachment), (wanted, wanted));
     }
     assert_eq!(attachment.follow_size().unwrap(), None);
     attachment.stop().unwrap();

@@ -4,35 +4,31 @@
 
 #![allow(missing_docs)] // a program, not a library
 
-#[path = "../tests/support/answering.rs"]
-mod answering;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use answering::Answering;
 use esker_base::policy::Kind;
 use esker_base::thread::spawn_scoped;
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng};
 use esker_cache::{Background, Cache, CreateOptions, OpenOptions};
 use esker_device::{Command, Device, MemoryDevice, NullDevice, Op, Port, QueuePair, Tag};
+use esker_sim::{Fate, HookDevice};
 
 const BLOCKS: u64 = 16 << 10;
 
-/// A flash device whose data costs a copy and shares nothing: the rest is the cache's own cost.
+/// A flash device whose data costs a copy and no write to shared memory: the rest is the cache's own cost.
 fn quick(memory: Arc<dyn Device>, data: Lba) -> Arc<dyn Device> {
-    let page = vec![7; 4096]; // each queue pair has its own
-    let answer = move |op| match op {
-        Op::Read { lba, mut buf } if lba >= data => {
+    let page = vec![7; 4096];
+    Arc::new(HookDevice::new(memory).on_command(move |op| match op {
+        Op::Read { lba, buf } if *lba >= data => {
             for part in buf.chunks_mut(4096) {
                 part.copy_from_slice(&page[..part.len()]);
             }
-            Ok(buf)
+            Fate::Done
         }
-        op => Err(op),
-    };
-    Arc::new(Answering { inner: memory, answer })
+        _ => Fate::Pass,
+    }))
 }
 
 fn cache(flash: Arc<dyn Device>, policy: Kind) -> Cache {

@@ -219,14 +219,14 @@ fn a_page_that_cannot_be_read_is_told_and_kills_whoever_touches_it() {
     let _alone = support::alone();
     let Some(options) = options(4 << 20, 32 << 20) else { return };
     let options = Options { compress: false, ..options };
-    let device = support::failing(32 << 20);
-    let arena = Arena::new(device.clone(), options, 0, Mode::Handler).unwrap();
+    let (device, failing) = support::failing(32 << 20);
+    let arena = Arena::new(device, options, 0, Mode::Handler).unwrap();
     let memory = Slow::new(&arena, 16 << 20);
     fill(&memory);
-    device.fail_reads(true);
+    failing.fail_reads(true);
     let child = in_child(|| memory.slice(0, 1)[0] == fill_of(0));
     assert_eq!(child.signal(), Some(libc::SIGBUS));
-    device.fail_reads(false);
+    failing.fail_reads(false);
     let reports = arena.reports();
     let addr = format!("{:#x}", memory.addr());
     let is_told = |report: &String| report.contains(&addr) && report.contains("LBA");
@@ -239,11 +239,11 @@ fn a_page_that_cannot_be_read_is_told_and_kills_whoever_touches_it() {
 fn a_write_that_fails_keeps_the_page_and_is_tried_again() {
     let _alone = support::alone();
     let Some(options) = options(4 << 20, 32 << 20) else { return };
-    let device = support::failing(32 << 20);
-    let arena = Arena::new(device.clone(), options, 0, Mode::Handler).unwrap();
+    let (device, failing) = support::failing(32 << 20);
+    let arena = Arena::new(device, options, 0, Mode::Handler).unwrap();
     let memory = Slow::new(&arena, 16 << 20);
-    device.fail_writes(usize::MAX);
-    let slow = device.clone();
+    failing.fail_writes(usize::MAX);
+    let slow = failing.clone();
     let heal = esker_base::thread::spawn("heal", move || {
         esker_base::Clock::real().sleep(std::time::Duration::from_millis(300));
         slow.fail_writes(0);

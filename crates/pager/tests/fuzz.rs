@@ -21,7 +21,7 @@ const DEVICE: usize = 96 << 20;
 
 struct Program<'a> {
     arena: &'a Arena,
-    device: &'a Failing,
+    failing: &'a Failing,
     rng: Rng,
     regions: Vec<(Slow<'a>, Vec<u8>)>,
     children: Vec<Child>,
@@ -42,7 +42,7 @@ impl Program<'_> {
             90..96 => self.system_call(),
             96..97 if self.rng.chance(1, 3) => self.fork(),
             97..98 => self.reap(),
-            98..99 => self.device.fail_writes(3),
+            98..99 => self.failing.fail_writes(3),
             _ => {}
         }
     }
@@ -243,11 +243,11 @@ fn check(memory: &Slow, shadow: &[u8], offset: usize, size: usize) {
 
 fn run(seed: u64, steps: usize, mode: Mode) -> bool {
     let Some(options) = support::options(BUDGET, SLOW) else { return false };
-    let device = support::failing(DEVICE);
-    let arena = Arena::new(device.clone(), options, 0, mode).unwrap();
+    let (device, failing) = support::failing(DEVICE);
+    let arena = Arena::new(device, options, 0, mode).unwrap();
     let mut program = Program {
         arena: &arena,
-        device: &device,
+        failing: &failing,
         rng: Rng::new(seed),
         regions: Vec::new(),
         children: Vec::new(),

@@ -9,6 +9,7 @@
 //! | [`image`] | [`Image`], [`ImageId`]: one state that a crash may leave, as fresh devices |
 //! | [`lba_set`] | [`LbaSet`]: which LBAs of a torn write are there |
 //! | [`fault`] | [`FaultDevice`], [`FaultPlan`]: fail, shorten, delay, lose, misdirect or corrupt the Nth command |
+//! | [`hook`] | [`HookDevice`]: a test sees, changes, answers, refuses or holds back commands, and changes properties |
 //! | [`fuzz`] | [`fuzz::replay`]: fuzz targets of decoders on their corpora, and on mutations |
 //!
 //! # A crash test
@@ -60,6 +61,7 @@ pub mod fault;
 mod flight;
 pub mod fuzz;
 pub mod history;
+pub mod hook;
 pub mod image;
 pub mod lba_set;
 pub mod record;
@@ -67,6 +69,7 @@ pub mod record;
 pub use enumerate::{Images, Plan};
 pub use fault::{Effect, Fault, FaultDevice, FaultPlan, Repeat, Target};
 pub use history::History;
+pub use hook::{Fate, HookDevice, refusing};
 pub use image::{BadImageId, Image, ImageDevice, ImageId, Kept};
 pub use lba_set::LbaSet;
 pub use record::{CrashDevice, CrashRecorder};

@@ -8,44 +8,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use esker_base::{AlignedBuf, ErrorKind, Lba};
-use esker_device::{Cause, Device, DeviceError, DeviceStats, Geometry, OpKind, Port, QueuePair};
+use esker_device::{Cause, Device, Port};
+use esker_sim::HookDevice;
 use esker_volume::{MemberState, Pool, VolumeOptions};
 use rig::{BLOCK, SMALL, Shape};
 
-/// A device that opens no queue pair once there are no descriptors.
-struct Scarce {
-    inner: Arc<dyn Device>,
-    are_gone: Arc<AtomicBool>,
-}
-
-impl Device for Scarce {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        if self.are_gone.load(Ordering::Acquire) {
-            let message = "too many open files".to_owned();
-            let cause = Cause::Os { kind: ErrorKind::Io, message };
-            return Err(DeviceError::new(self.name(), OpKind::Read, Lba(0), 0, cause));
-        }
-        self.inner.queue_pair(depth)
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.inner.stats()
-    }
-}
-
+/// Devices that open no queue pair once there are no descriptors.
 fn scarce(shape: &Shape) -> (Vec<Arc<dyn Device>>, Vec<Arc<AtomicBool>>) {
     let wrap = |inner: Arc<dyn Device>| {
         let are_gone = Arc::new(AtomicBool::new(false));
-        let device: Arc<dyn Device> = Arc::new(Scarce { inner, are_gone: are_gone.clone() });
-        (device, are_gone)
+        let gone = are_gone.clone();
+        let device = HookDevice::new(inner).on_open(move || match gone.load(Ordering::Acquire) {
+            true => {
+                Err(Cause::Os { kind: ErrorKind::Io, message: "too many open files".to_owned() })
+            }
+            false => Ok(()),
+        });
+        (Arc::new(device) as Arc<dyn Device>, are_gone)
     };
     rig::create(shape).into_iter().map(wrap).unzip()
 }

@@ -59,7 +59,7 @@ pub(crate) const ROOMS: [(&str, &str); 21] = [
     ),
     ("report", "escape table unit chart block verdict figures svg markup page text live"),
     ("serve", "error process http token live metrics events socket requests target caches pool"),
-    ("sim", "fuzz contents flight fault lba_set history image enumerate record"),
+    ("sim", "fuzz hook contents flight fault lba_set history image enumerate record"),
     ("stack", "error time spec drive missing closings pool served traced stack"),
     (
         "trace",

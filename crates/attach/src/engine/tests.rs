@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use esker_base::{Lba, LbaCount, Rng};
+use esker_base::{Lba, Rng};
 use esker_device::{Cause, Device, DeviceStats, MemoryDevice};
+use esker_sim::{Fate, HookDevice};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
@@ -369,37 +370,21 @@ fn a_file_is_found_listed_and_has_the_size_of_its_device() {
 
 #[test]
 fn a_write_through_to_the_medium_says_so() {
-    struct Watch(Mutex<Vec<bool>>, MemoryDevice);
-    impl esker_device::immediate::Execute for Watch {
-        fn execute(&self, command: Command) -> Completion {
-            if let Op::Write { fua, .. } = &command.op {
-                self.0.lock().push(*fua);
-            }
-            Completion { tag: command.tag, result: Ok(()), buf: command.op.into_buf() }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let memory = Arc::new(MemoryDevice::new("m", SIZE, 4096));
+    let watched = HookDevice::new(memory).on_command(move |op| {
+        if let Op::Write { fua, .. } = op {
+            noted.lock().push(*fua);
         }
-    }
-    struct Watched(Arc<Watch>);
-    impl Device for Watched {
-        fn name(&self) -> &str {
-            "watched"
-        }
-        fn geometry(&self) -> Geometry {
-            Geometry { capacity: LbaCount(100), ..self.0.1.geometry() }
-        }
-        fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-            Ok(Box::new(esker_device::immediate::Immediate::new(self.0.clone(), depth)))
-        }
-        fn stats(&self) -> DeviceStats {
-            self.0.1.stats()
-        }
-    }
-    let watch = Arc::new(Watch(Mutex::default(), MemoryDevice::new("m", SIZE, 4096)));
-    let mut engines = [engine_of(Arc::new(Watched(watch.clone())), false)];
+        Fate::Pass
+    });
+    let mut engines = [engine_of(Arc::new(watched), false)];
     let mut inbox = Inbox::default();
     for (unique, flags) in [(1, 0o10001), (2, 1)] {
         let body = transfer(0, 4096, flags);
         engines[0].accept(&mut message(16, unique, FILE, &body, &[1; 4096]), &mut inbox);
         run_out(&mut engines, &mut inbox);
     }
-    assert_eq!(*watch.0.lock(), [true, false]);
+    assert_eq!(*seen.lock(), [true, false]);
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::refusing::refusing;
 use crate::rig::{self, bytes_of, put};
 use esker_base::{AlignedBuf, ErrorKind, Lba, Rng};
 use esker_cache::omf::{RecordHeader, RecordKind, Superblock};
 use esker_cache::{Cache, CacheError, CreateOptions, Layout, Mode};
 use esker_device::{Device, MemoryDevice, Op, Port};
-use esker_sim::{CrashRecorder, Plan};
+use esker_sim::{CrashRecorder, Plan, refusing};
 
 /// Bytes of a flash device that a cache uses as a whole.
 const WHOLE: u64 = rig::FLASH;

@@ -3,11 +3,10 @@
 use crate::rig;
 use std::sync::{Arc, Mutex};
 
-use crate::refusing::refusing;
 use esker_base::{AlignedBuf, Lba, LbaCount};
 use esker_cache::Mode;
 use esker_device::{Device, Op, Port};
-use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+use esker_sim::{Effect, FaultDevice, FaultPlan, Target, refusing};
 
 /// Devices with a cache, whose faults are in the plans: the origin's, and the flash device's.
 struct Forgetful {

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::refusing::refusing;
 use esker_base::thread::spawn_scoped;
 use esker_base::{ErrorKind, Lba, LbaCount};
 use esker_cache::{Cache, CreateOptions, Mode};
 use esker_device::{Device, Op, Port};
+use esker_sim::refusing;
 
 use crate::rig::{self, content, read, write};
 

@@ -3,8 +3,6 @@
 
 #[path = "../support/oracle.rs"]
 mod oracle;
-#[path = "../support/refusing.rs"]
-mod refusing;
 #[path = "../support/rig.rs"]
 mod rig;
 

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::refusing::refusing;
 use crate::rig::{self, content, read, write};
 use esker_base::thread::{spawn, spawn_scoped};
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount};
 use esker_cache::{Background, Cache, Mode, OpenOptions};
 use esker_device::{Device, Op, Port};
+use esker_sim::refusing;
 
 /// Blocks that the tests write: fewer than there are slots.
 const BLOCKS: u64 = 8;

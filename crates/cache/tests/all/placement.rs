@@ -1,61 +1,29 @@
 //! Placement ids: metadata and data of the flash device are told apart, the host's go to the origin.
 
 use crate::rig;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use esker_base::{AlignedBuf, Lba};
 use esker_cache::{Cache, Mode};
-use esker_device::{
-    Command, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, PlacementId, Port,
-    QueuePair,
-};
+use esker_device::{Device, MemoryDevice, Op, PlacementId, Port};
+use esker_sim::{Fate, HookDevice};
 
 type Seen = Arc<Mutex<Vec<(Lba, Option<PlacementId>)>>>;
 
-/// A device with placement handles that notes the handles of writes.
-struct Noting {
-    inner: MemoryDevice,
-    seen: Seen,
-}
-
-struct Queue {
-    inner: Box<dyn QueuePair>,
-    seen: Seen,
-}
-
+/// Memory with placement handles whose writes are noted.
 fn noting(name: &str, bytes: u64) -> (Arc<dyn Device>, Seen) {
-    let (inner, seen) = (MemoryDevice::new(name, bytes, 4096), Seen::default());
-    (Arc::new(Noting { inner, seen: seen.clone() }), seen)
-}
-
-impl Device for Noting {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-    fn geometry(&self) -> Geometry {
-        Geometry { placement_handles: 8, ..self.inner.geometry() }
-    }
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let inner = self.inner.queue_pair(depth)?;
-        Ok(Box::new(Queue { inner, seen: self.seen.clone() }))
-    }
-    fn stats(&self) -> DeviceStats {
-        self.inner.stats()
-    }
-}
-
-impl QueuePair for Queue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        for command in &*commands {
-            if let Op::Write { lba, placement, .. } = &command.op {
-                self.seen.lock().unwrap().push((*lba, *placement));
+    let (memory, seen) = (MemoryDevice::new(name, bytes, 4096), Seen::default());
+    let noted = seen.clone();
+    let device = HookDevice::new(Arc::new(memory))
+        .with_geometry(|shown| shown.placement_handles = 8)
+        .on_command(move |op| {
+            if let Op::Write { lba, placement, .. } = op {
+                noted.lock().unwrap().push((*lba, *placement));
             }
-        }
-        self.inner.submit(commands)
-    }
-
-    esker_device::forward!(inner: poll, wait, in_flight);
+            Fate::Pass
+        });
+    (Arc::new(device), seen)
 }
 
 #[test]

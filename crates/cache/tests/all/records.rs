@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::refusing::refusing;
 use esker_base::Lba;
 use esker_cache::{Cache, CreateOptions, Division, Mode};
 use esker_device::{Device, MemoryDevice, Op, Port};
+use esker_sim::refusing;
 
 use crate::rig::{self, content, read, write};
 

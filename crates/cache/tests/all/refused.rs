@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::oracle::{Act, Oracle, op, random};
-use crate::refusing::refusing;
 use esker_base::{Lba, LbaCount, Rng};
 use esker_cache::{Cache, Mode};
 use esker_device::{Device, DeviceError, Op, Port};
-use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+use esker_sim::{Effect, FaultDevice, FaultPlan, Target, refusing};
 
 /// As often as this something is refused; then it is not, so that a test that fails has an end.
 const ENOUGH: u64 = 1_000;

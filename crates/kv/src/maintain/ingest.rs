@@ -338,42 +338,18 @@ mod tests {
     use crate::testing::{device, kvdb_on, small_blocks};
     use crate::types::policy::Policy;
     use crate::types::stream::Stream;
-    use esker_device::{Device, DeviceError, DeviceStats, Geometry, QueuePair};
+    use esker_sim::HookDevice;
     use std::sync::atomic::{AtomicU64, Ordering};
-
-    /// Counts how often it is asked for its capacity.
-    struct Asked {
-        inner: Arc<dyn Device>,
-        times: AtomicU64,
-    }
-
-    impl Device for Asked {
-        fn name(&self) -> &str {
-            self.inner.name()
-        }
-
-        fn geometry(&self) -> Geometry {
-            self.inner.geometry()
-        }
-
-        fn usable_bytes(&self) -> Option<u64> {
-            self.times.fetch_add(1, Ordering::Relaxed);
-            self.inner.usable_bytes()
-        }
-
-        fn queue_pair(&self, depth: usize) -> std::result::Result<Box<dyn QueuePair>, DeviceError> {
-            self.inner.queue_pair(depth)
-        }
-
-        fn stats(&self) -> DeviceStats {
-            self.inner.stats()
-        }
-    }
 
     #[test]
     fn where_one_value_finds_no_room_the_others_do_not_look_for_any() {
-        let asked = Arc::new(Asked { inner: device("c"), times: AtomicU64::new(0) });
-        let (capacity, staging) = (asked.clone(), Some(device("s")));
+        let times = Arc::new(AtomicU64::new(0));
+        let asked = times.clone();
+        let capacity = Arc::new(HookDevice::new(device("c")).with_usable_bytes(move |usable| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            usable
+        }));
+        let staging = Some(device("s"));
         let devices = Devices { manifest: device("m"), capacity, staging };
         let (db, _, _) = kvdb_on(devices, small_blocks());
         let kvs = db.create_kvs("b", Policy::CAPACITY_ONLY).unwrap();
@@ -381,9 +357,9 @@ mod tests {
         let capacity = db.engine.classes.capacity.clone();
         let take = |bytes| capacity.allocate(Stream::Log, bytes, Purpose::Maintenance);
         let taken: Vec<_> = std::iter::from_fn(|| take(64 << 10).ok()).collect();
-        let before = asked.times.load(Ordering::Relaxed);
+        let before = times.load(Ordering::Relaxed);
         db.ingest().unwrap();
-        let times = asked.times.load(Ordering::Relaxed) - before;
+        let times = times.load(Ordering::Relaxed) - before;
         assert!((1..100).contains(&times), "{times}");
         drop(taken);
         (0..500u64).for_each(|n| assert_eq!(kvs.get(n.to_be_bytes()).unwrap().unwrap(), [7; 1000]));

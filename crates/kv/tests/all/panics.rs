@@ -1,7 +1,6 @@
 //! Panics in the threads of a KVDB, and in work of callers: the KVDB stops for all with an error that says so, nobody
 //! waits for ever, and what was acknowledged is there when it is opened again.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,19 +8,15 @@ use std::time::Duration;
 use crate::common::{Devices, OnDevices};
 use crate::common::{in_memory, small_tuning, test_options};
 use esker_base::{Clock, thread};
-use esker_device::{Command, Device, DeviceError, QueuePair, forward};
+use esker_device::Device;
 use esker_kv::{CompactRequest, KvError, Kvdb, Kvs, Maintenance, Options, Policy, Tuning};
+use esker_sim::{Fate, HookDevice};
 
 /// Names of threads: of those of a KVDB, and of the one that the test starts.
 const THREADS: [&str; 6] =
     ["esker-flush", "esker-open", "esker-ingest", "esker-age", "esker-help", "caller"];
 
-/// A device that panics, once it is armed, when the thread of that name submits a command.
-struct Panics {
-    inner: Arc<dyn Device>,
-    fuse: Fuse,
-}
-
+/// Whether devices panic, once they are armed, when the thread of that name submits a command.
 #[derive(Clone)]
 struct Fuse {
     thread: &'static str,
@@ -29,38 +24,25 @@ struct Fuse {
     has_blown: Arc<AtomicBool>,
 }
 
-impl Device for Panics {
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let inner = self.inner.queue_pair(depth)?;
-        Ok(Box::new(PanicsQueue { inner, fuse: self.fuse.clone() }))
-    }
-
-    forward!(inner: name, geometry, stats);
-}
-
-struct PanicsQueue {
-    inner: Box<dyn QueuePair>,
-    fuse: Fuse,
-}
-
-impl QueuePair for PanicsQueue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let name = std::thread::current().name().map(str::to_owned);
-        if self.fuse.is_armed.load(Ordering::Acquire) && name.as_deref() == Some(self.fuse.thread) {
-            self.fuse.has_blown.store(true, Ordering::Release);
+impl Fuse {
+    fn pass(&self) {
+        let is_here = std::thread::current().name() == Some(self.thread);
+        if is_here && self.is_armed.load(Ordering::Acquire) {
+            self.has_blown.store(true, Ordering::Release);
             panic!("a device that panics");
         }
-        self.inner.submit(commands)
     }
-
-    forward!(inner: poll, wait, in_flight);
 }
 
 /// The same devices, with a fuse for the thread of that name.
 fn fused(devices: &Devices, thread: &'static str) -> (Devices, Fuse) {
     let fuse = Fuse { thread, is_armed: Arc::default(), has_blown: Arc::default() };
     let wrap = |inner: &Arc<dyn Device>| -> Arc<dyn Device> {
-        Arc::new(Panics { inner: inner.clone(), fuse: fuse.clone() })
+        let fuse = fuse.clone();
+        Arc::new(HookDevice::new(inner.clone()).on_command(move |_| {
+            fuse.pass();
+            Fate::Pass
+        }))
     };
     let Devices { manifest, capacity, staging } = devices;
     let devices = Devices {

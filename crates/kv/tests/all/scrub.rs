@@ -3,7 +3,6 @@
 
 #![allow(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,36 +11,19 @@ use std::sync::Arc;
 use crate::common::{Devices, OnDevices};
 use crate::common::{bytes_of, in_memory, small_tuning, test_options};
 use esker_base::Clock;
-use esker_device::{Command, Device, DeviceError, Op, QueuePair, forward};
+use esker_device::{Device, Op};
 use esker_kv::{
     CompactRequest, KvError, Kvdb, Kvs, Location, Maintenance, Medium, Options, Policy, Readable,
     Tuning,
 };
+use esker_sim::{Fate, HookDevice};
 
 /// A drive on which a discard leaves everything as it is.
-struct Keeps(Arc<dyn Device>);
-
-struct KeepsQueue(Box<dyn QueuePair>);
-
-impl Device for Keeps {
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        Ok(Box::new(KeepsQueue(self.0.queue_pair(depth)?)))
-    }
-
-    forward!(0: name, geometry, stats);
-}
-
-impl QueuePair for KeepsQueue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        for command in commands.iter_mut() {
-            if matches!(command.op, Op::Discard { .. }) {
-                command.op = Op::Flush;
-            }
-        }
-        self.0.submit(commands)
-    }
-
-    forward!(0: poll, wait, in_flight);
+fn keeping(device: Arc<dyn Device>) -> Arc<dyn Device> {
+    Arc::new(HookDevice::new(device).on_command(|op| match op {
+        Op::Discard { .. } => Fate::Done,
+        _ => Fate::Pass,
+    }))
 }
 
 /// Bytes that the keys and values of a kind have in common.
@@ -129,9 +111,8 @@ fn nothing_of_what_was_deleted_is_left_on_media_that_discard() {
 #[test]
 fn nothing_of_what_was_deleted_is_left_on_media_that_keep_it() {
     let Devices { manifest, capacity, staging } = in_memory("keeps", [4 << 20, 64 << 20, 64 << 20]);
-    let keeps = |device: Arc<dyn Device>| -> Arc<dyn Device> { Arc::new(Keeps(device)) };
-    let (manifest, capacity) = (keeps(manifest), keeps(capacity));
-    scrubs(Devices { manifest, capacity, staging: staging.map(keeps) });
+    let (manifest, capacity) = (keeping(manifest), keeping(capacity));
+    scrubs(Devices { manifest, capacity, staging: staging.map(keeping) });
 }
 
 /// Of a directory, `tail.esker` included.

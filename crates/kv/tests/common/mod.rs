@@ -1,7 +1,6 @@
 //! Helpers that the engine's tests share.
 #![allow(dead_code)] // each test binary uses its part
 
-pub(crate) mod checked;
 pub(crate) mod groups;
 pub(crate) mod oracle;
 pub(crate) mod records;

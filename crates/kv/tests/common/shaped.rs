@@ -6,10 +6,9 @@ use std::sync::Arc;
 use esker_base::Lba;
 use esker_base::sync::Mutex;
 use esker_device::{
-    Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, OpKind, PlacementId, QueuePair,
+    Device, DeviceError, Geometry, MemoryDevice, Op, OpKind, PlacementId, QueuePair, forward,
 };
-
-use super::checked::Checked;
+use esker_sim::{Fate, HookDevice};
 
 /// A command that was taken.
 #[derive(Clone, Debug)]
@@ -28,8 +27,7 @@ struct Record(Arc<Mutex<(Vec<Taken>, Vec<DeviceError>)>>);
 
 /// See the head of this file.
 pub(crate) struct ShapedDevice {
-    inner: MemoryDevice,
-    geometry: Geometry,
+    inner: HookDevice,
     record: Record,
 }
 
@@ -40,10 +38,21 @@ impl ShapedDevice {
         lba_size: u32,
         shape: impl FnOnce(&mut Geometry),
     ) -> Arc<ShapedDevice> {
-        let inner = MemoryDevice::new(name, bytes, lba_size);
-        let mut geometry = inner.geometry();
+        let memory = MemoryDevice::new(name, bytes, lba_size);
+        let mut geometry = memory.geometry();
         shape(&mut geometry);
-        Arc::new(ShapedDevice { inner, geometry, record: Record::default() })
+        let (name, record) = (name.to_owned(), Record::default());
+        let noted = record.clone();
+        let inner = HookDevice::new(Arc::new(memory))
+            .with_geometry(move |shown| *shown = geometry)
+            .on_command(move |op| match check(&name, &geometry, &noted, op) {
+                Ok(()) => Fate::Pass,
+                Err(error) => {
+                    noted.0.lock().1.push(error.clone());
+                    Fate::Fail(error.cause().clone())
+                }
+            });
+        Arc::new(ShapedDevice { inner, record })
     }
 
     /// The commands taken since the last call.
@@ -58,27 +67,11 @@ impl ShapedDevice {
 }
 
 impl Device for ShapedDevice {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let (name, geometry) = (self.inner.name().to_owned(), self.geometry);
-        let record = self.record.clone();
-        let check = move |op: &Op| {
-            let checked = check(&name, &geometry, &record, op);
-            checked.inspect_err(|error| record.0.lock().1.push(error.clone()))
-        };
-        Ok(Box::new(Checked::new(self.inner.queue_pair(depth)?, depth, check)))
+        self.inner.queue_pair(depth)
     }
 
-    fn stats(&self) -> DeviceStats {
-        self.inner.stats()
-    }
+    forward!(inner: name, geometry, stats);
 }
 
 /// Notes a command, if it keeps to the geometry.

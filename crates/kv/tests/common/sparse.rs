@@ -7,11 +7,8 @@ use std::sync::Arc;
 use esker_base::sync::Mutex;
 use esker_base::units::to_u64;
 use esker_base::{ErrorKind, Lba, LbaCount};
-use esker_device::{
-    Cause, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, QueuePair,
-};
-
-use super::checked::Checked;
+use esker_device::{Cause, Device, DeviceError, MemoryDevice, Op, QueuePair, forward};
+use esker_sim::{Fate, HookDevice};
 
 const LBA_SIZE: u32 = 4096;
 
@@ -42,8 +39,12 @@ impl FileSystem {
     pub(crate) fn file(&self, name: &str) -> Arc<dyn Device> {
         let mut blocks = self.0.lock();
         blocks.files += 1;
-        let inner = MemoryDevice::new(name, 1 << 40, LBA_SIZE);
-        Arc::new(SparseFile { inner, number: blocks.files, system: self.clone() })
+        let (number, system) = (blocks.files, self.clone());
+        let memory = Arc::new(MemoryDevice::new(name, 1 << 40, LBA_SIZE));
+        let inner = HookDevice::new(memory).on_command(move |op| {
+            if system.admits(number, op) { Fate::Pass } else { Fate::Fail(full()) }
+        });
+        Arc::new(SparseFile { inner, number, system: self.clone() })
     }
 
     /// Bytes that nobody has.
@@ -88,33 +89,20 @@ impl FileSystem {
     }
 }
 
+/// The cause of a failure for want of room.
+fn full() -> Cause {
+    Cause::Os { kind: ErrorKind::NoSpace, message: "the file system is full".to_owned() }
+}
+
 struct SparseFile {
-    inner: MemoryDevice,
+    inner: HookDevice,
     number: u64,
     system: FileSystem,
 }
 
 impl Device for SparseFile {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let (name, number, system) = (self.name().to_owned(), self.number, self.system.clone());
-        let check = move |op: &Op| {
-            if system.admits(number, op) {
-                return Ok(());
-            }
-            let (lba, bytes) = op.range(LBA_SIZE);
-            let message = "the file system is full".into();
-            let cause = Cause::Os { kind: ErrorKind::NoSpace, message };
-            Err(DeviceError::new(&name, op.kind(), lba, bytes, cause))
-        };
-        Ok(Box::new(Checked::new(self.inner.queue_pair(depth)?, depth, check)))
+        self.inner.queue_pair(depth)
     }
 
     fn discards_zero(&self) -> bool {
@@ -136,13 +124,9 @@ impl Device for SparseFile {
         if self.system.admits(self.number, &op) {
             return Ok(true);
         }
-        let cause =
-            Cause::Os { kind: ErrorKind::NoSpace, message: "the file system is full".into() };
         let (_, bytes) = op.range(LBA_SIZE);
-        Err(DeviceError::new(self.name(), op.kind(), lba, bytes, cause))
+        Err(DeviceError::new(self.name(), op.kind(), lba, bytes, full()))
     }
 
-    fn stats(&self) -> DeviceStats {
-        self.inner.stats()
-    }
+    forward!(inner: name, geometry, stats);
 }

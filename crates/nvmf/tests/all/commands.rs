@@ -2,15 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::client::{Client, Identity};
 use crate::common::{config, memory, serve};
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng};
 use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, OpKind,
-    Port, QueuePair, WriteThrough,
+    Command, Device, DeviceError, MemoryDevice, Op, OpKind, Port, QueuePair, WriteThrough, forward,
 };
 use esker_nvmf::conn::Payload;
 use esker_nvmf::target::{NamespaceConfig, Target};
@@ -21,7 +20,7 @@ use esker_nvmf::wire::identify::{
     self, IdentifyController, IdentifyNamespace, NSFEAT_VWCNP, ONCS_COPY, cns,
 };
 use esker_nvmf::wire::status::Status;
-use esker_sim::CrashRecorder;
+use esker_sim::{CrashRecorder, refusing};
 
 fn copy(to: u64, ranges: &[(u64, u64)]) -> (Sqe, Payload) {
     let sources = ranges.iter().map(|&(slba, count)| {
@@ -149,96 +148,42 @@ fn invalid_copy_is_refused_with_its_status_and_writes_nothing() {
     assert!(all_of(&*device, content.len()) == content, "something was written");
 }
 
-/// Memory that fails commands that touch an LBA, and takes no commands while it is held.
-struct Moody {
+/// Memory that takes no commands while it is full.
+struct Full {
     memory: MemoryDevice,
-    mood: Arc<Mood>,
+    is_full: Arc<AtomicBool>,
 }
 
-struct Mood {
-    bad: AtomicU64,
-    fails: OpKind,
-    is_held: AtomicBool,
-    submitted: AtomicU64,
-}
+impl Full {
+    fn new() -> Full {
+        Full { memory: MemoryDevice::new("full", 4 << 20, 512), is_full: Arc::default() }
+    }
 
-impl Moody {
-    fn new(bad: u64, fails: OpKind) -> Moody {
-        let memory = MemoryDevice::new("moody", 4 << 20, 512);
-        let mood = Mood {
-            bad: AtomicU64::new(bad),
-            fails,
-            is_held: AtomicBool::new(false),
-            submitted: AtomicU64::new(0),
-        };
-        Moody { memory, mood: Arc::new(mood) }
+    fn set(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::SeqCst);
     }
 }
 
-impl Device for Moody {
-    fn name(&self) -> &str {
-        "moody"
-    }
-    fn geometry(&self) -> Geometry {
-        self.memory.geometry()
-    }
+impl Device for Full {
     fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
         let queue = self.memory.queue_pair(depth)?;
-        Ok(Box::new(MoodyQueue { queue, mood: self.mood.clone(), failed: Vec::new() }))
+        Ok(Box::new(FullQueue { queue, is_full: self.is_full.clone() }))
     }
-    fn stats(&self) -> DeviceStats {
-        self.memory.stats()
-    }
+
+    forward!(memory: name, geometry, stats);
 }
 
-struct MoodyQueue {
+struct FullQueue {
     queue: Box<dyn QueuePair>,
-    mood: Arc<Mood>,
-    failed: Vec<Completion>,
+    is_full: Arc<AtomicBool>,
 }
 
-impl QueuePair for MoodyQueue {
+impl QueuePair for FullQueue {
     fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        if self.mood.is_held.load(Ordering::SeqCst) {
-            return Ok(0);
-        }
-        let mut good = VecDeque::new();
-        let count = commands.len();
-        for command in commands.drain(..) {
-            let (lba, bytes) = command.op.range(512);
-            let bad = self.mood.bad.load(Ordering::SeqCst);
-            let touches = lba.0 <= bad && bad < lba.0 + bytes / 512;
-            if command.op.kind() == self.mood.fails && touches {
-                let (tag, kind) = (command.tag, command.op.kind());
-                let buf = command.op.into_buf();
-                let cause = std::io::Error::other("a bad LBA");
-                let error = DeviceError::os("moody", kind, lba, bytes, &cause);
-                self.failed.push(Completion { tag, result: Err(error), buf });
-            } else {
-                good.push_back(command);
-            }
-        }
-        self.mood.submitted.fetch_add(count as u64, Ordering::SeqCst);
-        while !good.is_empty() {
-            self.queue.submit(&mut good)?;
-        }
-        Ok(count)
+        if self.is_full.load(Ordering::SeqCst) { Ok(0) } else { self.queue.submit(commands) }
     }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        done.append(&mut self.failed);
-        self.queue.poll(done)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        done.append(&mut self.failed);
-        self.queue.wait(done, timeout)
-    }
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight() + self.failed.len()
-    }
+
+    forward!(queue: poll, wait, in_flight);
 }
 
 #[test]
@@ -247,13 +192,18 @@ fn a_copy_that_fails_says_which_range_was_not_copied() {
     for (fails, bad, status) in
         [(OpKind::Read, 450, Status::READ_ERROR), (OpKind::Write, 4450, Status::WRITE_FAULT)]
     {
-        let device = Arc::new(Moody::new(bad, fails));
-        let target = serve(device.clone());
+        let is_bad = Arc::new(AtomicBool::new(true));
+        let fault = is_bad.clone();
+        let target = serve(refusing(&memory(4), move |op| {
+            let (lba, bytes) = op.range(512);
+            let touches = lba.0 <= bad && bad < lba.0 + bytes / 512;
+            op.kind() == fails && touches && fault.load(Ordering::SeqCst)
+        }));
         let (_admin, mut host) = Client::pair(target.addresses()[0], &Identity::new(1));
         let (sqe, data) = copy(4000, &ranges);
         let (Cqe { status: got, result, .. }, _) = host.run(sqe, data);
         assert_eq!((got, result), (status.final_(), 4), "{fails}");
-        device.mood.bad.store(u64::MAX, Ordering::SeqCst);
+        is_bad.store(false, Ordering::SeqCst);
         let (sqe, data) = copy(4000, &ranges);
         assert!(host.run(sqe, data).0.status.is_success());
     }
@@ -294,12 +244,12 @@ fn abort(sqid: u16, cid: u16) -> Sqe {
 
 #[test]
 fn a_command_that_no_device_has_is_aborted() {
-    let device = Arc::new(Moody::new(u64::MAX, OpKind::Read));
+    let device = Arc::new(Full::new());
     let mut config = config(device.clone());
     config.limits.workers = 2; // the queues are on different ones
     let target = Target::start(&config).unwrap();
     let (mut admin, mut host) = Client::pair(target.addresses()[0], &Identity::new(1));
-    device.mood.is_held.store(true, Ordering::SeqCst);
+    device.set(true);
     let mut ids = Vec::new();
     for (sqe, data) in
         [read(0, 8), write(8, 8), write(16, 64), copy(100, &[(0, 50)]), copy(200, &[(0, 50)])]
@@ -320,7 +270,7 @@ fn a_command_that_no_device_has_is_aborted() {
         let (cqe, _) = admin.wait(asked);
         assert_eq!((cqe.status, cqe.result), (Status::SUCCESS, 0), "{cid} is aborted");
     }
-    device.mood.is_held.store(false, Ordering::SeqCst);
+    device.set(false);
     assert!(host.wait(kept).0.status.is_success());
     let content = all_of(&*device, 512 * 400);
     assert!(content.iter().all(|&byte| byte == 0), "an aborted command was executed");
@@ -336,12 +286,12 @@ fn a_command_that_no_device_has_is_aborted() {
 
 #[test]
 fn commands_that_wait_for_memory_and_event_requests_are_aborted() {
-    let device = Arc::new(Moody::new(u64::MAX, OpKind::Read));
+    let device = Arc::new(Full::new());
     let mut config = config(device.clone());
     config.limits.data_bytes_per_connection = 64 << 10;
     let target = Target::start(&config).unwrap();
     let (mut admin, mut host) = Client::pair(target.addresses()[0], &Identity::new(1));
-    device.mood.is_held.store(true, Ordering::SeqCst);
+    device.set(true);
     let (sqe, data) = read(0, 128);
     let first = host.submit(sqe, data);
     let (sqe, data) = write(1000, 128); // not in a capsule, and there is no memory to ask for it
@@ -358,7 +308,7 @@ fn commands_that_wait_for_memory_and_event_requests_are_aborted() {
         assert_eq!(admin.run(abort(1, cid), Payload::None).0.result, 0);
         assert_eq!(host.wait(cid).0.status, Status::ABORTED);
     }
-    device.mood.is_held.store(false, Ordering::SeqCst);
+    device.set(false);
     assert!(host.wait(first).0.status.is_success());
     assert!(host.wait(flush).0.status.is_success());
     let mut port = Port::open(&*device, 1).unwrap();
@@ -372,13 +322,13 @@ fn commands_that_wait_for_memory_and_event_requests_are_aborted() {
 
 #[test]
 fn a_copy_that_stands_in_line_ends_with_its_namespace_and_touches_no_other() {
-    let held = Arc::new(Moody::new(u64::MAX, OpKind::Read));
+    let held = Arc::new(Full::new());
     let mut config = config(held.clone());
     let namespace = |nsid, device| NamespaceConfig { nsid, device, uuid: None };
     config.subsystems[0].namespaces.push(namespace(2, memory(1)));
     let target = Target::start(&config).unwrap();
     let (_admin, mut host) = Client::pair(target.addresses()[0], &Identity::new(1));
-    held.mood.is_held.store(true, Ordering::SeqCst);
+    held.set(true);
     let (sqe, data) = copy(100, &[(0, 50)]);
     let at_work = host.submit(sqe, data);
     let (sqe, data) = copy(100, &[(0, 50)]);
@@ -394,7 +344,7 @@ fn a_copy_that_stands_in_line_ends_with_its_namespace_and_touches_no_other() {
     clock.sleep(Duration::from_millis(700));
     let (sqe, data) = read(0, 1);
     assert!(host.run(Sqe { nsid: 3, ..sqe }, data).0.status.is_success());
-    held.mood.is_held.store(false, Ordering::SeqCst);
+    held.set(false);
     assert!(host.wait(at_work).0.status.is_success());
     assert_eq!(host.wait(in_line).0.status, Status::INVALID_NAMESPACE.final_());
     assert!(all_of(&*other, content.len()) == content, "it wrote to another namespace");

@@ -8,13 +8,14 @@ use std::time::Duration;
 use crate::common::{NQN, config, memory, open, reach, serve};
 use esker_base::{AlignedBuf, Clock, ErrorKind, Lba, LbaCount, Nanos};
 use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op, Port,
-    QueuePair, conformance,
+    Command, Completion, Device, DeviceError, DeviceStats, Geometry, Op, Port, QueuePair,
+    conformance,
 };
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, Target};
 use esker_nvmf::wire::log::AnaState;
 use esker_nvmf::{Initiator, InitiatorConfig};
+use esker_sim::HookDevice;
 
 /// Waits until something is so, for some seconds.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -389,34 +390,17 @@ fn a_target_short_of_memory_serves_all_the_same() {
     });
 }
 
-/// A device that can grow.
-struct Growing(MemoryDevice, AtomicU64);
-
-impl Device for Growing {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn geometry(&self) -> Geometry {
-        let capacity = LbaCount(self.1.load(Ordering::Relaxed));
-        Geometry { capacity, ..self.0.geometry() }
-    }
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        self.0.queue_pair(depth)
-    }
-    fn stats(&self) -> DeviceStats {
-        self.0.stats()
-    }
-}
-
 #[test]
 fn a_host_sees_its_namespace_grow() {
-    let device = Growing(MemoryDevice::new("growing", 2 << 20, 512), AtomicU64::new(2048));
-    let device = Arc::new(device);
-    let target = serve(device.clone());
+    let capacity = Arc::new(AtomicU64::new(2048));
+    let shown = capacity.clone();
+    let target = serve(Arc::new(HookDevice::new(memory(2)).with_geometry(move |geometry| {
+        geometry.capacity = LbaCount(shown.load(Ordering::Relaxed));
+    })));
     let initiator = open(&target);
     let mut port = Port::open(&initiator, 1).unwrap();
     assert!(port.read(Lba(2048), AlignedBuf::zeroed(512)).is_err());
-    device.1.store(4096, Ordering::Relaxed);
+    capacity.store(4096, Ordering::Relaxed);
     wait_until("the host sees 4,096 LBAs", || initiator.geometry().capacity.0 == 4096);
     port.read(Lba(4095), AlignedBuf::zeroed(512)).unwrap();
 }

@@ -1,6 +1,5 @@
 //! Devices and targets that are slow, silent or refuse, and what hosts see of them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,15 +9,14 @@ use crate::common::paced::{Order, Paced};
 use crate::common::relay::{Mood, Relay};
 use crate::common::{NQN, config, memory, reach, serve};
 use esker_base::{AlignedBuf, Clock, Lba};
-use esker_device::{
-    Command, Completion, Device, DeviceError, DeviceStats, Geometry, Op, Port, QueuePair, Tag,
-};
+use esker_device::{Command, Device, DeviceError, Op, Port, Tag};
 use esker_nvmf::conn::Payload;
 use esker_nvmf::target::{Access, NamespaceConfig, Target};
 use esker_nvmf::wire::capsule::Sqe;
 use esker_nvmf::wire::command::{LbaRange, io};
 use esker_nvmf::wire::status::Status;
 use esker_nvmf::{Initiator, InitiatorConfig};
+use esker_sim::{Fate, HookDevice};
 
 const DEPTH: usize = 128;
 
@@ -77,76 +75,6 @@ fn device_that_is_slow_under_a_deep_queue_is_waited_for() {
     }
 }
 
-/// Memory that keeps commands for LBA 0 while it is shut, and counts its queue pairs.
-struct Doored {
-    memory: Arc<dyn Device>,
-    is_shut: Arc<AtomicBool>,
-    opened: AtomicUsize,
-}
-
-impl Doored {
-    fn new(is_shut: bool) -> Arc<Doored> {
-        let is_shut = Arc::new(AtomicBool::new(is_shut));
-        Arc::new(Doored { memory: memory(1), is_shut, opened: AtomicUsize::new(0) })
-    }
-
-    fn set(&self, is_shut: bool) {
-        self.is_shut.store(is_shut, Ordering::SeqCst);
-    }
-}
-
-impl Device for Doored {
-    fn name(&self) -> &str {
-        "doored"
-    }
-    fn geometry(&self) -> Geometry {
-        self.memory.geometry()
-    }
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        self.opened.fetch_add(1, Ordering::SeqCst);
-        let (below, is_shut) = (self.memory.queue_pair(depth)?, self.is_shut.clone());
-        Ok(Box::new(DooredQueue { below, is_shut, held: VecDeque::new() }))
-    }
-    fn stats(&self) -> DeviceStats {
-        self.memory.stats()
-    }
-}
-
-struct DooredQueue {
-    below: Box<dyn QueuePair>,
-    is_shut: Arc<AtomicBool>,
-    held: VecDeque<Command>,
-}
-
-impl QueuePair for DooredQueue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let count = commands.len();
-        let is_shut = self.is_shut.load(Ordering::SeqCst);
-        let (held, passing): (VecDeque<_>, _) =
-            commands.drain(..).partition(|one| is_shut && one.op.range(512).0 == Lba(0));
-        self.held.extend(held);
-        self.below.submit(&mut { passing })?;
-        Ok(count)
-    }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        if !self.is_shut.load(Ordering::SeqCst) {
-            self.below.submit(&mut self.held)?;
-        }
-        self.below.poll(done)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        Clock::real().sleep(timeout.unwrap_or(ms(1)).min(Duration::from_micros(200)));
-        self.poll(done)
-    }
-    fn in_flight(&self) -> usize {
-        self.held.len() + self.below.in_flight()
-    }
-}
-
 fn at(slba: u64) -> (Sqe, Payload) {
     let range = LbaRange { slba, count: 1, fua: false, placement: None };
     (range.put(Sqe::new(io::READ, 1)), Payload::In(AlignedBuf::zeroed(512)))
@@ -154,8 +82,13 @@ fn at(slba: u64) -> (Sqe, Payload) {
 
 #[test]
 fn command_that_a_device_passes_over_is_answered_though_it_answers_others() {
-    let device = Doored::new(true);
-    let mut config = config(device.clone());
+    let is_shut = Arc::new(AtomicBool::new(true));
+    let shut = is_shut.clone();
+    let device = HookDevice::new(memory(1)).on_command(move |op| {
+        let is_held = shut.load(Ordering::SeqCst) && op.range(512).0 == Lba(0);
+        if is_held { Fate::Hold } else { Fate::Pass }
+    });
+    let mut config = config(Arc::new(device));
     (config.limits.command, config.limits.device_depth) = (ms(500), 4);
     let target = Target::start(&config).unwrap();
     let (_admin, mut host) = Client::pair(target.addresses()[0], &Identity::new(1));
@@ -170,28 +103,37 @@ fn command_that_a_device_passes_over_is_answered_though_it_answers_others() {
     }
     assert_eq!(host.wait(lost).0.status, Status::PATH_INTERNAL);
     assert!(others >= 16 * 4, "{others}");
-    device.set(false);
+    is_shut.store(false, Ordering::SeqCst);
 }
 
 #[test]
 fn queue_pairs_are_open_before_commands_come() {
-    let (first, second) = (Doored::new(false), Doored::new(false));
-    let config = config(first.clone());
+    let counting = || {
+        let opened = Arc::new(AtomicUsize::new(0));
+        let count = opened.clone();
+        let device = HookDevice::new(memory(1)).on_open(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        });
+        (Arc::new(device), opened)
+    };
+    let ((first, first_opened), (second, second_opened)) = (counting(), counting());
+    let config = config(first);
     let target = Target::start(&config).unwrap();
     let _queues = Client::pair(target.addresses()[0], &Identity::new(1));
-    let until_open = |device: &Doored| {
+    let until_open = |opened: &AtomicUsize| {
         for _ in 0..5000 {
-            if device.opened.load(Ordering::SeqCst) == 1 {
+            if opened.load(Ordering::SeqCst) == 1 {
                 return;
             }
             Clock::real().sleep(ms(1));
         }
         panic!("no command has come, and it is not open");
     };
-    until_open(&first);
-    let namespace = NamespaceConfig { nsid: 2, device: second.clone(), uuid: None };
+    until_open(&first_opened);
+    let namespace = NamespaceConfig { nsid: 2, device: second, uuid: None };
     target.add_namespace(NQN, &namespace).unwrap();
-    until_open(&second);
+    until_open(&second_opened);
 }
 
 #[test]

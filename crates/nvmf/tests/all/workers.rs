@@ -8,58 +8,22 @@ use std::time::Duration;
 
 use crate::common::client::{Client, Identity};
 use crate::common::{config, memory};
-use esker_base::{AlignedBuf, Clock, thread};
-use esker_device::{Command, Completion, Device, DeviceError, MemoryDevice, QueuePair, forward};
+use esker_base::{AlignedBuf, Clock, Lba, thread};
+use esker_device::{Device, MemoryDevice};
 use esker_nvmf::conn::Payload;
 use esker_nvmf::target::{NamespaceConfig, Target, TargetConfig};
 use esker_nvmf::wire::capsule::Sqe;
 use esker_nvmf::wire::command::{LbaRange, io};
 use esker_nvmf::wire::identify::{self, cns};
 use esker_nvmf::{NvmfError, wire::status::Status};
+use esker_sim::{Fate, HookDevice};
 
-/// Memory that does something else before it takes commands.
-struct Odd<F> {
-    memory: MemoryDevice,
-    first: Arc<F>,
-    /// Whether workers drive it, or threads of its own.
-    is_prompt: bool,
-}
-
-struct OddQueue<F> {
-    queue: Box<dyn QueuePair>,
-    first: Arc<F>,
-}
-
-impl<F: Fn() + Send + Sync + 'static> Odd<F> {
-    fn new(first: F) -> Arc<Odd<F>> {
-        Odd::driven(first, false)
-    }
-
-    fn driven(first: F, is_prompt: bool) -> Arc<Odd<F>> {
-        let memory = MemoryDevice::new("odd", 1 << 20, 512);
-        Arc::new(Odd { memory, first: Arc::new(first), is_prompt })
-    }
-}
-
-impl<F: Fn() + Send + Sync + 'static> Device for Odd<F> {
-    fn name(&self) -> &str {
-        "odd"
-    }
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        Ok(Box::new(OddQueue { queue: self.memory.queue_pair(depth)?, first: self.first.clone() }))
-    }
-    fn is_prompt(&self) -> bool {
-        self.is_prompt
-    }
-    forward!(memory: geometry, stats);
-}
-
-impl<F: Fn() + Send + Sync> QueuePair for OddQueue<F> {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        (self.first)();
-        self.queue.submit(commands)
-    }
-    forward!(queue: poll, wait, in_flight);
+/// Memory that does something else before it takes a command, driven by a thread of its own.
+fn odd(first: impl Fn() + Send + Sync + 'static) -> HookDevice {
+    HookDevice::new(Arc::new(MemoryDevice::new("odd", 1 << 20, 512))).on_command(move |_| {
+        first();
+        Fate::Pass
+    })
 }
 
 fn with_workers(workers: usize, device: Arc<dyn Device>) -> TargetConfig {
@@ -98,7 +62,7 @@ fn a_host_that_always_has_more_to_send_keeps_no_worker_to_itself() {
     const LONGEST: Duration = Duration::from_secs(10);
     let clock = Clock::real();
     let slow = clock.clone();
-    let device = Odd::new(move || slow.sleep(Duration::from_millis(2)));
+    let device = Arc::new(odd(move || slow.sleep(Duration::from_millis(2))));
     let target = Target::start(&with_workers(1, device)).unwrap();
     let at = target.addresses()[0];
     let (_admin, mut other) = Client::pair(at, &Identity::new(2));
@@ -123,8 +87,8 @@ fn a_host_that_always_has_more_to_send_keeps_no_worker_to_itself() {
 fn bad(is_prompt: bool) -> (Arc<dyn Device>, Arc<AtomicBool>) {
     let is_bad = Arc::new(AtomicBool::new(false));
     let bad = is_bad.clone();
-    let first = move || assert!(!bad.swap(false, Ordering::SeqCst), "a bad day");
-    (Odd::driven(first, is_prompt), is_bad)
+    let device = odd(move || assert!(!bad.swap(false, Ordering::SeqCst), "a bad day"));
+    (Arc::new(if is_prompt { device.prompt() } else { device }), is_bad)
 }
 
 /// Hosts connect, and their commands are answered, within a second.
@@ -230,65 +194,15 @@ fn hosts_of_other_workers_go_on_when_one_panics() {
     target.close().unwrap();
 }
 
-/// Memory whose commands end only when it is told so, driven by the worker; the command for LBA 9 panics.
-struct Held {
-    memory: MemoryDevice,
-    is_held: Arc<AtomicBool>,
-}
-
-struct HeldQueue {
-    queue: Box<dyn QueuePair>,
-    is_held: Arc<AtomicBool>,
-    held: VecDeque<Command>,
-}
-
-impl Device for Held {
-    fn name(&self) -> &str {
-        "held"
-    }
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let queue = self.memory.queue_pair(depth)?;
-        Ok(Box::new(HeldQueue { queue, is_held: self.is_held.clone(), held: VecDeque::new() }))
-    }
-    fn is_prompt(&self) -> bool {
-        true
-    }
-    forward!(memory: geometry, stats);
-}
-
-impl QueuePair for HeldQueue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        let count = commands.len();
-        while let Some(command) = commands.pop_front() {
-            assert_ne!(command.op.range(512).0.0, 9, "LBA 9");
-            self.held.push_back(command);
-        }
-        Ok(count)
-    }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        if !self.is_held.load(Ordering::SeqCst) {
-            self.queue.submit(&mut self.held)?;
-        }
-        self.queue.poll(done)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        Clock::real().sleep(timeout.unwrap_or_default().min(Duration::from_micros(100)));
-        self.poll(done)
-    }
-    fn in_flight(&self) -> usize {
-        self.held.len() + self.queue.in_flight()
-    }
-}
-
 #[test]
 fn late_commands_of_a_worker_that_panicked_fence_until_their_device_ends_them() {
     let is_held = Arc::new(AtomicBool::new(true));
-    let memory = MemoryDevice::new("held", 1 << 20, 512);
-    let device = Arc::new(Held { memory, is_held: is_held.clone() });
+    let (memory, holds) = (MemoryDevice::new("held", 1 << 20, 512), is_held.clone());
+    // Driven by the worker; the command for LBA 9 panics.
+    let device = Arc::new(HookDevice::new(Arc::new(memory)).prompt().on_command(move |op| {
+        assert_ne!(op.range(512).0, Lba(9));
+        if holds.load(Ordering::SeqCst) { Fate::Hold } else { Fate::Pass }
+    }));
     let mut config = with_workers(1, device);
     let target = Target::start(&config).unwrap();
     let at = target.addresses()[0];

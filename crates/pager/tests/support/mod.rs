@@ -8,10 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use esker_base::{Clock, Rng};
-use esker_device::{
-    Cause, Command, Completion, Device, DeviceError, DeviceStats, Geometry, MemoryDevice, Op,
-    QueuePair,
-};
+use esker_device::{Device, MemoryDevice, Op};
 use esker_pager::{Arena, Mode, Options, PagerError};
 
 /// Held by a test that has the process to itself: a child is a snapshot of the arenas of other tests, too, and one of them
@@ -158,103 +155,36 @@ impl Child {
     }
 }
 
-/// Memory whose reads or writes fail when told.
-pub(crate) struct Failing {
-    memory: MemoryDevice,
-    told: Arc<Told>,
-}
-
+/// What fails of a device.
 #[derive(Default)]
-struct Told {
+pub(crate) struct Failing {
     reads: AtomicBool,
-    /// How many more fail.
+    /// How many more writes.
     writes: AtomicUsize,
 }
 
-pub(crate) fn failing(size: usize) -> Arc<Failing> {
-    let memory = MemoryDevice::new("failing", size as u64, 4096);
-    Arc::new(Failing { memory, told: Arc::default() })
+/// Memory whose reads or writes fail when told.
+pub(crate) fn failing(size: usize) -> (Arc<dyn Device>, Arc<Failing>) {
+    let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new("failing", size as u64, 4096));
+    let failing = Arc::new(Failing::default());
+    let told = failing.clone();
+    let device = esker_sim::refusing(&memory, move |op| match op {
+        Op::Read { .. } => told.reads.load(Ordering::SeqCst),
+        Op::Write { .. } => {
+            let less = |left: usize| left.checked_sub(1);
+            told.writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+        }
+        _ => false,
+    });
+    (device, failing)
 }
 
 impl Failing {
     pub(crate) fn fail_reads(&self, fail: bool) {
-        self.told.reads.store(fail, Ordering::SeqCst);
+        self.reads.store(fail, Ordering::SeqCst);
     }
 
     pub(crate) fn fail_writes(&self, count: usize) {
-        self.told.writes.store(count, Ordering::SeqCst);
-    }
-}
-
-impl Device for Failing {
-    fn name(&self) -> &str {
-        self.memory.name()
-    }
-    fn geometry(&self) -> Geometry {
-        self.memory.geometry()
-    }
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        let (queue, told) = (self.memory.queue_pair(depth)?, self.told.clone());
-        Ok(Box::new(FailingQueue { queue, told, failed: Vec::new() }))
-    }
-    fn stats(&self) -> DeviceStats {
-        self.memory.stats()
-    }
-}
-
-struct FailingQueue {
-    queue: Box<dyn QueuePair>,
-    told: Arc<Told>,
-    failed: Vec<Completion>,
-}
-
-impl QueuePair for FailingQueue {
-    fn submit(
-        &mut self,
-        commands: &mut std::collections::VecDeque<Command>,
-    ) -> Result<usize, DeviceError> {
-        let all = commands.len();
-        let mut rest = std::collections::VecDeque::new();
-        for command in commands.drain(..) {
-            let fails = match &command.op {
-                Op::Read { .. } => self.told.reads.load(Ordering::SeqCst),
-                Op::Write { .. } => {
-                    let less = |left: usize| left.checked_sub(1);
-                    self.told.writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
-                }
-                _ => false,
-            };
-            if !fails {
-                rest.push_back(command);
-                continue;
-            }
-            let (lba, bytes) = command.op.range(4096);
-            let kind = command.op.kind();
-            let cause = Cause::Media("told to".to_owned());
-            let error = DeviceError::new("failing", kind, lba, bytes, cause);
-            let (tag, buf) = (command.tag, command.op.into_buf());
-            self.failed.push(Completion { tag, result: Err(error), buf });
-        }
-        self.queue.submit(&mut rest)?;
-        *commands = rest;
-        Ok(all - commands.len())
-    }
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        let failed = self.failed.len();
-        done.append(&mut self.failed);
-        Ok(failed + self.queue.poll(done)?)
-    }
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        match self.poll(done)? {
-            0 => self.queue.wait(done, timeout),
-            some => Ok(some),
-        }
-    }
-    fn in_flight(&self) -> usize {
-        self.failed.len() + self.queue.in_flight()
+        self.writes.store(count, Ordering::SeqCst);
     }
 }

@@ -1,14 +1,14 @@
 //! Placement handles of volumes: what is written with different ones lies in different segments, and the drives are told.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::rig::{self, BLOCK, SMALL, Shape};
-use crate::wrapped::Wrapped;
 use esker_base::sync::Mutex;
 use esker_base::{AlignedBuf, Lba};
 use esker_device::fdp::{FdpError, HandleUse};
-use esker_device::{Command, Device, Geometry, Op, PlacementId, Port};
+use esker_device::{Device, Op, PlacementId, Port};
+use esker_sim::{Fate, HookDevice};
 use esker_volume::{CreateOptions, Pool, VolumeOptions};
 
 /// Bytes written with each placement id.
@@ -16,15 +16,13 @@ type Seen = Arc<Mutex<BTreeMap<Option<PlacementId>, Vec<u8>>>>;
 
 /// A drive with eight placement handles whose writes are noted.
 fn noted(inner: Arc<dyn Device>, seen: Seen) -> Arc<dyn Device> {
-    let look = move |commands: &mut VecDeque<Command>| {
-        for command in commands.iter() {
-            if let Op::Write { buf, placement, .. } = &command.op {
-                seen.lock().entry(*placement).or_default().extend_from_slice(buf);
-            }
+    let hooked = HookDevice::new(inner).with_geometry(|shown| shown.placement_handles = 8);
+    Arc::new(hooked.on_command(move |op| {
+        if let Op::Write { buf, placement, .. } = op {
+            seen.lock().entry(*placement).or_default().extend_from_slice(buf);
         }
-    };
-    let geometry = Geometry { placement_handles: 8, ..inner.geometry() };
-    Arc::new(Wrapped { geometry, ..Wrapped::new(inner, look) })
+        Fate::Pass
+    }))
 }
 
 fn pool() -> (Pool, Seen) {

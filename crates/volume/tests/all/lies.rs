@@ -1,36 +1,27 @@
 //! Drives that lie about flushes, and a crash: what was acknowledged is there, as long as no more of them lie than there
 //! are parities, and those that lied are named.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::rig::{self, Act, Oracle, SMALL, Shape};
-use crate::wrapped::Wrapped;
 use esker_base::{AlignedBuf, Lba, Rng};
-use esker_device::{Command, Device, Op, Port};
-use esker_sim::{CrashRecorder, Image, ImageDevice, Plan};
+use esker_device::{Device, Op, Port};
+use esker_sim::{CrashRecorder, Fate, HookDevice, Image, ImageDevice, Plan};
 use esker_volume::{MemberState, Pool, VolumeOptions};
 
 const DOUBLE: Shape = Shape { drives: 6, parity: 2, lba_size: 512, ..SMALL };
 
 /// A device on which, while it lies, a flush does nothing and nothing is forced to the medium.
 fn liar(inner: Arc<dyn Device>, lies: Arc<AtomicBool>) -> Arc<dyn Device> {
-    let lba_size = usize::try_from(inner.geometry().lba_size).unwrap();
-    Arc::new(Wrapped::new(inner, move |commands: &mut VecDeque<Command>| {
-        if !lies.load(Ordering::Relaxed) {
-            return;
+    Arc::new(HookDevice::new(inner).on_command(move |op| match op {
+        Op::Flush if lies.load(Ordering::Relaxed) => Fate::Done,
+        Op::Write { fua, .. } => {
+            *fua &= !lies.load(Ordering::Relaxed);
+            Fate::Pass
         }
-        for command in commands {
-            match &mut command.op {
-                Op::Write { fua, .. } => *fua = false,
-                // Nobody looks at what this reads: it succeeds, and changes nothing.
-                op @ Op::Flush => {
-                    *op = Op::Read { lba: Lba(0), buf: AlignedBuf::zeroed(lba_size) };
-                }
-                _ => {}
-            }
-        }
+        _ => Fate::Pass,
     }))
 }
 

@@ -7,8 +7,6 @@ mod moody;
 mod paced;
 #[path = "../support/rig.rs"]
 mod rig;
-#[path = "../support/wrapped.rs"]
-mod wrapped;
 
 mod buffer_end;
 mod chains;

@@ -1,16 +1,15 @@
 //! A panic in the middle of maintenance, or of a turn at the write buffer, stops the pool: every later command says so, those
 //! who wait are told, closing ends, and an open finds all that was acknowledged.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::rig::{self, BLOCK, SMALL};
-use crate::wrapped::Wrapped;
 use esker_base::{AlignedBuf, Clock, Lba, thread};
-use esker_device::{Command, Device, Op, Port};
+use esker_device::{Device, Op, Port};
+use esker_sim::{Fate, HookDevice};
 use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeError, VolumeOptions};
 
 const MESSAGE: &str = "a panic for the test";
@@ -26,9 +25,10 @@ fn devices(victim: &'static str) -> Devices {
     let is_due = Arc::new(AtomicBool::new(false));
     let wrap = |drive: &Arc<dyn Device>| -> Arc<dyn Device> {
         let is_due = is_due.clone();
-        Arc::new(Wrapped::new(drive.clone(), move |_: &mut VecDeque<Command>| {
+        Arc::new(HookDevice::new(drive.clone()).on_command(move |_| {
             let is_victim = std::thread::current().name().is_some_and(|name| name == victim);
             assert!(!(is_victim && is_due.load(Ordering::Acquire)), "{MESSAGE}");
+            Fate::Pass
         }))
     };
     let wrapped = drives.iter().map(wrap).collect();

@@ -1,15 +1,14 @@
 //! A reader that found where a block is may take its time: what it found stays there until it is done.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use crate::rig::{self, BLOCK, SMALL};
-use crate::wrapped::Wrapped;
 use esker_base::sync::Mutex;
 use esker_base::{AlignedBuf, Lba, thread};
-use esker_device::{Command, Device, Op, Port};
+use esker_device::{Device, Op, Port};
+use esker_sim::{Fate, HookDevice};
 use esker_volume::{Pool, VolumeOptions};
 
 /// Holds the next read back, before it is run: says that it does, and waits for leave.
@@ -19,14 +18,15 @@ struct Gate(Arc<Mutex<Option<Ends>>>);
 type Ends = (Sender<()>, Receiver<()>);
 
 fn gated(device: Arc<dyn Device>, gate: Gate) -> Arc<dyn Device> {
-    Arc::new(Wrapped::new(device, move |commands: &mut VecDeque<Command>| {
-        if commands.iter().any(|command| matches!(command.op, Op::Read { .. })) {
+    Arc::new(HookDevice::new(device).on_command(move |op| {
+        if matches!(op, Op::Read { .. }) {
             let held = gate.0.lock().take();
             if let Some((arrived, leave)) = held {
                 arrived.send(()).unwrap();
                 leave.recv_timeout(Duration::from_secs(20)).unwrap();
             }
         }
+        Fate::Pass
     }))
 }
 

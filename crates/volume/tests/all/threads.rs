@@ -1,16 +1,14 @@
 //! Many queue pairs at once, with maintenance in its thread: every thread reads what it wrote last, whatever is
 //! moved meanwhile.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::rig::{self, BLOCK, SMALL, Shape};
-use crate::wrapped::Wrapped;
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng, thread};
-use esker_device::{Command, Device, Op, Port};
-use esker_sim::{Effect, FaultDevice, FaultPlan, Target};
+use esker_device::{Device, Op, Port};
+use esker_sim::{Effect, Fate, FaultDevice, FaultPlan, HookDevice, Target};
 use esker_volume::{CreateOptions, Maintenance, OpenOptions, Pool, VolumeOptions};
 
 const BLOCKS: u64 = 200;
@@ -107,11 +105,11 @@ fn close_beside_writers_loses_nothing() {
         let is_closing = Arc::new(AtomicBool::new(false));
         let wrap = |drive: Arc<dyn Device>| -> Arc<dyn Device> {
             let is_closing = is_closing.clone();
-            Arc::new(Wrapped::new(drive, move |commands: &mut VecDeque<Command>| {
-                let discards = commands.iter().any(|one| matches!(one.op, Op::Discard { .. }));
-                if discards && is_closing.load(Ordering::Acquire) {
+            Arc::new(HookDevice::new(drive).on_command(move |op| {
+                if matches!(op, Op::Discard { .. }) && is_closing.load(Ordering::Acquire) {
                     Clock::real().sleep(Duration::from_millis(5));
                 }
+                Fate::Pass
             }))
         };
         let drives: Vec<Arc<dyn Device>> = drives.into_iter().map(wrap).collect();

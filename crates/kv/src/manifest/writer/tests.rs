@@ -1,4 +1,3 @@
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
@@ -10,7 +9,8 @@ use crate::types::policy::KvsOptions;
 use esker_base::AlignedBuf;
 use esker_base::Rng;
 use esker_base::units::to_usize;
-use esker_device::{Command, DeviceError, MemoryDevice, Port, QueuePair, forward};
+use esker_device::{MemoryDevice, Port};
+use esker_sim::{Fate, HookDevice};
 
 fn device() -> Arc<dyn Device> {
     Arc::new(MemoryDevice::new("manifest", 64 << 10, 512))
@@ -146,36 +146,16 @@ fn blocks_are_there_as_long_as_something_needs_them() {
     assert!(gone > 100, "{gone}");
 }
 
-/// A device whose submissions panic while it is armed.
-struct Panics(Arc<dyn Device>, Arc<AtomicBool>);
-
-struct PanicsQueue(Box<dyn QueuePair>, Arc<AtomicBool>);
-
-impl Device for Panics {
-    fn queue_pair(&self, depth: usize) -> std::result::Result<Box<dyn QueuePair>, DeviceError> {
-        Ok(Box::new(PanicsQueue(self.0.queue_pair(depth)?, self.1.clone())))
-    }
-
-    forward!(0: name, geometry, stats);
-}
-
-impl QueuePair for PanicsQueue {
-    fn submit(
-        &mut self,
-        commands: &mut VecDeque<Command>,
-    ) -> std::result::Result<usize, DeviceError> {
-        assert!(!self.1.load(Ordering::Acquire), "a device that panics");
-        self.0.submit(commands)
-    }
-
-    forward!(0: poll, wait, in_flight);
-}
-
 #[test]
 fn commits_after_a_panic_are_refused_with_its_message() {
     let is_armed = Arc::new(AtomicBool::new(false));
-    let panics: Arc<dyn Device> = Arc::new(Panics(device(), is_armed.clone()));
-    let manifest = Manifest::create(panics, (FormatVersion::V1, [7; 16]), vec![kvs(1)]).unwrap();
+    let armed = is_armed.clone();
+    let panics = HookDevice::new(device()).on_command(move |_| {
+        assert!(!armed.load(Ordering::Acquire), "a device that panics");
+        Fate::Pass
+    });
+    let manifest =
+        Manifest::create(Arc::new(panics), (FormatVersion::V1, [7; 16]), vec![kvs(1)]).unwrap();
     is_armed.store(true, Ordering::Release);
     let panic = catch_unwind(AssertUnwindSafe(|| manifest.commit(vec![kvs(2)]))).unwrap_err();
     assert_eq!(said(&*panic), "a device that panics");

@@ -1,6 +1,7 @@
 use super::*;
 use esker_base::Rng;
-use esker_device::{DeviceError, DeviceStats, Geometry, MemoryDevice, QueuePair};
+use esker_device::MemoryDevice;
+use esker_sim::HookDevice;
 
 fn media(bytes: u64) -> Arc<Media> {
     let device = Arc::new(MemoryDevice::new("m", bytes, 512));
@@ -69,43 +70,22 @@ fn an_extent_claimed_twice_is_corruption() {
     assert!(media.claim(Stream::OldKeys, extent).is_err());
 }
 
-/// A file on a file system that has only so many bytes of room for it.
-struct Bounded(MemoryDevice, AtomicU64);
-
-impl Device for Bounded {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
-
-    fn usable_bytes(&self) -> Option<u64> {
-        Some(self.1.load(Ordering::Relaxed))
-    }
-
-    fn queue_pair(&self, depth: usize) -> std::result::Result<Box<dyn QueuePair>, DeviceError> {
-        self.0.queue_pair(depth)
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.0.stats()
-    }
-}
-
 #[test]
 fn capacity_is_never_less_than_what_is_used() {
-    let file = Arc::new(Bounded(MemoryDevice::new("m", 16 << 20, 512), (8 << 20).into()));
+    // A file on a file system that has only so many bytes of room for it.
+    let room = Arc::new(AtomicU64::new(8 << 20));
+    let (left, memory) = (room.clone(), Arc::new(MemoryDevice::new("m", 16 << 20, 512)));
+    let file =
+        HookDevice::new(memory).with_usable_bytes(move |_| Some(left.load(Ordering::Relaxed)));
     let media = Arc::new(Media::new(
         MediaClass::Capacity,
-        file.clone(),
+        Arc::new(file),
         &Tuning::for_budget(16 << 20),
         &Clock::virtual_time(),
     ));
     assert_eq!(media.capacity_bytes(), 8 << 20);
     let _taken = media.allocate(Stream::Log, 4 << 20, Purpose::Opening).unwrap();
-    file.1.store(1 << 20, Ordering::Relaxed);
+    room.store(1 << 20, Ordering::Relaxed);
     media.allocate(Stream::Log, 4 << 20, Purpose::Opening).map(drop).unwrap_err();
     assert!(media.used_bytes() >= 4 << 20);
     assert_eq!(media.capacity_bytes(), media.used_bytes());

@@ -1,12 +1,11 @@
 //! A device that stops at a command of one's choice until somebody has done something, perhaps with it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
 
 use esker_base::sync::Mutex;
-use esker_device::{Command, Completion, Device, DeviceError, DeviceStats, Geometry, QueuePair};
+use esker_device::Device;
+use esker_sim::{Fate, HookDevice};
 
 /// Stops at a command, once it is [armed](Hook::during).
 #[derive(Clone, Default)]
@@ -22,7 +21,11 @@ struct Armed {
 impl Hook {
     /// The same device, which stops where the hook says.
     pub(crate) fn on(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {
-        Arc::new(Hooked { inner, hook: self.clone() })
+        let hook = self.clone();
+        Arc::new(HookDevice::new(inner).on_command(move |_| {
+            hook.pass();
+            Fate::Pass
+        }))
     }
 
     /// Runs `work`, and `meanwhile` while the device stands still at the `nth` command of it. Whether it
@@ -64,56 +67,5 @@ impl Hook {
             at.reached.send(()).expect("somebody waits for it");
             at.done.recv().expect("and says when it is done");
         }
-    }
-}
-
-struct Hooked {
-    inner: Arc<dyn Device>,
-    hook: Hook,
-}
-
-impl Device for Hooked {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn queue_pair(&self, depth: usize) -> Result<Box<dyn QueuePair>, DeviceError> {
-        Ok(Box::new(Queue { inner: self.inner.queue_pair(depth)?, hook: self.hook.clone() }))
-    }
-
-    fn stats(&self) -> DeviceStats {
-        self.inner.stats()
-    }
-}
-
-struct Queue {
-    inner: Box<dyn QueuePair>,
-    hook: Hook,
-}
-
-impl QueuePair for Queue {
-    fn submit(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, DeviceError> {
-        commands.iter().for_each(|_| self.hook.pass());
-        self.inner.submit(commands)
-    }
-
-    fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
-        self.inner.poll(done)
-    }
-
-    fn wait(
-        &mut self,
-        done: &mut Vec<Completion>,
-        timeout: Option<Duration>,
-    ) -> Result<usize, DeviceError> {
-        self.inner.wait(done, timeout)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
     }
 }
