@@ -6,7 +6,7 @@ import java.util.Arrays;
 import java.util.Random;
 
 /**
- * What a call from Java costs beside the same call in Rust: on one KVS in one process, by one thread. Keys have 16 bytes,
+ * Measures a call from Java beside the same call in Rust: on one KVS in one process, by one thread. Keys have 16 bytes,
  * values 1,000, in DRAM. Short rounds of both alternate; medians are shown. {@code bindings/java/bench/border} runs it.
  */
 final class Border {

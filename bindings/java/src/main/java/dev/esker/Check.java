@@ -20,7 +20,7 @@ public final class Check {
     }
 
     /**
-     * What was read, and damage in {@code findings}.
+     * The report of everything that was read, with damage in {@code findings}.
      *
      * @return JSON
      */

@@ -42,7 +42,7 @@ public final class Kvs {
      * @throws EskerException if it is closed, or the read fails
      */
     public byte[] get(byte[] key) {
-        return Reads.get(this, Reads.OF_KVS, handle, this, key);
+        return Reads.get(this, Reads.OF_KVS, null, this, key);
     }
 
     /**
@@ -53,7 +53,7 @@ public final class Kvs {
      * @throws EskerException if it is closed, or the read fails
      */
     public byte[] get(ByteBuffer key) {
-        return Reads.get(this, Reads.OF_KVS, handle, this, key);
+        return Reads.get(this, Reads.OF_KVS, null, this, key);
     }
 
     /**
@@ -67,7 +67,7 @@ public final class Kvs {
      * @throws java.nio.ReadOnlyBufferException if the buffer is read-only
      */
     public int get(byte[] key, ByteBuffer into) {
-        return Reads.get(this, Reads.OF_KVS, handle, this, key, null, 0, Bytes.key(key).length, into);
+        return Reads.get(this, Reads.OF_KVS, null, this, key, null, 0, Bytes.key(key).length, into);
     }
 
     /**
@@ -81,7 +81,7 @@ public final class Kvs {
      */
     public int get(ByteBuffer key, ByteBuffer into) {
         int size = Bytes.key(key.remaining());
-        return Reads.get(this, Reads.OF_KVS, handle, this, Bytes.array(key), Bytes.direct(key), Bytes.offset(key), size, into);
+        return Reads.get(this, Reads.OF_KVS, null, this, Bytes.array(key), Bytes.direct(key), Bytes.offset(key), size, into);
     }
 
     /**
@@ -92,7 +92,7 @@ public final class Kvs {
      * @throws EskerException if it is closed, or a read fails
      */
     public List<byte[]> getMany(List<byte[]> keys) {
-        return Reads.getMany(this, Reads.OF_KVS, handle, this, keys);
+        return Reads.getMany(this, Reads.OF_KVS, null, this, keys);
     }
 
     /**
@@ -103,7 +103,7 @@ public final class Kvs {
      * @throws EskerException if it is closed, or the read fails
      */
     public boolean contains(byte[] key) {
-        return Reads.contains(this, Reads.OF_KVS, handle, this, key);
+        return Reads.contains(this, Reads.OF_KVS, null, this, key);
     }
 
     /**
@@ -113,7 +113,7 @@ public final class Kvs {
      * @throws EskerException if it is closed
      */
     public RowIterator iterate() {
-        return Reads.iterate(this, Reads.OF_KVS, handle, this, new Range());
+        return Reads.iterate(this, Reads.OF_KVS, null, this, new Range());
     }
 
     /**
@@ -124,7 +124,7 @@ public final class Kvs {
      * @throws EskerException if it is closed, or the range cannot be
      */
     public RowIterator iterate(Range range) {
-        return Reads.iterate(this, Reads.OF_KVS, handle, this, range);
+        return Reads.iterate(this, Reads.OF_KVS, null, this, range);
     }
 
     /**

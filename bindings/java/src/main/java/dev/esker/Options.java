@@ -122,7 +122,7 @@ public final class Options {
         return value;
     }
 
-    /** What is done with native options. */
+    /** A use of native options. */
     interface Use<T> {
         T with(long options);
     }

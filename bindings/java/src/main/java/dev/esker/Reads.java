@@ -8,7 +8,10 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 
-/** Reads of a KVS, a snapshot or a transaction: {@code owner} has the handle that is read, and stays while it is. */
+/**
+ * Reads of a KVS, or of a KVS in a snapshot or a transaction, which is the reader then. {@code owner} has the handle that is
+ * read, and stays while it is.
+ */
 final class Reads {
     static final int OF_KVS = 0, OF_SNAPSHOT = 1, OF_TRANSACTION = 2, FOR_UPDATE = 3;
     /** Keys of one call: their largest values fit into an array. */
@@ -16,13 +19,13 @@ final class Reads {
 
     private Reads() {}
 
-    /** A call with two live handles, the second of the KVS. */
+    /** A call with two live handles: that of the reader, 0 where there is none, and that of the KVS. */
     interface Call<T> {
         T with(long reader, long kvs);
     }
 
     static <T> T call(Object owner, Handle reader, Kvs kvs, Call<T> call) {
-        long pointer = reader.enter();
+        long pointer = reader == null ? 0 : reader.enter();
         try {
             long kvsPointer = kvs.handle.enter();
             try {
@@ -31,7 +34,9 @@ final class Reads {
                 kvs.handle.exit();
             }
         } finally {
-            reader.exit();
+            if (reader != null) {
+                reader.exit();
+            }
             Reference.reachabilityFence(owner);
             Reference.reachabilityFence(kvs);
         }
@@ -47,15 +52,6 @@ final class Reads {
     }
 
     private static byte[] get(Object owner, int of, Handle reader, Kvs kvs, byte[] key, ByteBuffer buffer, int at, int size) {
-        if (owner == kvs) {
-            long pointer = reader.enter();
-            try {
-                return Native.get(of, 0, pointer, key, buffer, at, size);
-            } finally {
-                reader.exit();
-                Reference.reachabilityFence(owner);
-            }
-        }
         return call(owner, reader, kvs, (one, other) -> Native.get(of, one, other, key, buffer, at, size));
     }
 
@@ -65,19 +61,9 @@ final class Reads {
         }
         byte[] array = Bytes.array(into);
         ByteBuffer direct = Bytes.direct(into);
-        int intoAt = Bytes.offset(into), room = into.remaining(), found;
-        if (owner == kvs) {
-            long pointer = reader.enter();
-            try {
-                found = Native.getInto(of, 0, pointer, key, buffer, at, size, array, direct, intoAt, room);
-            } finally {
-                reader.exit();
-                Reference.reachabilityFence(owner);
-            }
-        } else {
-            found = call(owner, reader, kvs, (one, other) ->
-                    Native.getInto(of, one, other, key, buffer, at, size, array, direct, intoAt, room));
-        }
+        int intoAt = Bytes.offset(into), room = into.remaining();
+        int found = call(owner, reader, kvs, (one, other) ->
+                Native.getInto(of, one, other, key, buffer, at, size, array, direct, intoAt, room));
         if (found > 0) {
             into.position(into.position() + Math.min(found, room));
         }
@@ -117,12 +103,6 @@ final class Reads {
 
     static RowIterator iterate(Object owner, int of, Handle reader, Kvs kvs, Range range) {
         Objects.requireNonNull(range, "the range is null");
-        long pointer = reader.enter();
-        try {
-            return new RowIterator(owner, kvs, of, pointer, range);
-        } finally {
-            reader.exit();
-            Reference.reachabilityFence(owner);
-        }
+        return call(owner, reader, kvs, (one, other) -> new RowIterator(owner, kvs, of, one, other, range));
     }
 }

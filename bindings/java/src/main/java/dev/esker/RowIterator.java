@@ -23,19 +23,13 @@ public final class RowIterator implements Iterator<Row>, AutoCloseable {
     private int at;
     private boolean ended;
 
-    RowIterator(Object reader, Kvs kvs, int of, long pointer, Range range) {
+    RowIterator(Object reader, Kvs kvs, int of, long pointer, long kvsPointer, Range range) {
         this.reader = reader;
         reverse = range.reverse;
         left = range.limit;
         long expected = range.limit == Long.MAX_VALUE ? 0 : range.limit;
-        long kvsPointer = kvs.handle.enter();
-        try {
-            handle = new Handle(Handle.ROWS, Native.iterate(of, pointer, kvsPointer, range.lowerKind, range.lower,
-                    range.upperKind, range.upper, range.prefix, range.keysOnly, range.reverse, expected),
-                    kvs.db.handle);
-        } finally {
-            kvs.handle.exit();
-        }
+        handle = new Handle(Handle.ROWS, Native.iterate(of, pointer, kvsPointer, range.lowerKind, range.lower,
+                range.upperKind, range.upper, range.prefix, range.keysOnly, range.reverse, expected), kvs.db.handle);
         handle.ownedBy(this);
     }
 

@@ -1,6 +1,5 @@
 package dev.esker;
 
-import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 
 /** Writes to a KVS, within a transaction where there is one. {@code owner} has the handle of the transaction or the KVS. */
@@ -19,39 +18,17 @@ final class Writes {
 
     private static void put(Object owner, Handle txn, Kvs kvs, byte[] key, ByteBuffer keyBuffer, int keyAt, int keySize,
             byte[] value, ByteBuffer valueBuffer, int valueAt, int valueSize, int flags) {
-        long txnPointer = txn == null ? 0 : txn.enter();
-        try {
-            long pointer = kvs.handle.enter();
-            try {
-                Native.put(txnPointer, pointer, key, keyBuffer, keyAt, keySize, value, valueBuffer, valueAt, valueSize, flags);
-            } finally {
-                kvs.handle.exit();
-            }
-        } finally {
-            if (txn != null) {
-                txn.exit();
-            }
-            Reference.reachabilityFence(owner);
-            Reference.reachabilityFence(kvs);
-        }
+        Reads.call(owner, txn, kvs, (one, other) -> {
+            Native.put(one, other, key, keyBuffer, keyAt, keySize, value, valueBuffer, valueAt, valueSize, flags);
+            return null;
+        });
     }
 
     static void delete(Object owner, int what, Handle txn, Kvs kvs, byte[] one, byte[] other) {
-        long txnPointer = txn == null ? 0 : txn.enter();
-        try {
-            long pointer = kvs.handle.enter();
-            try {
-                Native.delete(what, txnPointer, pointer, one, other);
-            } finally {
-                kvs.handle.exit();
-            }
-        } finally {
-            if (txn != null) {
-                txn.exit();
-            }
-            Reference.reachabilityFence(owner);
-            Reference.reachabilityFence(kvs);
-        }
+        Reads.call(owner, txn, kvs, (pointer, kvsPointer) -> {
+            Native.delete(what, pointer, kvsPointer, one, other);
+            return null;
+        });
     }
 
     static void deleteRange(Object owner, Handle txn, Kvs kvs, byte[] from, byte[] to) {

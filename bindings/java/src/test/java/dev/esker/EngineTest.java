@@ -20,7 +20,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What each call does. */
+/** Each call does as its documentation says. */
 class EngineTest {
     @TempDir Path dir;
     private Kvdb db;

@@ -7,7 +7,7 @@ import java.nio.file.Path;
 
 /** Opens, fails and closes again and again, and ends with an error when resident memory grows. */
 final class Memory {
-    /** What an allocator and the virtual machine may add by themselves, in KiB. */
+    /** An allocator and the virtual machine may add so much by themselves, in KiB. */
     private static final long MOST = 32 << 10;
 
     private Memory() {}

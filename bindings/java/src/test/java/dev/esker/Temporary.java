@@ -6,7 +6,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What tests share. */
+/** Folders and processes that tests share. */
 final class Temporary {
     private Temporary() {}
 
