@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::units::to_nanos;
+
 /// A moment, in nanoseconds since its clock began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
@@ -24,7 +26,7 @@ impl Nanos {
 impl Add<Duration> for Nanos {
     type Output = Nanos;
     fn add(self, span: Duration) -> Nanos {
-        Nanos(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+        Nanos(self.0.saturating_add(to_nanos(span)))
     }
 }
 
@@ -83,8 +85,7 @@ impl Clock {
     #[must_use]
     #[allow(clippy::disallowed_methods)]
     pub fn now(&self) -> Nanos {
-        let nanos =
-            |origin: &Instant| u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let nanos = |origin: &Instant| to_nanos(origin.elapsed());
         Nanos(match &*self.0 {
             Kind::Real { origin } => nanos(origin),
             Kind::Dilated { origin, factor, .. } => nanos(origin) / u64::from(*factor),
@@ -117,7 +118,7 @@ impl Clock {
     /// Moves a virtual clock forward; the others move by themselves and ignore it.
     pub fn advance(&self, span: Duration) {
         if let Kind::Virtual { now } = &*self.0 {
-            now.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
+            now.fetch_add(to_nanos(span), Ordering::AcqRel);
         }
     }
 

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::units::{to_u64, to_usize};
+use crate::units::{to_nanos, to_u64, to_usize};
 
 /// Buckets of a histogram.
 pub const BUCKETS: usize = 112;
@@ -37,14 +37,10 @@ fn bucket(ns: u64) -> usize {
     }
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl Histogram {
     /// Counts a time.
     pub fn add(&self, time: Duration) {
-        let ns = nanos(time);
+        let ns = to_nanos(time);
         self.counts[bucket(ns)].fetch_add(1, Ordering::Relaxed);
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
@@ -54,7 +50,7 @@ impl Histogram {
         let add = |counter: &AtomicU64, more: u64| {
             counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
         };
-        let ns = nanos(time);
+        let ns = to_nanos(time);
         add(&self.counts[bucket(ns)], 1);
         add(&self.sum_ns, ns);
     }
@@ -79,7 +75,7 @@ impl Histogram {
     }
 }
 
-/// What a histogram has counted.
+/// The counts of a histogram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latency {
     /// How many were in each bucket; bucket `n` ends before [`Latency::bucket_end`].

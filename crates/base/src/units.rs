@@ -151,6 +151,12 @@ pub fn counted(number: u64, one: &str) -> String {
     }
 }
 
+/// Nanoseconds of a span; the longest number of them for a longer one.
+#[must_use]
+pub fn to_nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// A latency of a histogram, which tells the end of a bucket alone: `≤8.59 s`. The last bucket, from `open` on, has
 /// no end: `≥51.5 s`. Nothing was counted where the end is zero.
 #[must_use]

@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
+use esker_base::units::to_nanos;
 use esker_base::{Clock, Nanos, clock, thread};
 
 use crate::counter::InsertCounter;
@@ -19,7 +20,7 @@ use crate::error::BenchError;
 use crate::measure::{Tally, latency};
 use crate::operation::OperationKind;
 use crate::options::RunOptions;
-use crate::result::{OperationResult, RunResult, Settings, nanos};
+use crate::result::{OperationResult, RunResult, Settings};
 use crate::store::Store;
 use crate::value::{ValueSource, mix};
 use crate::watch::{OnProgress, Phase, Watch, rate};
@@ -140,7 +141,7 @@ impl<'a> Runner<'a> {
         let synced = self.clock.now();
         watch.sample(synced);
 
-        let elapsed_ns = nanos(finished - measure_from);
+        let elapsed_ns = to_nanos(finished - measure_from);
         let by_operation = merge(workload, &plan.slots);
         let operations = by_operation.iter().map(|o| o.operations).sum();
         let total = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum();
@@ -159,7 +160,7 @@ impl<'a> Runner<'a> {
             interrupted: watch.interrupted,
             user_bytes_written: total(|o| o.user_bytes_written),
             user_bytes_read: total(|o| o.user_bytes_read),
-            sync_ns: nanos(synced - sync_began),
+            sync_ns: to_nanos(synced - sync_began),
             records_before,
             records_after: self.records(),
             intervals: watch.intervals,

@@ -2,7 +2,8 @@
 //! them all.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+
+use esker_base::units::to_nanos;
 
 use serde::{Deserialize, Serialize};
 
@@ -143,18 +144,13 @@ impl Settings {
         Settings {
             threads: options.threads,
             operations: options.operations,
-            time_limit_ns: options.time_limit.map(nanos),
+            time_limit_ns: options.time_limit.map(to_nanos),
             target_ops_per_s: options.target_ops_per_s,
-            warm_up_ns: nanos(options.warm_up),
+            warm_up_ns: to_nanos(options.warm_up),
             verify: options.verify,
             seed: options.seed,
         }
     }
-}
-
-/// Nanoseconds of a span.
-pub(crate) fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// One kind of operation in a run.

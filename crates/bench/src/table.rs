@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use esker_base::units::{grouped, human_bytes};
+use esker_report::text::aligned;
 
 use crate::result::{Latency, Report, RunResult, Series};
 use crate::store::Unit;
@@ -24,7 +25,7 @@ impl Report {
                 let _ = writeln!(remarks, "{}: {remark}", run.workload.name);
             }
         }
-        let mut text = align(&rows);
+        let mut text = aligned("", &rows, |column| matches!(column, 0 | 3));
         if !remarks.is_empty() {
             text.push('\n');
             text.push_str(&remarks);
@@ -133,26 +134,6 @@ pub(crate) fn micros(ns: f64) -> String {
     } else {
         format!("{:.0} s", us / 1e6)
     }
-}
-
-/// Columns as wide as their widest cell; words to the left, numbers to the right.
-fn align(rows: &[[String; 10]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; 10] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-            let gap = if column == 0 { "" } else { "  " };
-            let _ = match column {
-                0 | 3 => write!(line, "{gap}{cell:<width$}"),
-                _ => write!(line, "{gap}{cell:>width$}"),
-            };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

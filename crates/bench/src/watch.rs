@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_base::Nanos;
+use esker_base::units::to_nanos;
 
 use crate::measure::IntervalTally;
 use crate::options::RunOptions;
-use crate::result::{Interval, Point, RunResult, Series, Settings, nanos};
+use crate::result::{Interval, Point, RunResult, Series, Settings};
 use crate::worker::{Plan, Schedule};
 use crate::workload::Workload;
 
@@ -178,9 +179,9 @@ impl<'a> Watch<'a> {
 
     /// Ends the interval at `now`. One shorter than half of the set length joins the one before.
     pub(crate) fn close_interval(&mut self, now: Nanos) {
-        let mut start_ns = nanos(self.interval_start() - self.schedule.measure_from);
-        let end_ns = nanos(now - self.schedule.measure_from).max(start_ns);
-        let short = end_ns - start_ns < nanos(self.plan.options.interval) / 2;
+        let mut start_ns = to_nanos(self.interval_start() - self.schedule.measure_from);
+        let end_ns = to_nanos(now - self.schedule.measure_from).max(start_ns);
+        let short = end_ns - start_ns < to_nanos(self.plan.options.interval) / 2;
         let mut errors = 0;
         match self.intervals.pop_if(|_| short) {
             Some(before) => (start_ns, errors) = (before.start_ns, before.errors),
@@ -208,7 +209,7 @@ impl<'a> Watch<'a> {
     }
 
     pub(crate) fn sample(&mut self, now: Nanos) {
-        let at_ns = nanos(now - self.schedule.measure_from);
+        let at_ns = to_nanos(now - self.schedule.measure_from);
         for sample in self.plan.store.sample() {
             if !sample.value.is_finite() {
                 continue;

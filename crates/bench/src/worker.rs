@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use esker_base::units::{to_u64, to_usize};
+use esker_base::units::{to_nanos, to_u64, to_usize};
 use esker_base::{Clock, Nanos, Rng};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -332,20 +332,19 @@ impl Client<'_> {
         writes: bool,
         (service, intended): (Duration, Option<Duration>),
     ) {
-        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         self.outcome.user_bytes_read += effect.bytes;
         if writes {
             self.outcome.user_bytes_written += to_u64(self.key.len() + self.value.len());
         }
         let Measured { tallies, interval } = &mut *self.measured();
         let tally = &mut tallies[kind.index()];
-        record(&mut tally.latency_ns, nanos(service));
+        record(&mut tally.latency_ns, to_nanos(service));
         if let Some(intended) = intended {
-            record(&mut tally.intended_latency_ns, nanos(intended));
+            record(&mut tally.intended_latency_ns, to_nanos(intended));
         }
         tally.not_found += u64::from(!effect.found);
         tally.rows += effect.rows;
-        record(&mut interval.latency_ns, nanos(intended.unwrap_or(service)));
+        record(&mut interval.latency_ns, to_nanos(intended.unwrap_or(service)));
     }
 
     /// The figures that this thread shares with a few others.

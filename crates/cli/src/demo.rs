@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use esker_base::Clock;
-use esker_base::units::human_bytes;
+use esker_base::units::{human_bytes, to_nanos};
 use esker_bench::{Dataset, Report, RunOptions, Runner, ValueFormat, Workload};
 use esker_kv::{MediaClass, Policy, Stats};
 use esker_lab::store::KvStore;
@@ -210,7 +210,7 @@ impl Conclusion {
             json!({
                 "load_traffic": self.load.json(),
                 "load_young_bytes": self.load.young_bytes,
-                "load_settle_ns": u64::try_from(self.settled.as_nanos()).unwrap_or(u64::MAX),
+                "load_settle_ns": to_nanos(self.settled),
                 "peak_rss_bytes": host::peak_rss_bytes(),
             }),
         )

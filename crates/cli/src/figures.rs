@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 pub(crate) use esker_base::units::{bound, grouped};
 use esker_bench::RunResult;
+use esker_report::text;
 
 /// A count or a rate in three digits: `1.23 M`, `456 k`, `78`.
 pub(crate) fn short(number: f64) -> String {
@@ -41,51 +42,12 @@ pub(crate) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
 
 /// Columns as wide as their widest cell: the first `words` to the left, numbers to the right.
 pub(crate) fn align(rows: &[Vec<String>], words: usize) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let gap = if column == 0 { "" } else { "  " };
-            let _ = if column < words {
-                write!(line, "{gap}{cell:<width$}")
-            } else {
-                write!(line, "{gap}{cell:>width$}")
-            };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    text::aligned("", rows, |column| column < words)
 }
-
-/// The widest line of text for people.
-const WIDTH: usize = 100;
 
 /// Text after a `label`, in lines that fit, the others indented.
 pub(crate) fn wrapped(label: &str, indent: usize, text: &str) -> String {
-    let mut lines = format!("{label:<indent$}");
-    let mut column = lines.chars().count();
-    for (index, word) in text.split_whitespace().enumerate() {
-        let size = word.chars().count();
-        if index > 0 && column + 1 + size > WIDTH {
-            lines.push('\n');
-            lines.push_str(&" ".repeat(indent));
-            column = indent;
-        } else if index > 0 {
-            lines.push(' ');
-            column += 1;
-        }
-        lines.push_str(word);
-        column += size;
-    }
-    lines.push('\n');
-    lines
+    text::wrapped(&format!("{label:<indent$}"), &" ".repeat(indent), text)
 }
 
 /// Throughput and latency of runs: a line for each kind of operation, and a second one for
@@ -177,7 +139,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
         assert!(lines[0].starts_with("a: word") && lines[1].starts_with("   word"), "{text}");
-        assert!(lines[0].len() <= WIDTH && lines[0].len() > WIDTH - 5, "{text}");
+        assert!(lines[0].len() <= text::WIDTH && lines[0].len() > text::WIDTH - 5, "{text}");
     }
 
     #[test]

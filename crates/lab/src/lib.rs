@@ -13,7 +13,7 @@
 //! | [`compare`] | two runs of an experiment beside each other |
 //! | [`study`](mod@study) | [`Study`]: the shape of them all; [`Report`]: a run of one |
 //! | [`spread`], [`steps`] | figures of several runs; how far a study is |
-//! | [`live`] | what goes on, as a page at each moment |
+//! | [`live`] | runs that go on, as a page at each moment |
 //! | [`store`] | the engine as a store under test |
 //! | [`erase()`] | discards all of a device before an experiment |
 //!

@@ -1,4 +1,4 @@
-//! What goes on, as a page at each moment: the subjects of live pages.
+//! The subjects of live pages: runs that go on, as a page at each moment.
 //!
 //! | module | content |
 //! | --- | --- |

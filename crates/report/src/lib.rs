@@ -11,7 +11,7 @@
 //! | [`chart`] | [`Chart`] and its kinds: [`Panels`], [`Curves`], [`Dots`], [`Bars`], [`HeatMap`] |
 //! | [`unit`](mod@unit) | [`Unit`]: how figures are written |
 //! | [`live`] | [`Subject`]: something that goes on; [`State`]: the answers to a page of it |
-//! | `text` | a page for a terminal |
+//! | [`text`] | a page for a terminal; columns and paragraphs that fit |
 //! | `figures` | the table behind each chart |
 //! | `svg` | dot plots, drawn without a script |
 //! | `markup`, `escape` | a chart within a page; foreign text |
@@ -48,7 +48,7 @@ mod markup;
 pub mod page;
 mod svg;
 pub mod table;
-mod text;
+pub mod text;
 pub mod unit;
 pub mod verdict;
 

@@ -9,7 +9,7 @@ use crate::page::{ASSUMPTIONS, Page, VERDICTS};
 use crate::table::Table;
 
 /// Columns within which sentences stay; tables are as wide as they need.
-const WIDTH: usize = 100;
+pub const WIDTH: usize = 100;
 
 impl Page {
     /// The page for a terminal: everything but its charts, and the place and the command, which the caller knows.
@@ -19,7 +19,7 @@ impl Page {
         for sentence in [&self.headline, &self.about] {
             if !sentence.is_empty() {
                 text.push('\n');
-                wrapped(&mut text, "", "", sentence);
+                text.push_str(&wrapped("", "", sentence));
             }
         }
         if !self.verdicts.is_empty() {
@@ -28,7 +28,7 @@ impl Page {
         }
         for section in &self.sections {
             heading(&mut text, &section.heading);
-            blocks(&mut text, &section.blocks);
+            blocks(&mut text, &mut section.blocks.iter());
         }
         if !self.assumptions.is_empty() {
             heading(&mut text, ASSUMPTIONS);
@@ -42,33 +42,37 @@ fn heading(text: &mut String, heading: &str) {
     let _ = writeln!(text, "\n{heading}\n{}", "-".repeat(heading.chars().count()));
 }
 
-fn blocks(text: &mut String, blocks: &[Block]) {
-    for (at, block) in blocks.iter().enumerate() {
-        // What is below a heading belongs to it.
-        if at > 0 && !matches!(blocks[at - 1], Block::Heading(_)) {
+/// Whether a block has nothing for a terminal: charts that are folded away.
+fn is_nothing(block: &Block) -> bool {
+    let is_chart = |block: &Block| matches!(block, Block::Charts(_));
+    matches!(block, Block::Folded(_, folded) if folded.iter().all(is_chart))
+}
+
+fn blocks(text: &mut String, blocks: &mut dyn Iterator<Item = &Block>) {
+    // The first block, and those below a heading, stand right where they are.
+    let mut is_apart = false;
+    for block in blocks.filter(|block| !is_nothing(block)) {
+        if is_apart {
             text.push('\n');
         }
+        is_apart = !matches!(block, Block::Heading(_));
         match block {
-            Block::Text(one) => wrapped(text, "", "", one),
-            Block::Heading(one) => wrapped(text, "", "", &format!("{one}:")),
-            Block::List(items) => items.iter().for_each(|item| wrapped(text, "- ", "  ", item)),
+            Block::Text(one) => text.push_str(&wrapped("", "", one)),
+            Block::Heading(one) => text.push_str(&wrapped("", "", &format!("{one}:"))),
+            Block::List(items) => {
+                items.iter().for_each(|item| text.push_str(&wrapped("- ", "  ", item)));
+            }
             Block::Table(table) => text.push_str(&table.text()),
             Block::Pairs(all) => {
                 pairs(text, all.iter().map(|(name, value)| (&**name, &**value)));
             }
             Block::Charts(charts) => {
-                charts.iter().for_each(|chart| wrapped(text, "", "", &chart.title));
+                charts.iter().for_each(|chart| text.push_str(&wrapped("", "", &chart.title)));
             }
             Block::Folded(summary, folded) => {
-                let is_drawn = |block: &&Block| !matches!(block, Block::Charts(_));
-                let folded: Vec<Block> = folded.iter().filter(is_drawn).cloned().collect();
-                if folded.is_empty() {
-                    // Nothing stands between the blocks on its sides.
-                    text.truncate(text.trim_end_matches('\n').len() + 1);
-                } else {
-                    wrapped(text, "", "", &format!("{summary}:"));
-                    self::blocks(text, &folded);
-                }
+                text.push_str(&wrapped("", "", &format!("{summary}:")));
+                let mut folded = folded.iter().filter(|one| !matches!(one, Block::Charts(_)));
+                self::blocks(text, &mut folded);
             }
         }
     }
@@ -80,12 +84,14 @@ fn pairs<'a>(text: &mut String, all: impl Iterator<Item = (&'a str, &'a str)> + 
     let width = longest.min(WIDTH / 4);
     let indent = " ".repeat(width + 4);
     for (name, value) in all {
-        wrapped(text, &format!("  {name:width$}  "), &indent, value);
+        text.push_str(&wrapped(&format!("  {name:width$}  "), &indent, value));
     }
 }
 
-/// Appends a paragraph, its first line behind `first` and the others behind `further`.
-fn wrapped(text: &mut String, first: &str, further: &str, paragraph: &str) {
+/// A paragraph in lines that fit, its first line behind `first` and the others behind `further`.
+#[must_use]
+pub fn wrapped(first: &str, further: &str, paragraph: &str) -> String {
+    let mut text = String::new();
     let mut line = first.to_owned();
     let mut is_empty = true;
     for word in paragraph.split_whitespace() {
@@ -104,6 +110,40 @@ fn wrapped(text: &mut String, first: &str, further: &str, paragraph: &str) {
     }
     text.push_str(line.trim_end());
     text.push('\n');
+    text
+}
+
+/// Rows of cells behind an indent, with columns as wide as their widest cell: those of words to the left, figures to the
+/// right.
+pub fn aligned<R: AsRef<[C]>, C: AsRef<str>>(
+    indent: &str,
+    rows: &[R],
+    is_words: impl Fn(usize) -> bool,
+) -> String {
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        for (column, cell) in row.as_ref().iter().enumerate() {
+            let width = cell.as_ref().chars().count();
+            match widths.get_mut(column) {
+                Some(widest) => *widest = width.max(*widest),
+                None => widths.push(width),
+            }
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut line = indent.to_owned();
+        for (column, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
+            let (gap, cell) = (if column == 0 { "" } else { "  " }, cell.as_ref());
+            let _ = match is_words(column) {
+                true => write!(line, "{gap}{cell:<width$}"),
+                false => write!(line, "{gap}{cell:>width$}"),
+            };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 impl Table {
@@ -116,27 +156,11 @@ impl Table {
         if head.iter().any(|name| !name.is_empty()) {
             all.insert(0, head);
         }
-        let length = |row: &Vec<&str>, column: usize| {
-            row.get(column).map_or(0, |cell: &&str| cell.chars().count())
+        let caption = match self.caption.as_str() {
+            "" => String::new(),
+            caption => wrapped("", "", &format!("{caption}:")),
         };
-        let width = |column| all.iter().map(|row| length(row, column)).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
-        let mut text = String::new();
-        if !self.caption.is_empty() {
-            wrapped(&mut text, "", "", &format!("{}:", self.caption));
-        }
-        for row in all {
-            let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let _ = match column == 0 || self.words.contains(&column) {
-                    true => write!(line, "  {cell:<width$}"),
-                    false => write!(line, "  {cell:>width$}"),
-                };
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
+        caption + &aligned("  ", &all, |column| column == 0 || self.words.contains(&column))
     }
 }
 
@@ -211,8 +235,7 @@ What it depends on
     #[test]
     fn sentences_stay_within_the_width_and_words_stay_whole() {
         let long = "word ".repeat(60) + &"x".repeat(150);
-        let mut text = String::new();
-        wrapped(&mut text, "- ", "  ", &long);
+        let text = wrapped("- ", "  ", &long);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[..lines.len() - 1].iter().all(|line| line.chars().count() <= WIDTH));
         assert_eq!(lines.last().map(|line| line.trim_start().len()), Some(150));

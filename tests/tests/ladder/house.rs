@@ -8,7 +8,7 @@ pub(crate) const ROOMS: [(&str, &str); 21] = [
     ),
     (
         "base",
-        "clock checksum sync process buf append codec error files memory pool prefetch progress rng silence thread units latency policy",
+        "units clock checksum sync process buf append codec error files memory pool prefetch progress rng silence thread latency policy",
     ),
     (
         "bench",

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use esker_base::Nanos;
-use esker_base::units::to_usize;
+use esker_base::units::{to_nanos, to_usize};
 
 use super::{BATCH, Cleaner, Entry, Which};
 use crate::CacheError;
@@ -151,7 +151,7 @@ impl Cleaner {
             let began = match is_whole {
                 true => sweep.began,
                 // The rest is tried again in a quarter of the age.
-                false => Nanos(sweep.began.0.saturating_sub(nanos(age / 4))),
+                false => Nanos(sweep.began.0.saturating_sub(to_nanos(age / 4))),
             };
             let set = sweep.set;
             let has_dirty = shared.set_if_read(set).is_none_or(|set| set.set.dirty_count() > 0);
@@ -210,11 +210,11 @@ impl Cleaner {
         let Some(oldest) = dirty.min() else { return REST };
         let oldest = self.ages.sweep.as_ref().map_or(*oldest, |sweep| {
             // The set that is swept is as old as the age at which it was taken.
-            (*oldest).min(Nanos(sweep.began.0.saturating_sub(nanos(age / 2))))
+            (*oldest).min(Nanos(sweep.began.0.saturating_sub(to_nanos(age / 2))))
         });
         let left = age.saturating_sub(now.since(oldest));
         // The less of the second half is left, the shorter; all of it, in a mode that makes nothing dirty.
-        let eighths = nanos(left).saturating_mul(16) / nanos(age).max(1);
+        let eighths = to_nanos(left).saturating_mul(16) / to_nanos(age).max(1);
         1 + u32::try_from(eighths).unwrap_or(REST).min(REST - 1)
     }
 
@@ -257,8 +257,4 @@ fn dirty_age(shared: &Shared) -> Option<Duration> {
         Mode::WriteBack => shared.bounds().dirty_age,
         Mode::WriteThrough | Mode::WriteAround => Some(Duration::ZERO),
     }
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use esker_base::Clock;
-use esker_base::units::{human_bytes, to_u64};
+use esker_base::units::{human_bytes, to_nanos, to_u64};
 use esker_bench::{Dataset, Distribution, KeyFormat, KeyOrder, RunOptions, RunResult, Runner};
 use esker_bench::{ValueFormat, Workload, zipf};
 use esker_kv::{Compression, KvError, Kvs, KvsOptions};
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     }
     let (db, devices) = match &place.dir {
         Some(dir) if found => place::open_in(dir, engine)?,
-        // What compressing leaves of the values is not known before.
+        // Nobody knows before how much compressing leaves of the values.
         _ if args.compression != Compression::None => place.create(engine, 0)?,
         _ => place.create(engine, measure::bytes(&dataset))?,
     };
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
     let runs: Vec<_> = traffic
         .iter()
         .map(|(name, bytes, settled)| {
-            let settle_ns = settled.map(|span| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+            let settle_ns = settled.map(to_nanos);
             json!({ "workload": name, "settle_ns": settle_ns, "written": bytes.json() })
         })
         .collect();

@@ -78,7 +78,7 @@ fn a_file_of_another_sort_is_wrong_usage_or_damaged() {
     let scratch = Scratch::new();
     fs::write(scratch.path("text"), "hello\n").unwrap();
     assert_all(&each(&scratch, "text"), |user| match user.split(' ').next() {
-        // What has a format of its own says that this is none.
+        // These have a format of their own, and say that this is none.
         Some("ssd" | "trace") => 65,
         Some("detach" | "pool" | "volume") => 66,
         _ => 64,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use esker_base::units::to_nanos;
 use esker_base::{Clock, Nanos};
 
 use crate::sync::Mutex;
@@ -91,7 +92,7 @@ impl Counters {
     }
 
     pub(crate) fn stalled_since(&self, since: Nanos, clock: &Clock) {
-        let ns = u64::try_from(clock.now().since(since).as_nanos()).unwrap_or(u64::MAX);
+        let ns = to_nanos(clock.now().since(since));
         self.stalled_ns.add(ns);
         self.longest_stall_ns.fetch_max(ns, Ordering::Relaxed);
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use esker_base::Nanos;
+use esker_base::units::to_nanos;
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +46,7 @@ impl RateEstimator {
         // The first that is known says more than nothing does.
         let before = self.ns.load(Ordering::Relaxed);
         if (recent.took >= LEARNT_IN || before == 0) && recent.bytes > 0 {
-            let took = u64::try_from(recent.took.as_nanos()).unwrap_or(u64::MAX);
+            let took = to_nanos(recent.took);
             let ns = (took.saturating_mul(1000) / recent.bytes).max(1);
             let ns = if before == 0 { ns } else { before / 4 * 3 + ns / 4 };
             self.ns.store(ns, Ordering::Relaxed);

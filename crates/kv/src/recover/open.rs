@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use esker_base::units::to_nanos;
 use esker_base::{Lba, LbaCount};
 use esker_device::Device;
 
@@ -233,7 +234,7 @@ fn unwritten_log(tuning: Tuning, state: &State, classes: &Classes, last_seqno: S
 
 /// A uuid for a new KVDB.
 pub(crate) fn new_uuid() -> [u8; 16] {
-    let seed = u64::try_from(esker_base::clock::unix_time().as_nanos()).unwrap_or(u64::MAX);
+    let seed = to_nanos(esker_base::clock::unix_time());
     let mut uuid = [0; 16];
     esker_base::Rng::new(seed ^ u64::from(std::process::id()).rotate_left(32)).fill(&mut uuid);
     uuid

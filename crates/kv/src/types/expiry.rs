@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use esker_base::Clock;
+use esker_base::units::to_nanos;
 
 use super::ids::Seqno;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -94,7 +95,7 @@ impl WallClock {
 
     /// The same when `passed` nanoseconds are counted, and the system's wall clock shows `unix_time`.
     fn at(&self, passed: u64, unix_time: Duration) -> u64 {
-        let shown = u64::try_from(unix_time.as_nanos()).unwrap_or(u64::MAX);
+        let shown = to_nanos(unix_time);
         let ahead = shown.saturating_sub(passed);
         let most = self.ahead.load(Ordering::Relaxed);
         if ahead > most {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use esker_base::units::{to_u64, to_usize};
+use esker_base::units::{to_nanos, to_u64, to_usize};
 use esker_base::{AlignedBuf, Lba, LbaCount, Nanos, Rng};
 use esker_bench::Latencies;
 use esker_device::{Command, Completion, Device, Op as DeviceOp, QueuePair, Tag};
@@ -241,7 +241,7 @@ impl Running<'_> {
             let kind = self.outcome.kinds.entry(sent.op).or_default();
             kind.requests += 1;
             kind.bytes += sent.bytes;
-            let latency = u64::try_from(now.since(sent.from).as_nanos()).unwrap_or(u64::MAX);
+            let latency = to_nanos(now.since(sent.from));
             kind.latencies.record(latency);
             let moved = if sent.op.is_data() { sent.bytes } else { 0 };
             self.moved_bytes += moved;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use esker_base::units::human_bytes;
+use esker_base::units::{human_bytes, to_nanos};
 use esker_bench::result::Latency;
 use esker_device::DeviceStats;
 use esker_flash::ssd::Report as DriveReport;
@@ -141,7 +141,6 @@ impl LoadReport {
         outcomes.iter().for_each(|one| all.merge(one));
         let after = Moment::of(target);
         let seconds = elapsed.as_secs_f64().max(1e-9);
-        let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         #[allow(clippy::cast_precision_loss)] // rates of counts
         let kinds = all.kinds.iter().map(|(op, kind)| KindResult {
             kind: op.name().to_owned(),
@@ -151,7 +150,7 @@ impl LoadReport {
             latency: kind.latencies.summary(),
         });
         let point = |(end, &(requests, bytes)): (u64, &(u64, u64))| CoursePoint {
-            end_ns: end * nanos(INTERVAL),
+            end_ns: end * to_nanos(INTERVAL),
             requests,
             bytes,
         };
@@ -163,7 +162,7 @@ impl LoadReport {
             format: FORMAT.to_owned(),
             device: target.device.name().to_owned(),
             load: in_words(job),
-            elapsed_ns: nanos(elapsed),
+            elapsed_ns: to_nanos(elapsed),
             kinds: kinds.collect(),
             carried: Carried {
                 read_bytes: now.read_bytes - then.read_bytes,

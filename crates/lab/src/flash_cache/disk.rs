@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use esker_base::units::to_nanos;
 use esker_base::{AlignedBuf, Clock, Lba, LbaCount, Rng};
 use esker_device::{Device, NullDevice, Port};
 use esker_flash::Pace;
@@ -74,7 +75,7 @@ pub(crate) fn measure(seed: u64) -> Result<Times, LabError> {
             buf = if writes { port.write(lba, buf, None)? } else { port.read(lba, buf)? };
         }
         let spent = clock.now() - began;
-        Ok(figure(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX)))
+        Ok(figure(to_nanos(spent)))
     };
     let samples = f64::from(SAMPLES);
     let (read, write, long) = (mean(false, 1)?, mean(true, 1)?, mean(false, LONG_BLOCKS)?);

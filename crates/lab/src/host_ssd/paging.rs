@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use esker_base::units::to_usize;
+use esker_base::units::{to_nanos, to_usize};
 use esker_base::{Nanos, Rng};
 use serde::{Deserialize, Serialize};
 
@@ -297,7 +297,7 @@ impl<'a> Machine<'a> {
         }
         let Outcome { reads, pages_read, .. } = self.outcome;
         let elapsed = self.bed.clock.now() - began;
-        let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        let elapsed_ns = to_nanos(elapsed);
         #[allow(clippy::cast_precision_loss)]
         let (operations, threads) = (self.operations.max(1) as f64, self.threads.len() as f64);
         #[allow(clippy::cast_precision_loss)]

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use esker_base::Nanos;
-use esker_base::units::to_u64;
+use esker_base::units::{to_nanos, to_u64};
 
 use crate::compressed::Compressed;
 use crate::types::CHUNK;
@@ -94,7 +94,7 @@ impl Shares {
     /// A page was read from the device for a fault.
     pub(super) fn note_read(&mut self, span: Duration) {
         self.reads += 1;
-        let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).min(1 << 40);
+        let ns = to_nanos(span).min(1 << 40);
         self.read_ns = (self.read_ns * 63 + ns) / 64;
     }
 
@@ -137,7 +137,7 @@ impl Shares {
 
     /// Decides how many pages are compressed.
     fn judge_time(&mut self, elapsed: Duration) {
-        let elapsed = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        let elapsed = to_nanos(elapsed);
         let is_too_much = self.compressing_ns > elapsed / MOST_TIME;
         let is_worth_it = self.restored * self.saved_ns() > self.compressing_ns;
         self.every = if is_worth_it && !is_too_much {
@@ -157,7 +157,7 @@ impl Shares {
     pub(super) fn note_compressed(&mut self, is_kept: bool, span: Duration) {
         self.tried += 1;
         self.compressed += u64::from(is_kept);
-        self.compressing_ns += u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        self.compressing_ns += to_nanos(span);
     }
 
     /// Whether enough has happened to divide the budget again.

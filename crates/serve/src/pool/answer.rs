@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use esker_base::latency::Latency;
+use esker_base::units::to_nanos;
 use esker_volume::{DriveLoss, VolumeStats};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -229,24 +230,20 @@ pub struct VolumeConfig {
     pub hosts: Vec<HostView>,
 }
 
-pub(crate) fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl From<&Latency> for LatencyView {
     fn from(latency: &Latency) -> LatencyView {
-        let percentile = |share| ns(latency.percentile(share));
+        let percentile = |share| to_nanos(latency.percentile(share));
         let buckets = latency.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         LatencyView {
             count: latency.count(),
-            sum_ns: ns(latency.sum),
+            sum_ns: to_nanos(latency.sum),
             p50_ns: percentile(0.5),
             p99_ns: percentile(0.99),
             p999_ns: percentile(0.999),
             buckets: buckets
                 .map(|(bucket, count)| BucketView {
                     bucket: bucket as u64,
-                    below_ns: ns(Latency::bucket_end(bucket)),
+                    below_ns: to_nanos(Latency::bucket_end(bucket)),
                     count: *count,
                 })
                 .collect(),

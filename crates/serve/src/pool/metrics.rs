@@ -177,7 +177,7 @@ fn apart(named: Vec<(String, &VolumeStats)>) -> Vec<(String, VolumeStats)> {
 fn latencies(families: &mut Families, named: &[(String, VolumeStats)]) {
     let latencies = named.iter().flat_map(|(name, stats)| {
         [("read", &stats.read_latency), ("write", &stats.write_latency)]
-            .map(|(op, latency)| ([name.clone(), op.to_owned()], latency.clone()))
+            .map(|(op, latency)| ([name.clone(), op.to_owned()], latency))
     });
     let about = (
         "esker_pool_volume_latency_seconds",
@@ -187,7 +187,7 @@ fn latencies(families: &mut Families, named: &[(String, VolumeStats)]) {
     families.histograms(about, latencies);
     let stages = named.iter().flat_map(|(name, stats)| {
         let stages = stats.stages.iter();
-        stages.map(|(stage, latency)| ([name.clone(), stage.name().to_owned()], latency.clone()))
+        stages.map(|(stage, latency)| ([name.clone(), stage.name().to_owned()], latency))
     });
     let about =
         ("esker_pool_stage_latency_seconds", "Time of batches in a stage", ["volume", "stage"]);

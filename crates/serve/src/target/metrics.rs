@@ -126,7 +126,7 @@ impl Collector for TargetMetrics {
         }
         let about = ("esker_target_queue_depth", "Commands being worked on", LABELS);
         families.gauges(about, metrics.flows.iter().map(|flow| (labels(flow), flow.in_flight)));
-        let latencies = metrics.flows.iter().map(|flow| (labels(flow), flow.latency.clone()));
+        let latencies = metrics.flows.iter().map(|flow| (labels(flow), &flow.latency));
         let about = ("esker_target_latency_seconds", "From capsule to response", LABELS);
         families.histograms(about, latencies);
     }

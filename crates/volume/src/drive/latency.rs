@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_base::latency::{Histogram, Latency};
+use esker_base::units::to_nanos;
 use esker_device::Op;
 
 /// A window is this long.
@@ -57,7 +58,7 @@ pub(crate) struct Percentiles {
 
 impl From<Latency> for Percentiles {
     fn from(latency: Latency) -> Percentiles {
-        let ns = |share| u64::try_from(latency.percentile(share).as_nanos()).unwrap_or(u64::MAX);
+        let ns = |share| to_nanos(latency.percentile(share));
         Percentiles { samples: latency.count(), p50_ns: ns(0.5), p99_ns: ns(0.99) }
     }
 }

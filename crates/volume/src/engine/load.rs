@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_base::Clock;
+use esker_base::units::to_nanos;
 
 /// Volumes are in use for so long after a command.
 const LINGER: Duration = Duration::from_millis(200);
@@ -73,13 +74,13 @@ impl Load {
     pub(crate) fn owes(&self) -> bool {
         let get = |time: &AtomicU64| time.load(Ordering::Relaxed);
         let (behind, ahead) = (get(&self.behind), get(&self.ahead));
-        ahead >= nanos(TURN) && behind * SHARE_MOST < (behind + ahead) * get(&self.least)
+        ahead >= to_nanos(TURN) && behind * SHARE_MOST < (behind + ahead) * get(&self.least)
     }
 
     /// Work that waits had a turn of this time; or had nothing to do, and is owed nothing then.
     pub(crate) fn had_turn(&self, took: Duration, is_some: bool) {
         if is_some {
-            self.behind.fetch_add(nanos(took), Ordering::Relaxed);
+            self.behind.fetch_add(to_nanos(took), Ordering::Relaxed);
         } else {
             self.behind.store(0, Ordering::Relaxed);
             self.ahead.store(0, Ordering::Relaxed);
@@ -88,7 +89,7 @@ impl Load {
 
     /// More urgent maintenance took this time; time that is long past counts less.
     pub(crate) fn went_ahead(&self, took: Duration) {
-        for (time, more) in [(&self.behind, 0), (&self.ahead, nanos(took))] {
+        for (time, more) in [(&self.behind, 0), (&self.ahead, to_nanos(took))] {
             let old = time.load(Ordering::Relaxed);
             time.store(old - old / 32 + more, Ordering::Relaxed);
         }
@@ -100,10 +101,6 @@ impl Load {
 pub(crate) struct Begun {
     at: u64,
     turn: u32,
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Load {
@@ -126,7 +123,7 @@ impl Load {
     /// Whether volumes are in use.
     pub(crate) fn is_busy(&self, clock: &Clock) -> bool {
         let last = self.last.load(Ordering::Relaxed);
-        last > 0 && clock.now().0.saturating_sub(last) < nanos(LINGER)
+        last > 0 && clock.now().0.saturating_sub(last) < to_nanos(LINGER)
     }
 
     /// Runs a piece of work that can wait, and says when the next one may begin. Where there was none to do, nothing is

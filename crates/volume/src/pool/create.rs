@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use esker_base::Rng;
 use esker_base::checksum::crc32c;
-use esker_base::units::to_u64;
+use esker_base::units::{to_nanos, to_u64};
 use esker_device::{Device, occupant};
 
 use crate::config::{read_label, write_all_copies};
@@ -100,7 +100,7 @@ impl Pool {
     ) -> Result<(), VolumeError> {
         let layout = checked(drives, buffers, options)?;
         let shape = layout.shape;
-        let now = u64::try_from(esker_base::clock::unix_time().as_nanos()).unwrap_or(u64::MAX);
+        let now = to_nanos(esker_base::clock::unix_time());
         let mut rng = Rng::new(options.seed.unwrap_or(now));
         let mut uuid = || u128::from(rng.u64()) << 64 | u128::from(rng.u64());
         let pool = PoolUuid(uuid());

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+
+use esker_base::units::to_nanos;
 
 use esker_cache::replay::{self, Config, Mode as SimulatedMode};
 use esker_cache::{
@@ -84,7 +85,7 @@ pub(super) fn cached(real: &Real, planned: &Planned, seed: u64) -> Result<Cached
         RealArm::new("with the cache", &report, work(&before.0, &disk.stats()), Some(flash_work));
     let began = real.clock.now();
     cache.detach()?;
-    let written_back_ns = nanos(real.clock.now().since(began));
+    let written_back_ns = to_nanos(real.clock.now().since(began));
     let warming = references(&planned.load.warming);
     let outcome = replay::run_from(&planned.trace, &config, warming)?;
     let (hits, blocks) = hits(&before.2, &figures);
@@ -164,10 +165,6 @@ fn work(before: &DeviceStats, after: &DeviceStats) -> DeviceWork {
         read_bytes: after.read_bytes - before.read_bytes,
         written_bytes: after.written_bytes - before.written_bytes,
     }
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl RealArm {

@@ -1,5 +1,6 @@
 //! Requests that change nothing.
 
+use esker_base::units::to_nanos;
 use esker_base::{Clock, ErrorKind};
 use esker_stack::served::OPENER;
 use esker_volume::{Role, VolumeInfo};
@@ -10,7 +11,7 @@ use super::route::{Call, Route};
 use crate::error::{Result, ServeError};
 use crate::pool::answer::{
     ConfigView, DriveLossView, ExplainView, FreedView, OperationList, OperationView, SnapshotList,
-    StatsList, StatsView, VolumeConfig, VolumeList, ns,
+    StatsList, StatsView, VolumeConfig, VolumeList,
 };
 use crate::pool::explain;
 use crate::pool::export::Exports;
@@ -154,7 +155,7 @@ fn stats(served: &Served, _: &Call<'_>) -> Result<StatsList> {
     let name = |id| names.iter().find(|one| one.id == id).map(|one| one.name.as_str());
     let found = served.pool.stats();
     let volumes = found.iter().filter_map(|(id, stats)| Some(StatsView::new(name(*id)?, stats)));
-    let at_ns = ns(Clock::real().unix_time());
+    let at_ns = to_nanos(Clock::real().unix_time());
     Ok(StatsList { at_ns, volumes: volumes.collect() })
 }
 
