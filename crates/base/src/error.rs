@@ -50,10 +50,12 @@ impl From<&std::io::Error> for ErrorKind {
     fn from(error: &std::io::Error) -> ErrorKind {
         use std::io::ErrorKind as Io;
         match error.kind() {
+            // A way with a file or a circle in it leads to nothing.
+            Io::NotFound | Io::NotADirectory => ErrorKind::NotFound,
+            _ if error.raw_os_error() == Some(libc::ELOOP) => ErrorKind::NotFound,
             Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => ErrorKind::NoSpace,
-            Io::NotFound => ErrorKind::NotFound,
             Io::AlreadyExists => ErrorKind::Exists,
-            Io::InvalidInput | Io::IsADirectory | Io::NotADirectory => ErrorKind::Invalid,
+            Io::InvalidInput | Io::InvalidFilename | Io::IsADirectory => ErrorKind::Invalid,
             Io::Unsupported => ErrorKind::Unsupported,
             Io::Interrupted | Io::WouldBlock => ErrorKind::Retry,
             Io::ResourceBusy => ErrorKind::Conflict,

@@ -13,6 +13,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::units::grouped;
+
 /// Where device nodes stand.
 const DEVICES: &str = "/dev";
 /// The file system for files among them.
@@ -144,7 +146,11 @@ fn regular(options: &mut OpenOptions, flags: i32, path: &Path) -> io::Result<Fil
 
 fn text_of(file: File, most: u64) -> io::Result<String> {
     let mut text = String::new();
-    file.take(most.saturating_add(1)).read_to_string(&mut text)?;
+    let read = file.take(most.saturating_add(1)).read_to_string(&mut text);
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => invalid("it is no text; name another file".to_owned()),
+        _ => error,
+    })?;
     check_size(text, most)
 }
 
@@ -152,7 +158,7 @@ fn text_of(file: File, most: u64) -> io::Result<String> {
 fn check_size<T: AsRef<[u8]>>(content: T, most: u64) -> io::Result<T> {
     match u64::try_from(content.as_ref().len()) {
         Ok(size) if size <= most => Ok(content),
-        _ => Err(invalid(format!("it has more than {most} bytes; name another file"))),
+        _ => Err(invalid(format!("it has more than {} bytes; name another file", grouped(most)))),
     }
 }
 

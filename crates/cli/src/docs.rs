@@ -11,6 +11,9 @@ use crate::{args, output};
 
 /// Writes a man page for each command to `dir`.
 pub(crate) fn man(dir: &Path) -> Result {
+    if dir.is_file() {
+        return Err(Failure::usage(format!("{}: it is a file; name a directory", dir.display())));
+    }
     let mut command = args::command();
     command.build();
     let count = pages(&command, dir)?;

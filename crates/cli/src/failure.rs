@@ -49,7 +49,11 @@ impl Failure {
     /// The file system refused something; `advice` says the remedy.
     pub(crate) fn file(path: &Path, error: &io::Error, advice: &str) -> Failure {
         let message = format!("{}: {error}; {advice}", path.display());
-        Failure::new(ErrorKind::from(error), message)
+        match error.kind() {
+            // A file of text that is none.
+            io::ErrorKind::InvalidData => Failure::usage(message),
+            _ => Failure::new(ErrorKind::from(error), message),
+        }
     }
 
     /// The same failure, with something to know after it.

@@ -128,12 +128,8 @@ pub fn ask(
     let mut stream = loop {
         match connect(socket, wait.left()?) {
             Ok(stream) => break stream,
-            Err(error) => match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                    return Err(NoAnswer::Absent(error));
-                }
-                _ => again(error).map_err(broken)?,
-            },
+            Err(error) if is_absent(&error) => return Err(NoAnswer::Absent(error)),
+            Err(error) => again(error).map_err(broken)?,
         }
     };
     let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -180,6 +176,12 @@ pub fn ask(
     let kind = CODES.iter().find(|(_, known, _)| *known == code).map_or(ErrorKind::Io, |it| it.0);
     let why = error["message"].as_str().unwrap_or("the request failed").to_owned();
     Err(NoAnswer::Refused(kind, why))
+}
+
+/// Whether nobody listens where a connection failed so.
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
+        || ErrorKind::from(error) == ErrorKind::NotFound
 }
 
 /// The remedy for a client whose connection has failed.

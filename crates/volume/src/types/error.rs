@@ -174,13 +174,13 @@ pub enum VolumeError {
         name: String,
     },
     /// The thing named does not exist.
-    #[error("there is no {what} '{name}' in this pool{hint}")]
+    #[error("there is no {what} '{name}' in this pool{}", cure(what, hint))]
     NotFound {
         /// A volume, a snapshot or a drive.
         what: &'static str,
         /// Its name.
         name: String,
-        /// A hint, after a colon; empty for none.
+        /// A hint, after a colon; where it is empty, the message says which command lists what there is.
         hint: &'static str,
     },
     /// Something stands in the way.
@@ -210,6 +210,16 @@ pub enum VolumeError {
     /// The operating system has no thread to give.
     #[error("a thread could not be started: {0}")]
     Thread(String),
+}
+
+/// The hint of a thing that does not exist, or the command that lists what there is.
+fn cure(what: &str, hint: &'static str) -> &'static str {
+    match what {
+        _ if !hint.is_empty() => hint,
+        "drive" => ": `esker pool status` shows its drives",
+        "snapshot" => ": `esker volume show` shows a volume's snapshots",
+        _ => ": `esker volume list` shows its volumes",
+    }
 }
 
 impl VolumeError {
