@@ -53,6 +53,7 @@ pub(crate) fn attach_to(spec: &Spec, args: &AttachTo) -> Result {
     for remark in &remarks {
         tell!("esker: note: {remark}");
     }
+    host::note_threads(args.threads);
     let device = opened.device.clone();
     let options = Options {
         read_only: args.read_only,

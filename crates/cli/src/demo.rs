@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use esker_base::Clock;
-use esker_base::units::{human_bytes, to_nanos};
+use esker_base::units::{counted, human_bytes, to_nanos, to_u64};
 use esker_bench::{Dataset, Report, RunOptions, Runner, ValueFormat, Workload};
 use esker_kv::{MediaClass, Policy, Stats};
 use esker_lab::store::KvStore;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::{DemoArgs, engine_options};
 use crate::failure::Result;
-use crate::figures::{self, grouped};
+use crate::figures;
 use crate::host;
 use crate::measure::{self, Shown};
 use crate::media::Devices;
@@ -40,13 +40,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
     };
     let engine = engine_options(args.memory, None, None);
     let (db, devices) = place.create(engine, measure::bytes(&dataset))?;
-    measure::note_long(args.seconds);
+    host::note_long(args.seconds, "a load");
     place::warn_of_remarks(&db);
     let remarks = devices.remarks(&db);
     let kvs = db.create_kvs(measure::KVS, Policy::default())?;
     let store = KvStore { db, kvs, process: host::samples };
     let exporter = metrics::if_asked(args.telling.metrics, || of_kvdb(&store.db, devices.stack()))?;
     let threads = args.threads.unwrap_or_else(host::cores);
+    host::note_threads(threads);
     outputs.say(&introduction(args, &place, &devices, threads))?;
 
     let mut report = measure::report("Esker: load and workloads A to F", dataset, &store, &remarks);
@@ -102,10 +103,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result {
 
 fn introduction(args: &DemoArgs, place: &Place, devices: &Devices, threads: usize) -> String {
     format!(
-        "Esker demo: {} records of {} bytes, {} threads, {} of memory, {} s a workload\n{}\n{}\n",
-        grouped(args.records),
-        grouped(VALUE_BYTES.into()),
-        threads,
+        "Esker demo: {} of {}, {}, {} of memory, {} s a workload\n{}\n{}\n",
+        counted(args.records, "record"),
+        counted(VALUE_BYTES.into(), "byte"),
+        counted(to_u64(threads), "thread"),
         human_bytes(args.memory),
         args.seconds.as_secs_f64(),
         place.describe(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZero;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use esker_base::units::{counted, to_u64};
 use esker_bench::{Sample, Unit};
@@ -12,6 +13,8 @@ use esker_serve::process::ticks_ns;
 pub(crate) use esker_serve::process::{
     allow_descriptors, cpu_ns, cpu_ns_of, peak_rss_bytes, rss_bytes,
 };
+
+use crate::stderr::tell;
 
 /// The commit that this program was built from.
 pub(crate) const COMMIT: &str = env!("ESKER_COMMIT");
@@ -23,8 +26,17 @@ pub(crate) fn cores() -> usize {
 
 /// Memory that programs may still take, in bytes.
 pub(crate) fn memory_bytes() -> Option<u64> {
+    memory_fact("MemAvailable:")
+}
+
+/// All memory of the machine, in bytes.
+pub(crate) fn memory_of_machine() -> Option<u64> {
+    memory_fact("MemTotal:")
+}
+
+fn memory_fact(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
 }
@@ -73,6 +85,32 @@ pub(crate) fn samples() -> Vec<Sample> {
     cpu.into_iter().chain(resident).collect()
 }
 
+/// Longer work may be a slip.
+const LONG: Duration = Duration::from_secs(86_400);
+
+/// Says so of work, such as a load, that takes days.
+pub(crate) fn note_long(span: Duration, work: &str) {
+    if span > LONG {
+        let days = span.as_secs_f64() / LONG.as_secs_f64();
+        tell!("esker: note: {work} of {days:.1} days; Ctrl-C ends it, and keeps what is done");
+    }
+}
+
+/// So many threads for each processor are plenty; more may be a slip.
+const MANY_THREADS: usize = 64;
+
+/// Says so of more threads than the processors have use for.
+pub(crate) fn note_threads(threads: usize) {
+    if threads > MANY_THREADS * cores() {
+        let (threads, processors) = (to_u64(threads), to_u64(cores()));
+        tell!(
+            "esker: note: {} for {}: they wait for each other most of the time",
+            counted(threads, "thread"),
+            counted(processors, "processor")
+        );
+    }
+}
+
 /// The environment in which a report's figures were taken.
 pub(crate) fn environment() -> BTreeMap<String, String> {
     let first_line = |path: &str| {
@@ -83,10 +121,7 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
         let line = text.lines().find(|line| line.starts_with("model name"))?;
         line.split_once(": ").map(|(_, name)| name.to_owned())
     });
-    let memory = first_line("/proc/meminfo").and_then(|line| {
-        let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-        Some(esker_base::units::human_bytes(kib << 10))
-    });
+    let memory = memory_of_machine().map(esker_base::units::human_bytes);
     let version = concat!(env!("CARGO_PKG_VERSION"), ", commit ", env!("ESKER_COMMIT"));
     let facts = [
         ("esker", Some(version.to_owned())),

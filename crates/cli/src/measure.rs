@@ -20,7 +20,6 @@ use crate::live;
 use crate::media::Devices;
 use crate::progress::Bar;
 use crate::signals::Interrupt;
-use crate::stderr::tell;
 
 /// The KVS that measurements use.
 pub(crate) const KVS: &str = "ycsb";
@@ -56,17 +55,6 @@ pub(crate) fn name_devices(report: &mut Report, devices: &Devices) {
 /// Bytes of the values of a data set.
 pub(crate) fn bytes(dataset: &Dataset) -> u64 {
     dataset.records.saturating_mul(dataset.values.bytes())
-}
-
-/// Longer loads may be a slip.
-const LONG: Duration = Duration::from_secs(86_400);
-
-/// Says so of a load that takes days.
-pub(crate) fn note_long(span: Duration) {
-    if span > LONG {
-        let days = span.as_secs_f64() / LONG.as_secs_f64();
-        tell!("esker: note: a load of {days:.1} days; Ctrl-C ends it, with a report");
-    }
 }
 
 /// Where a measurement is shown while it goes on: a bar on the terminal, and a live page if there is to be one.

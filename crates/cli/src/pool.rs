@@ -30,6 +30,7 @@ use crate::args::{
     Change, Explained, NewDevice, PoolCommand, PoolCreateArgs, PoolServeArgs, Where,
 };
 use crate::failure::{Failure, Result};
+use crate::host;
 use crate::output;
 use crate::unmade;
 use link::{Link, stack};
@@ -121,6 +122,7 @@ fn serve(args: &PoolServeArgs) -> Result {
     let mut events = Waiting::new(args.time)?;
     let tell = &output::tell;
     let options = args.options(socket::default_path(&args.pool));
+    options.workers.iter().for_each(|workers| host::note_threads(*workers));
     let pool = PoolService::start(&options, Arc::new(stack()), tell)?;
     output::print(pool.greeting())?;
     pool.run(&mut events, tell);

@@ -21,6 +21,7 @@ use crate::args::{
     TargetCommand, WriteCache,
 };
 use crate::failure::{Failure, Result};
+use crate::host;
 use crate::output;
 use crate::pool::link::stack;
 use crate::pool::{rehearsed, socket, tell};
@@ -51,7 +52,9 @@ fn serve(args: &ServeArgs) -> Result {
     // Before anything is open: a signal that comes early ends it in order, too.
     let mut events = Waiting::new(args.time)?;
     let tell = &output::tell;
-    let mut target = TargetService::start(args.options(default_path()), Arc::new(stack()), tell)?;
+    let options = args.options(default_path());
+    options.workers.iter().for_each(|workers| host::note_threads(*workers));
+    let mut target = TargetService::start(options, Arc::new(stack()), tell)?;
     output::print(&target.greeting())?;
     target.run(&mut events, tell);
     Ok(target.close()?)

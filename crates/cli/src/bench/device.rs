@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use esker_base::Clock;
-use esker_base::units::human_bytes;
+use esker_base::units::{counted, human_bytes, to_u64};
 use esker_bench::zipf;
 use esker_device::Create;
 use esker_lab::device_load::{self, Job, LoadReport, Pattern, Size, Source, Target, Timing};
@@ -35,6 +35,7 @@ const SECONDS: Duration = Duration::from_secs(10);
 pub(crate) fn run(args: &DeviceArgs) -> Result {
     let outputs = Outputs::prepare(args.json.as_ref(), args.report.as_ref())?;
     let job = job(args);
+    check_memory(args)?;
     let requests = requests(&args.trace)?;
     let writes = match requests.is_empty() {
         true => job.fill || job.read_percent < 100,
@@ -58,7 +59,10 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
             LoadCourse::of(device, model.clone(), args.device.to_string(), host::command_line());
         live::start(port, course)
     };
-    job.time_limit.iter().for_each(|span| measure::note_long(*span));
+    job.time_limit.iter().for_each(|span| host::note_long(*span, "a load"));
+    let geometry = opened.device.geometry();
+    let capacity = geometry.capacity.bytes(geometry.lba_size);
+    note_many(&job, capacity);
     let live = args.live.live.map(course).transpose()?;
     let target = Target { device: opened.device.clone(), clock, model };
     let environment = host::environment();
@@ -84,6 +88,38 @@ pub(crate) fn run(args: &DeviceArgs) -> Result {
         live.end(html);
     }
     interrupt.outcome("the figures are of what was measured until then")
+}
+
+/// Refuses buffers of requests in flight that the machine has no memory for.
+fn check_memory(args: &DeviceArgs) -> Result {
+    let largest = args.size.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
+    let in_flight = to_u64(args.depth).saturating_mul(to_u64(args.threads));
+    let bytes = in_flight.saturating_mul(largest);
+    match host::memory_left() {
+        Some(left) if bytes > left / 2 => Err(Failure::usage(format!(
+            "{} in flight need {} of memory, and at most {} are there for them; lower --depth, --threads or --size",
+            counted(in_flight, "request"),
+            human_bytes(bytes),
+            human_bytes(left / 2)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// So many times the device's size may be a slip.
+const MANY_TIMES: u64 = 1000;
+
+/// Says so of a load of many times the device's size, and of many threads.
+fn note_many(job: &Job, capacity: u64) {
+    host::note_threads(job.threads);
+    let limit = job.bytes_limit.unwrap_or(0);
+    if limit > capacity.saturating_mul(MANY_TIMES) {
+        tell!(
+            "esker: note: a load of {}, on a device of {}; Ctrl-C ends it, and keeps what is done",
+            human_bytes(limit),
+            human_bytes(capacity)
+        );
+    }
 }
 
 /// How often is looked for the end of a load.

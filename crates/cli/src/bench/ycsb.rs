@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use esker_base::Clock;
-use esker_base::units::{human_bytes, to_nanos, to_u64};
+use esker_base::units::{counted, human_bytes, to_nanos, to_u64};
+use esker_base::{Clock, ErrorKind};
 use esker_bench::{Dataset, Distribution, KeyFormat, KeyOrder, RunOptions, RunResult, Runner};
 use esker_bench::{ValueFormat, Workload, zipf};
 use esker_kv::{Compression, KvError, Kvs, KvsOptions};
@@ -47,7 +47,17 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
         return Err(Failure::usage(why));
     }
     if !found && workloads.first().is_none_or(|first| !is_load(first)) {
-        return Err(Failure::usage("there is no database with records yet").and(BEGIN));
+        return Err(match &place.dir {
+            Some(dir) if dir.is_file() => {
+                Failure::usage(format!("{}: it is a file", dir.display()))
+            }
+            Some(dir) => Failure::new(
+                ErrorKind::NotFound,
+                format!("{}: there is no database with records yet", dir.display()),
+            ),
+            None => Failure::usage("there is no database with records yet"),
+        }
+        .and(BEGIN));
     }
     let (db, devices) = match &place.dir {
         Some(dir) if found => place::open_in(dir, engine)?,
@@ -55,7 +65,9 @@ pub(crate) fn run(args: &YcsbArgs) -> Result {
         _ if args.compression != Compression::None => place.create(engine, 0)?,
         _ => place.create(engine, measure::bytes(&dataset))?,
     };
-    options.time_limit.iter().for_each(|span| measure::note_long(*span));
+    options.time_limit.iter().for_each(|span| host::note_long(*span, "a load"));
+    host::note_long(args.warm_up, "a warm-up");
+    host::note_threads(options.threads);
     place::warn_of_remarks(&db);
     let remarks = devices.remarks(&db);
     let kvs = match db.kvs(measure::KVS) {
@@ -304,10 +316,10 @@ fn introduction(
 ) -> String {
     let rate = options.target_ops_per_s;
     format!(
-        "YCSB: {} records of {} bytes, {} threads, {} of memory, {}\n{}\n{}\n",
-        grouped(dataset.records),
-        grouped(dataset.values.bytes()),
-        options.threads,
+        "YCSB: {} of {}, {}, {} of memory, {}\n{}\n{}\n",
+        counted(dataset.records, "record"),
+        counted(dataset.values.bytes(), "byte"),
+        counted(to_u64(options.threads), "thread"),
         human_bytes(memory_bytes),
         rate.map_or_else(
             || "as fast as possible".to_owned(),

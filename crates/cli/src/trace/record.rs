@@ -11,6 +11,7 @@ use esker_trace::{Capture, Writer};
 use super::input::said_of;
 use crate::failure::{Failure, Result};
 use crate::figures::grouped;
+use crate::host::note_long;
 use crate::output;
 use crate::progress::Line;
 use crate::signals::StopSignals;
@@ -37,6 +38,7 @@ pub(super) fn record(
     writer.device(&device.to_string_lossy())?;
     let mut child = start(command)?;
     let limit = seconds.or(command.is_empty().then_some(DEFAULT));
+    limit.iter().for_each(|span| note_long(*span, "a recording"));
     let clock = Clock::real();
     let (began, line) = (clock.now(), Line::new());
     let mut requests = Vec::new();
