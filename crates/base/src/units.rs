@@ -112,7 +112,7 @@ pub const fn round_down(value: u64, unit: u64) -> u64 {
 /// Bytes as people read them: `1.50 MiB`.
 #[must_use]
 pub fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut unit = 0;
     #[allow(clippy::cast_precision_loss)] // a figure for people, three digits
     let mut value = bytes as f64;
@@ -196,13 +196,17 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "MiB" | "M" => 1 << 20,
         "GiB" | "G" => 1 << 30,
         "TiB" | "T" => 1 << 40,
+        "PiB" | "P" => 1 << 50,
+        "EiB" | "E" => 1 << 60,
         "KB" | "kB" => 1_000,
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
         "TB" => 1_000_000_000_000,
+        "PB" => 1_000_000_000_000_000,
+        "EB" => 1_000_000_000_000_000_000,
         other => {
             return Err(format!(
-                "'{text}': unknown unit '{other}'; use B, KiB, MiB, GiB, TiB, KB, MB, GB or TB"
+                "'{text}': unknown unit '{other}'; use B, KiB, MiB, GiB, TiB, PiB, KB, MB, GB, TB or PB"
             ));
         }
     };
@@ -219,7 +223,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     } else if let Some(bytes) = number.parse::<u64>().map_err(|_| expected())?.checked_mul(scale) {
         return Ok(bytes);
     }
-    Err(format!("'{text}' is larger than any device"))
+    Err(format!("'{text}' is larger than any device; give less than 16EiB"))
 }
 
 #[cfg(test)]

@@ -76,7 +76,8 @@ pub(crate) use volume::VolumeCommand;
 )]
 pub(crate) struct Cli {
     /// How long an answer of a process that serves a pool may take [default: 10min]
-    #[arg(long, value_name = "TIME", global = true, hide_short_help = true, value_parser = parse::time)]
+    #[arg(long, value_name = "TIME", global = true, hide_short_help = true)]
+    #[arg(value_parser = parse::within(parse::time, "1ms", "1d"))]
     pub(crate) timeout: Option<Duration>,
     /// Write neither notes nor progress on standard error, only errors; `run`: no figures at the end
     #[arg(long, global = true)]
@@ -182,6 +183,9 @@ pub(crate) fn engine_options(
         set.durability.bytes = durability_bytes.unwrap_or(fitting);
     })
 }
+
+#[cfg(test)]
+mod nonsense;
 
 #[cfg(test)]
 mod tests {

@@ -64,7 +64,8 @@ pub(crate) struct DetachArgs {
     #[arg(value_name = "MOUNTPOINT")]
     pub(crate) mount_point: PathBuf,
     /// How long to wait while somebody uses the device, who is named
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = super::parse::time_or_zero)]
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(value_parser = super::parse::within(super::parse::time_or_zero, "0s", "1d"))]
     pub(crate) wait: Duration,
     /// Detach it while somebody uses it: they get errors, and what was not flushed is as after a crash
     #[arg(long)]

@@ -21,7 +21,8 @@ use super::parse::{self, Medium, Staging};
         --capacity 'ssd:micron-5210?capacity=4GiB'")]
 pub(crate) struct DemoArgs {
     /// How many records of 1,000 bytes to load
-    #[arg(long, default_value = "1M", value_name = "COUNT", value_parser = parse::count)]
+    #[arg(long, default_value = "1M", value_name = "COUNT")]
+    #[arg(value_parser = parse::within(parse::count, "1", "1000G"))]
     pub(crate) records: u64,
     /// Keep the database in this directory, which must not hold one yet [default: a temporary
     /// one, removed at the end]
@@ -36,7 +37,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     pub(crate) threads: Option<usize>,
     /// The memory budget of the engine
-    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::memory)]
     pub(crate) memory: u64,
     /// Write all figures as JSON to this file, or to standard output where none is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
@@ -88,21 +89,22 @@ pub(crate) struct YcsbArgs {
     #[command(flatten)]
     pub(crate) media: MediaArgs,
     /// How many records the load inserts [default: 1M, or what the database holds]
-    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse::within(parse::count, "1", "1000G"))]
     pub(crate) records: Option<u64>,
     /// Bytes per record, as one value [default: 1000]
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, value_name = "SIZE")]
+    #[arg(value_parser = parse::within(parse::bytes, "1", "1MiB"))]
     #[arg(conflicts_with_all = ["fields", "field_bytes"])]
     pub(crate) value_bytes: Option<u64>,
     /// Fields per record; a record is one value, its fields side by side
-    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse::within(parse::small_count, "1", "1M"))]
     pub(crate) fields: Option<u32>,
     /// Bytes per field
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::within(parse::bytes, "1", "1MiB"))]
     pub(crate) field_bytes: Option<u64>,
     /// How much of each value is zeroes, in percent
     #[arg(long, default_value_t = 0, value_name = "PERCENT")]
-    #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(value_parser = parse::number(0u8, 100))]
     pub(crate) compressible: u8,
     /// How the values of a new database are compressed when they age: none, lz4, zstd or auto
     #[arg(long, default_value_t)]
@@ -111,7 +113,7 @@ pub(crate) struct YcsbArgs {
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
     pub(crate) threads: Option<usize>,
     /// End each workload after this many operations
-    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse::within(parse::count, "1", "1000G"))]
     pub(crate) operations: Option<u64>,
     /// End each workload after this time [default: 10s, unless --operations is given]
     #[arg(long = "for", alias = "seconds", value_name = "TIME", value_parser = parse::time)]
@@ -139,12 +141,12 @@ pub(crate) struct YcsbArgs {
     #[arg(long)]
     pub(crate) settle: bool,
     /// The memory budget of the engine
-    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::memory)]
     pub(crate) memory: u64,
     #[command(flatten)]
     pub(crate) durability: DurabilityArgs,
     /// The seed of all random choices
-    #[arg(long, default_value_t = 42, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 42, value_name = "NUMBER", value_parser = parse::seed)]
     pub(crate) seed: u64,
     /// Write all figures as JSON to this file, or to standard output where none is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
@@ -172,11 +174,11 @@ pub(crate) struct DeviceArgs {
     pub(crate) device: Spec,
     /// Of 100 requests, how many read
     #[arg(long, default_value_t = 100, value_name = "PERCENT")]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(value_parser = parse::number(0u32, 100))]
     pub(crate) reads: u32,
     /// Of 100 requests, how many discard; all others write
     #[arg(long, default_value_t = 0, value_name = "PERCENT")]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(value_parser = parse::number(0u32, 100))]
     pub(crate) discards: u32,
     /// Sizes of requests, each with a weight if it is not 1
     #[arg(long, default_value = "4KiB", value_delimiter = ',', value_name = "SIZE[:WEIGHT]")]
@@ -189,7 +191,8 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "SKEW", value_parser = parse::theta)]
     pub(crate) theta: Option<f64>,
     /// Requests that each thread keeps in flight
-    #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = parse::length)]
+    #[arg(long, default_value_t = 32, value_name = "COUNT")]
+    #[arg(value_parser = parse::within(parse::length, "1", "32768"))]
     pub(crate) depth: usize,
     /// Threads, each with a queue pair of its own
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = parse::threads)]
@@ -199,9 +202,10 @@ pub(crate) struct DeviceArgs {
     pub(crate) span: Option<u64>,
     /// Divide them into so many parts whose writes carry a placement identifier each
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    #[arg(value_parser = parse::number(0, u16::MAX))]
     pub(crate) streams: u16,
     /// A flush after so many writes of a thread [default: none]
-    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse::within(parse::count, "1", "1000G"))]
     pub(crate) flush_every: Option<u64>,
     /// Requests a second of all threads together; latency then counts from when a request was due [default: as many
     /// as possible]
@@ -228,7 +232,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// The seed of all random choices
-    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = parse::seed)]
     pub(crate) seed: u64,
     /// Write all figures as JSON to this file, or to standard output where none is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
@@ -258,10 +262,10 @@ pub(crate) enum PatternArg {
 pub(crate) struct DurabilityArgs {
     /// A write is durable this long after its acknowledgement; 0: before it [default: 100ms]
     #[arg(long = "durability", alias = "durability-ms", value_name = "TIME")]
-    #[arg(value_parser = parse::milliseconds)]
+    #[arg(value_parser = parse::within(parse::milliseconds, "0s", "1d"))]
     pub(crate) durability_ms: Option<u64>,
     /// At most this many acknowledged bytes are not durable yet [default: 8MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes_or_zero)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::memory_or_zero)]
     pub(crate) durability_bytes: Option<u64>,
 }
 

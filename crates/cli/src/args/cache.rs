@@ -62,13 +62,15 @@ pub(crate) enum CacheCommand {
         #[arg(value_name = "FLASH")]
         flash: String,
         /// The share of a set that may be dirty, in percent
-        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+        #[arg(long, value_name = "PERCENT", value_parser = super::parse::number(1u8, 100))]
         dirty: Option<u8>,
         /// How long a block may be dirty; 0 for as long as the cache is in use
-        #[arg(long, value_name = "TIME", value_parser = super::parse::time_or_zero)]
+        #[arg(long, value_name = "TIME")]
+        #[arg(value_parser = super::parse::within(super::parse::time_or_zero, "0s", "365d"))]
         dirty_age: Option<Duration>,
         /// After how long a cached block survives a crash; 0 for none while the cache is in use
-        #[arg(long, value_name = "TIME", value_parser = super::parse::time_or_zero)]
+        #[arg(long, value_name = "TIME")]
+        #[arg(value_parser = super::parse::within(super::parse::time_or_zero, "0s", "365d"))]
         name_age: Option<Duration>,
     },
     /// Write back what is dirty now in a cache in use

@@ -10,7 +10,7 @@ use super::metrics::LiveArgs;
 #[derive(Args)]
 pub(crate) struct ExperimentArgs {
     /// The seed of all random choices
-    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = super::parse::seed)]
     pub(crate) seed: u64,
     /// Write the report, one HTML file, here
     #[arg(long, alias = "html", value_name = "FILE")]

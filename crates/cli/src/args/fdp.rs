@@ -78,20 +78,21 @@ pub(crate) struct OwnStoresArgs {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse::bytes, conflicts_with_all = OTHERS)]
     blocks: Vec<u64>,
     /// Bytes that each store writes, in proportion [default: as its blocks]
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with_all = OTHERS)]
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = parse::times, conflicts_with_all = OTHERS)]
     rates: Vec<f64>,
     /// Handles for each store, a run for each number; 0 is no placement [default: 0,1,2; of a device, as far as it has
     /// them]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', conflicts_with_all = OTHERS)]
+    #[arg(value_parser = parse::number(0, u16::MAX))]
     handles: Vec<u16>,
     /// Whether cleaning keeps apart what handles wrote [default: initial]
     #[arg(long, value_name = "KIND", conflicts_with_all = OTHERS)]
     isolation: Option<IsolationArg>,
     /// Media beyond the drive's size, as a share of it [default: 0.145]
-    #[arg(long, value_name = "SHARE", conflicts_with_all = OTHERS)]
+    #[arg(long, value_name = "SHARE", value_parser = parse::number(0.0, 10.0), conflicts_with_all = OTHERS)]
     over_provisioning: Option<f64>,
     /// The share of its part of the drive that a store's records take [default: 0.58, with zipfian keys 0.32]
-    #[arg(long, value_name = "SHARE", conflicts_with_all = OTHERS)]
+    #[arg(long, value_name = "SHARE", value_parser = parse::number(0.0, 1.0), conflicts_with_all = OTHERS)]
     fill: Option<f64>,
     /// Bytes of a record [default: 1280]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes, conflicts_with_all = OTHERS)]

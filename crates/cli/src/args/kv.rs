@@ -15,11 +15,11 @@ pub(crate) struct Opening {
     /// The directory of the database
     pub(crate) dir: PathBuf,
     /// The memory budget of the engine
-    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = parse::memory)]
     pub(crate) memory: u64,
     /// A write is durable this long after its acknowledgement; 0: before it [default: 100ms]
     #[arg(long = "durability", alias = "durability-ms", value_name = "TIME")]
-    #[arg(value_parser = parse::milliseconds)]
+    #[arg(value_parser = parse::within(parse::milliseconds, "0s", "1d"))]
     pub(crate) durability_ms: Option<u64>,
 }
 
@@ -369,7 +369,7 @@ pub(crate) enum KvCommand {
         scrub: bool,
         /// Until the media hold this many bytes for each live byte: at least 1.02 [default: merge and
         /// age everything, and move it to where its policy wants it]
-        #[arg(long, value_name = "RATIO")]
+        #[arg(long, value_name = "RATIO", value_parser = parse::number(1.02, 100.0))]
         goal: Option<f64>,
     },
     /// Move everything off the staging class, and end it; refused when capacity lacks room

@@ -27,7 +27,7 @@ pub(crate) struct MemoryArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) sides: Vec<Side>,
     /// Repetitions [default: 3, with --quick 1]
-    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse::within(parse::small_count, "1", "99"))]
     pub(crate) rounds: Option<u32>,
     /// A folder on the drive that pages go to
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]

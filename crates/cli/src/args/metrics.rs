@@ -18,6 +18,6 @@ pub(crate) struct MetricsArgs {
 pub(crate) struct LiveArgs {
     /// Serve the report while it grows, at a port of 127.0.0.1 [default: any that is free]; the URL is printed, and
     /// only who has it can see the page
-    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0", value_parser = super::parse::number(0, u16::MAX))]
     pub(crate) live: Option<u16>,
 }

@@ -1,12 +1,17 @@
 //! Arguments as people write them. Each parser answers with a sentence that says the right form.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use esker_base::units::human_bytes;
 use esker_bench::Workload;
 use esker_kv::{Kvdb, Policy};
 use esker_stack::Spec;
+
+use crate::host::memory_of_machine;
 
 /// An address to listen on, or a port of this machine alone.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
@@ -17,10 +22,89 @@ pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Values that `parser` takes, from `least` to `most`, both as people write them.
+pub(crate) fn within<T: PartialOrd + 'static>(
+    parser: fn(&str) -> Result<T, String>,
+    least: &'static str,
+    most: &'static str,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let value = parser(text)?;
+        match value >= parser(least)? && value <= parser(most)? {
+            true => Ok(value),
+            false => Err(format!("'{text}' is out of range; give {least} to {most}")),
+        }
+    }
+}
+
+/// Values that `parser` takes, from `least` on, as people write it.
+pub(crate) fn at_least<T: PartialOrd + 'static>(
+    parser: fn(&str) -> Result<T, String>,
+    least: &'static str,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let value = parser(text)?;
+        match value >= parser(least)? {
+            true => Ok(value),
+            false => Err(format!("'{text}' is too little; give {least} or more")),
+        }
+    }
+}
+
+/// A number from `least` to `most`.
+pub(crate) fn number<T>(
+    least: T,
+    most: T,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Copy + Send + Sync + 'static,
+{
+    move |text| match text.trim().parse() {
+        Ok(number) if least <= number && number <= most => Ok(number),
+        _ => Err(format!("'{text}' is no such number; give {least} to {most}")),
+    }
+}
+
+/// A seed of random choices.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    number(0, u64::MAX)(text)
+}
+
 /// A size in bytes that is not zero.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     match esker_base::units::parse_bytes(text)? {
-        0 => Err("0 bytes are too few; write for example 64MiB".to_owned()),
+        0 => Err("0 bytes are too few; give 1 or more, for example 64MiB".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// A size of memory: no more than the machine has.
+pub(crate) fn memory(text: &str) -> Result<u64, String> {
+    fits(bytes(text)?)
+}
+
+/// The same, for which zero has a meaning.
+pub(crate) fn memory_or_zero(text: &str) -> Result<u64, String> {
+    fits(bytes_or_zero(text)?)
+}
+
+fn fits(bytes: u64) -> Result<u64, String> {
+    match memory_of_machine() {
+        Some(all) if bytes > all => Err(format!(
+            "{} are more than this machine's memory; give at most {}",
+            human_bytes(bytes),
+            human_bytes(all)
+        )),
+        _ => Ok(bytes),
+    }
+}
+
+/// Bytes a second, of which a limit that is not zero lets a block through.
+pub(crate) fn bandwidth(text: &str) -> Result<u64, String> {
+    match bytes_or_zero(text)? {
+        1..4096 => Err(format!(
+            "'{text}' a second let no block through; give 4KiB or more, or 0 for no limit"
+        )),
         bytes => Ok(bytes),
     }
 }
@@ -59,7 +143,8 @@ pub(crate) fn length(text: &str) -> Result<usize, String> {
 
 /// A count of at least 1 that fits 32 bits.
 pub(crate) fn small_count(text: &str) -> Result<u32, String> {
-    u32::try_from(count(text)?).map_err(|_| format!("'{text}' is too many; at most {}", u32::MAX))
+    u32::try_from(count(text)?)
+        .map_err(|_| format!("'{text}' are too many; give 1 to {}", u32::MAX))
 }
 
 /// A size, and a weight that is 1 where nothing is said: `64KiB:3`.
@@ -72,18 +157,13 @@ pub(crate) fn weighted_size(text: &str) -> Result<(u64, u32), String> {
 
 /// A factor above 0.
 pub(crate) fn times(text: &str) -> Result<f64, String> {
-    match text.trim().parse::<f64>() {
-        Ok(times) if times.is_finite() && times > 0.0 => Ok(times),
-        _ => Err(format!("'{text}' is no factor; write for example 2 or 0.5")),
-    }
+    number(1e-6, 1e6)(text)
 }
 
 /// How many threads.
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(threads @ 1..=4096) => Ok(threads),
-        _ => Err(format!("'{text}' threads cannot run; give 1 to 4096")),
-    }
+    let threads = length(text).ok().filter(|threads| *threads <= 4096);
+    threads.ok_or_else(|| format!("'{text}' threads cannot run; give 1 to 4096"))
 }
 
 /// A span of time: `500us`, `200ms`, `0.5s`, `90s`, `10min`, `2h`, `7d`, or a number of what `plain` is.
@@ -111,14 +191,14 @@ fn time_of(text: &str, plain: Duration) -> Result<Duration, String> {
     })?;
     let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= MOST_DAYS * DAY);
     span.ok_or_else(|| {
-        format!("'{text}' is longer than {MOST_DAYS}d; write for example 10min or 7d")
+        format!("'{text}' is longer than {MOST_DAYS}d; give at most that, for example 10min or 7d")
     })
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// The longest span of time.
 const MOST_DAYS: u32 = 36_500;
-const NO_TIME: &str = "no time at all is too short; write for example 10s";
+const NO_TIME: &str = "no time at all is too short; give more than 0, for example 10s";
 
 /// A span of time; a plain number is of seconds.
 pub(crate) fn time_or_zero(text: &str) -> Result<Duration, String> {
@@ -133,17 +213,28 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The largest id of a controller (NVMe base specification, 3.1.2).
+const MOST_CONTROLLERS: u16 = 65_519;
+
+/// The ids of controllers, from the first to the last.
 pub(crate) fn controller_ids(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
     let ends = text.split_once('-');
     let range = ends.and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
-    range.ok_or_else(|| format!("'{text}' is no range of ids; write for example 1-1000"))
+    let sensible = range.filter(|ids: &std::ops::RangeInclusive<u16>| {
+        !ids.is_empty() && *ids.start() > 0 && *ids.end() <= MOST_CONTROLLERS
+    });
+    sensible.ok_or_else(|| {
+        format!(
+            "'{text}' is no range of ids from 1 to {MOST_CONTROLLERS}; write for example 1-1000"
+        )
+    })
 }
 
 /// A span of time of at least a day; a plain number is of days.
 pub(crate) fn days(text: &str) -> Result<Duration, String> {
     let span = time_of(text, DAY)?;
     let least = (span >= DAY).then_some(span);
-    least.ok_or_else(|| format!("'{text}' is less than a day; write for example 7d"))
+    least.ok_or_else(|| format!("'{text}' is less than a day; give 1d or more, for example 7d"))
 }
 
 /// A span of time in whole milliseconds, of which a plain number is.
@@ -156,7 +247,9 @@ pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
 pub(crate) fn whole_seconds(text: &str) -> Result<u64, String> {
     let span = time_or_zero(text)?;
     let whole = (span.subsec_nanos() == 0).then_some(span.as_secs());
-    whole.ok_or_else(|| format!("'{text}' is no number of whole seconds; write for example 90s"))
+    whole.ok_or_else(|| {
+        format!("'{text}' is no number of whole seconds; give 0s or more, for example 90s")
+    })
 }
 
 /// The same, at least one.
@@ -182,13 +275,14 @@ pub(crate) fn patience(text: &str) -> Result<Duration, String> {
 pub(crate) fn microseconds(text: &str) -> Result<Duration, String> {
     let span = time_of(text, Duration::from_micros(1))?;
     let short = (span <= Duration::from_secs(1)).then_some(span);
-    short.ok_or_else(|| format!("'{text}' is more than a second; write for example 50us"))
+    short.ok_or_else(|| format!("'{text}' is more than a second; give 0 to 1s, for example 50us"))
 }
 
 /// A rate in operations a second: `50000`, `50k`.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
-    count(text).map(|rate| rate as f64).map_err(|_| {
-        format!("'{text}' is not a rate in operations a second; write for example 50000 or 50k")
+    let rate = count(text).ok().filter(|rate| *rate <= 1_000_000_000);
+    rate.map(|rate| rate as f64).ok_or_else(|| {
+        format!("'{text}' is not a rate of 1 to 1G operations a second; write for example 50k")
     })
 }
 

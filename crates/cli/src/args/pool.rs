@@ -147,7 +147,7 @@ pub(crate) enum PoolCommand {
         #[arg(value_name = "POOL", value_parser = name)]
         pool: String,
         /// Percent of maintenance's time that repair and sweeps get beside writes, from 1 to 90
-        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=90))]
+        #[arg(long, value_name = "PERCENT", value_parser = parse::number(1u8, 90))]
         repair_share: u8,
         #[command(flatten)]
         how: Change,
@@ -289,10 +289,10 @@ pub(crate) struct PoolCreateArgs {
     #[arg(long = "buffer", value_name = "SPEC", value_parser = parse::spec)]
     pub(crate) buffers: Vec<Spec>,
     /// How many drives may be lost: 0, 1 or 2
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = parse::number(0u8, 2))]
     pub(crate) parity: u8,
     /// Chunks of a segment, parities included [default: as many as drives, one less from six on]
-    #[arg(long, value_name = "CHUNKS")]
+    #[arg(long, value_name = "CHUNKS", value_parser = parse::number(1, u16::MAX))]
     pub(crate) width: Option<u16>,
     /// Bytes of a chunk [default: 16MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
@@ -301,7 +301,7 @@ pub(crate) struct PoolCreateArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     pub(crate) log: Option<u64>,
     /// Percent of the space that is kept free for cleaning [default: 15]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = parse::number(0u8, 80))]
     pub(crate) spare: Option<u8>,
     /// Give up what is on the devices
     #[arg(long)]
@@ -340,16 +340,16 @@ pub(crate) struct PoolServeArgs {
     #[command(flatten)]
     opening: PoolOpening,
     /// How long a missing drive is waited for, such as 90s or 10min; then its chunks are rebuilt [default: 10min]
-    #[arg(long = "missing-grace", value_name = "TIME", value_parser = parse::span)]
+    #[arg(long = "missing-grace", value_name = "TIME", value_parser = parse::within(parse::span, "0s", "365d"))]
     grace: Option<std::time::Duration>,
     /// How long a drive may answer nothing before it is taken out; one that the pool needs is waited for [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = parse::patience)]
+    #[arg(long, value_name = "TIME", value_parser = parse::within(parse::patience, "1s", "1d"))]
     patience: Option<std::time::Duration>,
     /// Percent of maintenance's time that repair and sweeps get beside writes, from 1 to 90 [default: 20]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=90))]
+    #[arg(long, value_name = "PERCENT", value_parser = parse::number(1u8, 90))]
     repair_share: Option<u8>,
     /// Read and verify everything in the background within this time, such as 30d [default: never]
-    #[arg(long, value_name = "TIME", value_parser = parse::days)]
+    #[arg(long, value_name = "TIME", value_parser = parse::within(parse::days, "1d", "3650d"))]
     scrub_within: Option<std::time::Duration>,
     /// Where requests are answered [default: /run/esker/POOL.sock]
     #[arg(long, value_name = "PATH")]
@@ -376,7 +376,7 @@ pub(crate) struct PoolServeArgs {
     #[arg(long, value_name = "ADDRESS|PORT", default_value = "127.0.0.1:9420", value_parser = parse::listen)]
     metrics: SocketAddr,
     /// Memory for the pool's map [default: 256MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::at_least(parse::memory, "1MiB"))]
     map: Option<u64>,
     /// End after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse::time)]

@@ -19,10 +19,10 @@ use super::parse;
         Needs root, FUSE, loop devices, mkfs.ext4, memory cgroups of version 1, a JDK 17 and Maven.")]
 pub(crate) struct PooledArgs {
     /// Nodes of Cassandra
-    #[arg(long, value_name = "COUNT", default_value = "2", value_parser = parse::small_count)]
+    #[arg(long, value_name = "COUNT", default_value = "2", value_parser = parse::within(parse::small_count, "1", "16"))]
     pub(crate) nodes: u32,
     /// Drives of all nodes together
-    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = parse::small_count)]
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = parse::within(parse::small_count, "1", "64"))]
     pub(crate) drives: u32,
     /// A drive, in place of the models; repeated for each, and as many for each node
     #[arg(long, value_name = "DEVICE", value_parser = parse::spec, requires = "erase")]
@@ -35,40 +35,40 @@ pub(crate) struct PooledArgs {
     #[arg(long, requires = "drive")]
     pub(crate) erase: bool,
     /// Rows of all nodes together, of 1,000 bytes each [default: 2M, with --quick 600k]
-    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse::within(parse::count, "1", "10G"))]
     pub(crate) records: Option<u64>,
     /// Operations a second of all nodes together, in ascending order; the unlimited rate comes after them
     /// [default: 250,500,1000,1500,2000, with --quick 100]
-    #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = parse::count)]
+    #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = parse::within(parse::count, "1", "1000G"))]
     pub(crate) rates: Vec<u64>,
     /// How long each measurement takes [default: 60s, with --quick 15s]
-    #[arg(long = "for", alias = "seconds", value_name = "TIME", value_parser = parse::some_seconds)]
+    #[arg(long = "for", alias = "seconds", value_name = "TIME", value_parser = parse::within(parse::some_seconds, "1s", "1d"))]
     pub(crate) seconds: Option<u32>,
     /// How long the load runs before each measurement [default: 20s, with --quick 8s]
-    #[arg(long, value_name = "TIME", value_parser = parse::some_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = parse::within(parse::some_seconds, "1s", "1d"))]
     pub(crate) warm_up: Option<u32>,
     /// Repetitions [default: 3, with --quick 1]
-    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse::within(parse::small_count, "1", "99"))]
     pub(crate) rounds: Option<u32>,
     /// Client threads of each node
-    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = parse::small_count)]
+    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = parse::within(parse::small_count, "1", "4096"))]
     pub(crate) threads: u32,
     /// How many times slower than real the drives are; it is doubled until they are busy [default: 40, with --quick
     /// 640]
-    #[arg(long, value_name = "TIMES", value_parser = parse::small_count)]
+    #[arg(long, value_name = "TIMES", value_parser = parse::within(parse::small_count, "1", "1M"))]
     pub(crate) dilation: Option<u32>,
     /// Keep the dilation as it is said
     #[arg(long)]
     pub(crate) no_calibration: bool,
     /// The share of each value that a compressor can remove
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = parse::number(0.0, 0.95))]
     pub(crate) compressible: f64,
     /// The memory of each node, with its page cache: less than its rows and its heap, or drives have nothing to read
     /// [default: 1250MiB, with --quick 1000MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::memory)]
     pub(crate) memory: Option<u64>,
     /// The heap of each node [default: 768MiB, with --quick 640MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::memory)]
     pub(crate) heap: Option<u64>,
     /// Leave out the controls beside A/A
     #[arg(long)]

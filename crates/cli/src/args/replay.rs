@@ -41,7 +41,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "NAME", default_value = "hashed")]
     pub(crate) mapping: Placement,
     /// The size of a run: a part of the disk that stays together in a set
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = parse::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "256KiB")]
+    #[arg(value_parser = parse::within(parse::bytes, "4KiB", "16TiB"))]
     pub(crate) run: u64,
     /// Where writes go
     #[arg(long, value_enum, default_value = "wb")]
@@ -51,10 +52,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "NAME", default_value = "all")]
     pub(crate) admit: Admission,
     /// Streams of sequential requests bypass the cache once they are this long [default: never]
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::within(parse::bytes, "4KiB", "16TiB"))]
     pub(crate) bypass: Option<u64>,
     /// How far is read ahead of a stream, at most [default: not at all]
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::within(parse::bytes, "4KiB", "16TiB"))]
     pub(crate) read_ahead: Option<u64>,
     /// As JSON
     #[arg(long)]
@@ -106,11 +107,11 @@ impl FromStr for CacheSize {
 
     fn from_str(text: &str) -> Result<CacheSize, String> {
         let Some(number) = text.strip_suffix('%') else {
-            return parse::bytes(text).map(CacheSize::Bytes);
+            return parse::within(parse::bytes, "4KiB", "1024PiB")(text).map(CacheSize::Bytes);
         };
         match number.trim().parse::<f64>() {
-            Ok(percent) if percent > 0.0 && percent <= 1_000.0 => Ok(CacheSize::Percent(percent)),
-            _ => Err(format!("'{text}' is no share of a footprint; write for example 10%")),
+            Ok(percent) if (0.001..=1_000.0).contains(&percent) => Ok(CacheSize::Percent(percent)),
+            _ => Err(format!("'{text}' is no share of a footprint; give 0.001% to 1000%")),
         }
     }
 }
@@ -135,7 +136,11 @@ impl FromStr for SetSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<SetSize, String> {
-        if text == "one" { Ok(SetSize::One) } else { parse::bytes(text).map(SetSize::Bytes) }
+        if text == "one" {
+            Ok(SetSize::One)
+        } else {
+            parse::within(parse::bytes, "4KiB", "16TiB")(text).map(SetSize::Bytes)
+        }
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct RunArgs {
     #[arg(
         long,
         value_name = "SIZE",
-        value_parser = super::parse::bytes,
+        value_parser = super::parse::at_least(super::parse::memory, "4MiB"),
         required = false,
         required_unless_present = "check",
         default_value_if("check", "true", "64MiB")
@@ -37,7 +37,8 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) swap: String,
     /// The most memory that the program can reserve; by default what the device holds
-    #[arg(long, value_name = "SIZE", value_parser = super::parse::bytes)]
+    #[arg(long, value_name = "SIZE")]
+    #[arg(value_parser = super::parse::within(super::parse::bytes, "1MiB", "16TiB"))]
     pub(crate) reserve: Option<u64>,
     /// Which allocator: `auto` brings one if the program has none of its own
     #[arg(long, value_name = "WHICH", default_value = "auto")]
@@ -52,7 +53,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) strict: bool,
     /// Show figures this often, on standard error; on a terminal they are shown anyway
-    #[arg(long, value_name = "TIME", value_parser = super::parse::time)]
+    #[arg(long, value_name = "TIME")]
+    #[arg(value_parser = super::parse::within(super::parse::time, "10ms", "1d"))]
     pub(crate) every: Option<Duration>,
     #[command(flatten)]
     pub(crate) telling: super::MetricsArgs,

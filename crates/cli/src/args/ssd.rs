@@ -85,7 +85,7 @@ pub(crate) enum NamespaceCommand {
         #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
         size: Option<u64>,
         /// Its reclaim unit handles, of a drive with data placement [default: the first]
-        #[arg(long, value_name = "LIST", value_delimiter = ',')]
+        #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse::number(0, u16::MAX))]
         handles: Vec<u16>,
     },
     /// Delete a namespace with what it holds
@@ -94,7 +94,7 @@ pub(crate) enum NamespaceCommand {
         /// The drive's file
         image: PathBuf,
         /// Its number
-        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(value_parser = parse::number(1, u32::MAX - 1))]
         nsid: u32,
     },
 }
@@ -137,7 +137,7 @@ pub(crate) struct CompareArgs {
     /// The figures of the later run
     pub(crate) after: PathBuf,
     /// List what differs by this share and more: 0.05 is 5 %
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05, value_parser = parse::number(0.0, 1e6))]
     pub(crate) least: f64,
     /// Write the comparison, one HTML file, here
     #[arg(long, alias = "html", value_name = "FILE")]
@@ -226,13 +226,14 @@ pub(crate) struct FlashCacheArgs {
     #[arg(long, value_name = "SIZE", default_value = "8GiB", value_parser = parse::bytes)]
     pub(crate) data: u64,
     /// Its transactions
-    #[arg(long, value_name = "COUNT", default_value = "300k", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", default_value = "300k", value_parser = parse::within(parse::count, "1", "1G"))]
     pub(crate) transactions: u64,
     /// Sizes of the cache, in percent of what a workload touches
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "5,10,20,40")]
+    #[arg(value_parser = parse::number(1u32, 100))]
     pub(crate) sizes: Vec<u32>,
     /// The most requests of a workload that are replayed
-    #[arg(long, value_name = "COUNT", default_value = "20M", value_parser = parse::length)]
+    #[arg(long, value_name = "COUNT", default_value = "20M", value_parser = parse::within(parse::length, "1", "1000G"))]
     pub(crate) requests: usize,
     /// Threads [default: one for each core]
     #[arg(long, value_name = "COUNT", value_parser = parse::threads)]
@@ -247,14 +248,15 @@ pub(crate) struct FlashCacheArgs {
     #[arg(long, requires = "disk")]
     pub(crate) erase: bool,
     /// The size of that cache, in percent of what the replayed requests touch
-    #[arg(long, value_name = "PERCENT", default_value_t = 20, requires = "disk")]
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, requires = "disk", value_parser = parse::number(1u32, 100))]
     pub(crate) real_size: u32,
     /// The most requests of a workload that are replayed there; the first half warms, the second is measured
-    #[arg(long, value_name = "COUNT", default_value = "20k", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", default_value = "20k", value_parser = parse::within(parse::count, "1", "1000G"))]
     #[arg(requires = "disk")]
     pub(crate) real_requests: u64,
     /// Requests that are in flight there
-    #[arg(long, value_name = "COUNT", default_value_t = 8, requires = "disk", value_parser = parse::length)]
+    #[arg(long, value_name = "COUNT", default_value_t = 8, requires = "disk")]
+    #[arg(value_parser = parse::within(parse::length, "1", "32768"))]
     pub(crate) real_depth: usize,
     #[command(flatten)]
     pub(crate) every: ExperimentArgs,
@@ -273,11 +275,11 @@ pub(crate) struct HostSsdArgs {
     #[arg(long, value_name = "SIZE", default_value = "8GiB", value_parser = parse::bytes)]
     pub(crate) drive: u64,
     /// Reads that are timed at each depth
-    #[arg(long, value_name = "COUNT", default_value = "200k", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", default_value = "200k", value_parser = parse::within(parse::count, "1", "1000G"))]
     pub(crate) reads: u64,
     /// How many reads are under way
     #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
-    #[arg(default_value = "1,2,4,8,16,32,64,128,256")]
+    #[arg(default_value = "1,2,4,8,16,32,64,128,256", value_parser = parse::number(1u32, 1024))]
     pub(crate) depths: Vec<u32>,
     /// Read this device, too, at random at each depth, in its own time; may be repeated, up to 4 times. It is never
     /// written: files and block devices are opened to read only
@@ -285,17 +287,18 @@ pub(crate) struct HostSsdArgs {
     pub(crate) device: Vec<Spec>,
     /// Reads of it that are timed at each depth, at most; a slow one is read for 10 s, or for 0.5 s for each read
     /// under way
-    #[arg(long, value_name = "COUNT", default_value = "200k", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", default_value = "200k", value_parser = parse::within(parse::count, "1", "1000G"))]
     #[arg(requires = "device")]
     pub(crate) device_reads: u64,
     /// The size of the table that is paged; its memory is a quarter
     #[arg(long, value_name = "SIZE", default_value = "477MiB", value_parser = parse::bytes)]
     pub(crate) data: u64,
     /// Lookups of each run
-    #[arg(long, value_name = "COUNT", default_value = "100k", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", default_value = "100k", value_parser = parse::within(parse::count, "1", "1000G"))]
     pub(crate) lookups: u64,
     /// Numbers of threads that look up and scan
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,4,16,64")]
+    #[arg(value_parser = parse::number(1u32, 1024))]
     pub(crate) threads: Vec<u32>,
     #[command(flatten)]
     pub(crate) every: ExperimentArgs,
@@ -307,10 +310,10 @@ pub(crate) struct HostSsdArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse::bytes)]
     pub(crate) real_data: u64,
     /// Lookups of each run there
-    #[arg(long, value_name = "COUNT", default_value = "20k", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", default_value = "20k", value_parser = parse::within(parse::count, "1", "1G"))]
     pub(crate) real_lookups: u64,
     /// Runs of each way there
-    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = parse::small_count)]
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = parse::within(parse::small_count, "1", "99"))]
     pub(crate) rounds: u32,
     /// The library libumap.so [default: where the loader finds it]
     #[arg(long, value_name = "FILE")]
@@ -345,19 +348,19 @@ pub(crate) struct HseArgs {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Records of 1,000 bytes; the engine's memory is an eighth of them, the staging class a quarter
-    #[arg(long, value_name = "COUNT", default_value = "2M", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", default_value = "2M", value_parser = parse::within(parse::count, "1", "1000G"))]
     pub(crate) records: u64,
     /// Operations of each workload [default: as many as records]
-    #[arg(long, value_name = "COUNT", value_parser = parse::count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse::within(parse::count, "1", "1000G"))]
     pub(crate) operations: Option<u64>,
     /// Clients
     #[arg(long, value_name = "COUNT", default_value_t = 96, value_parser = parse::threads)]
     pub(crate) threads: usize,
     /// Runs of each arm [default: 3, or 1 with --quick]
-    #[arg(long, value_name = "COUNT", value_parser = parse::small_count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse::within(parse::small_count, "1", "99"))]
     pub(crate) rounds: Option<u32>,
     /// How many times slower than real time drives and engine are [default: calibrated]
-    #[arg(long, value_name = "FACTOR", conflicts_with = "capacity")]
+    #[arg(long, value_name = "FACTOR", value_parser = parse::number(1u32, 10_000), conflicts_with = "capacity")]
     pub(crate) dilation: Option<u32>,
     /// Leave out workload E, as the source does
     #[arg(long)]

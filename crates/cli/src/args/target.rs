@@ -151,7 +151,7 @@ pub(crate) struct ServeArgs {
     workers: Option<usize>,
     /// How long a device with commands may end none of them before hosts get errors; it should be less than the time
     /// after which hosts give up, which is 30 s for Linux [default: 25s]
-    #[arg(long, value_name = "TIME", value_parser = super::parse::patience)]
+    #[arg(long, value_name = "TIME", value_parser = super::parse::within(super::parse::patience, "1s", "1d"))]
     patience: Option<std::time::Duration>,
     /// The ids of controllers, such as 1-1000, where other targets serve the same subsystem: hosts refuse an id that
     /// another has [default: from a place that the machine and the addresses determine]

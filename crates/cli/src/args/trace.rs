@@ -65,7 +65,8 @@ pub(crate) enum TraceCommand {
         #[arg(long, short, value_name = "FILE")]
         output: PathBuf,
         /// The kernel's buffer for each processor; what does not fit is lost, and counted
-        #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse::bytes)]
+        #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+        #[arg(value_parser = parse::within(parse::bytes, "4KiB", "1GiB"))]
         buffer: u64,
         /// A command that is run meanwhile; the recording ends with it
         #[arg(last = true, value_name = "COMMAND")]
@@ -88,8 +89,8 @@ fn share(text: &str) -> Result<f64, String> {
         None => text.parse::<f64>(),
     };
     match found {
-        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
-        _ => Err(format!("'{text}' is no share: write for example 1% or 0.01, and at most 1")),
+        Ok(share) if (1e-6..=1.0).contains(&share) => Ok(share),
+        _ => Err(format!("'{text}' is no share; give 0.000001 to 1, for example 1% or 0.01")),
     }
 }
 
@@ -107,7 +108,7 @@ pub(crate) struct TraceInput {
     pub(crate) format: Option<Format>,
     /// The bytes of a unit of address, where the format leaves it open [default: 512 for lis, 4KiB for
     /// u32le and for objects, each of which is one unit, whatever its size]
-    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse::within(parse::bytes, "1", "1MiB"))]
     pub(crate) unit: Option<u64>,
     /// The columns of csv, counted from 1: time=1,id=2,size=3,op=4, of which id is needed [default: those that
     /// its header names]
@@ -153,18 +154,19 @@ pub(crate) struct MrcArgs {
     /// Estimate from samples (SHARDS) of so many 4 KiB blocks each, in constant memory, with the error of
     /// sampling
     #[arg(long, value_name = "BLOCKS", num_args = 0..=1, default_missing_value = "8192",
-          value_parser = parse::small_count)]
+          value_parser = parse::within(parse::small_count, "1", "100M"))]
     pub(crate) sampled: Option<u32>,
     /// The optimum with the future known, too (Belady, without bypass: every block that is missed is taken in); of a
     /// long trace this takes minutes
     #[arg(long, conflicts_with = "sampled")]
     pub(crate) optimum: bool,
     /// The caches' sizes [default: from a thousandth of the footprint to all of it]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse::bytes)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(value_parser = parse::within(parse::bytes, "4KiB", "1024PiB"))]
     pub(crate) sizes: Vec<u64>,
     /// How many sizes, unless they are given
     #[arg(long, value_name = "COUNT", default_value = "24",
-          value_parser = clap::value_parser!(u32).range(2..=1000))]
+          value_parser = parse::number(2u32, 1000))]
     pub(crate) points: u32,
     /// Write a chart, one HTML file, here
     #[arg(long, alias = "html", value_name = "FILE")]

@@ -26,10 +26,11 @@ pub(crate) enum VolumeCommand {
         #[arg(long)]
         no_compression: bool,
         /// The most operations a second [default: no limit]
-        #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = parse::count_or_zero)]
+        #[arg(long, value_name = "COUNT", default_value_t = 0)]
+        #[arg(value_parser = parse::within(parse::count_or_zero, "0", "1G"))]
         iops: u64,
         /// The most bytes a second [default: no limit]
-        #[arg(long, value_name = "SIZE", value_parser = parse::bytes_or_zero, default_value = "0")]
+        #[arg(long, value_name = "SIZE", value_parser = parse::bandwidth, default_value = "0")]
         bandwidth: u64,
         #[command(flatten)]
         how: Change,
@@ -79,10 +80,11 @@ pub(crate) enum VolumeCommand {
         #[arg(value_name = "POOL/NAME")]
         volume: VolumeName,
         /// The most operations a second; 0 for no limit
-        #[arg(long, value_name = "COUNT", required_unless_present = "bandwidth", value_parser = parse::count_or_zero)]
+        #[arg(long, value_name = "COUNT", required_unless_present = "bandwidth")]
+        #[arg(value_parser = parse::within(parse::count_or_zero, "0", "1G"))]
         iops: Option<u64>,
         /// The most bytes a second; 0 for no limit
-        #[arg(long, value_name = "SIZE", value_parser = parse::bytes_or_zero)]
+        #[arg(long, value_name = "SIZE", value_parser = parse::bandwidth)]
         bandwidth: Option<u64>,
         #[command(flatten)]
         how: Change,
@@ -122,7 +124,8 @@ pub(crate) enum VolumeCommand {
         #[arg(long)]
         once: bool,
         /// How long an interval is
-        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::time)]
+        #[arg(long, value_name = "TIME", default_value = "1s")]
+        #[arg(value_parser = parse::within(parse::time, "10ms", "1d"))]
         interval: Duration,
         #[command(flatten)]
         at: Where,
@@ -171,7 +174,7 @@ pub(crate) enum VolumeCommand {
         #[arg(value_name = "POOL/NAME[@SNAPSHOT]")]
         volume: VolumeName,
         /// How long it can be restored, such as 90s, 10min, 2h or 7d; 0 deletes it at once
-        #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse::whole_seconds)]
+        #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse::within(parse::whole_seconds, "0s", "3650d"))]
         keep: u64,
         /// Although hosts are connected to it, or it is attached here: they lose it
         #[arg(long)]

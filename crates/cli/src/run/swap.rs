@@ -15,6 +15,10 @@ use crate::failure::{Failure, Result};
 /// Where files without a name lie: on a disk, unlike /tmp on many systems.
 const PLACE: &str = "/var/tmp";
 
+/// The least that a file without a name holds, and a page, in bytes.
+const LEAST: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+
 /// Opens the device of `--swap`. Gives remarks too, for the user.
 pub(super) fn open(stack: &Stack, text: &str) -> Result<(Arc<dyn Device>, Vec<String>)> {
     if let Some(size) = text.strip_prefix("temp:") {
@@ -50,6 +54,9 @@ fn shortage(file: &File, path: &Path) -> Option<String> {
 fn temporary(size: &str) -> Result<(Arc<dyn Device>, Vec<String>)> {
     let wrong = |why| Failure::usage(format!("--swap temp:{size}: {why}"));
     let bytes = esker_base::units::parse_bytes(size).map_err(wrong)?;
+    if bytes < LEAST || !bytes.is_multiple_of(PAGE) {
+        return Err(wrong("give whole pages of 4 KiB, and 1 MiB or more".to_owned()));
+    }
     let failed = |error: std::io::Error| {
         Failure::file(Path::new(PLACE), &error, "name another device with --swap")
     };

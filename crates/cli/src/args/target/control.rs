@@ -61,7 +61,7 @@ pub(crate) enum ServedCommand {
         #[command(flatten)]
         device: NamespaceDevice,
         /// Its number [default: the smallest that is free]
-        #[arg(long, value_name = "NUMBER")]
+        #[arg(long, value_name = "NUMBER", value_parser = nsid)]
         nsid: Option<u32>,
         #[command(flatten)]
         how: TargetChange,
@@ -74,7 +74,7 @@ pub(crate) enum ServedCommand {
         #[arg(value_name = "NQN")]
         subsystem: String,
         /// The number of the namespace
-        #[arg(value_name = "NUMBER")]
+        #[arg(value_name = "NUMBER", value_parser = nsid)]
         nsid: u32,
         #[command(flatten)]
         device: NamespaceDevice,
@@ -90,7 +90,7 @@ pub(crate) enum ServedCommand {
         #[arg(value_name = "NQN")]
         subsystem: String,
         /// The number of the namespace
-        #[arg(value_name = "NUMBER")]
+        #[arg(value_name = "NUMBER", value_parser = nsid)]
         nsid: u32,
         #[command(flatten)]
         how: TargetChange,
@@ -222,7 +222,7 @@ pub(crate) enum PortalCommand {
         #[arg(value_name = "NUMBER", value_parser = portal)]
         portal: usize,
         /// How long commands under way are waited for, a minute at most [default: 10s]
-        #[arg(long = "for", value_name = "TIME", value_parser = parse::whole_seconds)]
+        #[arg(long = "for", value_name = "TIME", value_parser = parse::within(parse::whole_seconds, "0s", "1min"))]
         secs: Option<u64>,
         #[command(flatten)]
         how: TargetChange,
@@ -238,9 +238,14 @@ pub(crate) enum PortalCommand {
     },
 }
 
+/// The number of a namespace.
+fn nsid(text: &str) -> Result<u32, String> {
+    parse::number(1, u32::MAX - 1)(text)
+}
+
 /// The number of a portal.
 fn portal(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| {
-        format!("'{text}' is no number of a portal; `esker target portal list` shows them")
+        format!("'{text}' is no number of a portal; give one that `esker target portal list` shows")
     })
 }
