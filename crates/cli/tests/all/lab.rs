@@ -20,7 +20,7 @@ fn caches_are_compared_on_a_load_and_on_traces() {
     let out = run(["lab", "flash-cache", "--traces", &folder].iter().chain(&small));
     assert!(out.succeeds().out().contains("t was left out"));
     run(["lab", "flash-cache", "--no-load", "--traces", &trace]).fails(65, &["t.csv"]);
-    run(["lab", "flash-cache", "--sizes", "0"]).fails(64, &["1 to 100 percent"]);
+    run(["lab", "flash-cache", "--sizes", "0"]).fails(64, &["give 1 to 100"]);
 }
 
 /// A trace of `count` skewed reads of 16 MiB, with a write among 64.

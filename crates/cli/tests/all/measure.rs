@@ -124,7 +124,7 @@ fn a_benchmark_goes_on_where_an_earlier_one_ended() {
         let first = ["bench", "ycsb", "--db", &db, "--seconds", "0.1", "--verify"];
         run(first.iter().chain(more))
     };
-    ycsb(&["--workload", "c"]).fails(64, &["no database with records", "--workload load"]);
+    ycsb(&["--workload", "c"]).fails(66, &["no database with records", "--workload load"]);
     assert!(!scratch.path("db").exists());
     ycsb(&["--workload", "load", "--records", "1500"]).succeeds();
     ycsb(&["--workload", "load"]).fails(64, &["loaded already"]);
@@ -183,7 +183,7 @@ fn measurements_that_cannot_be_are_refused_before_they_begin() {
     refused(&["bench", "ycsb", "--workload", "a"], 64, &["begin with --workload load"]);
     refused(&["bench", "ycsb", "--rate", "0"], 64, &["not a rate"]);
     refused(&["bench", "ycsb", "--theta", "1"], 64, &["between 0 and 1"]);
-    refused(&["bench", "ycsb", "--value-bytes", "2MiB"], 64, &["1048576"]);
+    refused(&["bench", "ycsb", "--value-bytes", "2MiB"], 64, &["1 to 1MiB"]);
     refused(&["bench", "ycsb", "--fields", "2000", "--field-bytes", "1000"], 64, &["1048576"]);
     refused(&["bench", "ycsb", "--durability-bytes", "1GiB"], 64, &["quarter"]);
     refused(&["lunch"], 64, &["lunch"]);

@@ -67,5 +67,5 @@ fn mistakes_in_a_plan_are_said_with_file_and_line() {
     run(["lab", "plan", &plan]).fails(64, &["plan.toml:11: unknown field `depht`"]);
     run(["lab", "plan", "/nowhere/plan.toml"]).fails(66, &["/nowhere/plan.toml", "docs/plan.md"]);
     std::fs::write(&plan, PLAN).unwrap();
-    run(["lab", "plan", &plan, "--results", &format!("{plan}/results")]).fails(64, &["--results"]);
+    run(["lab", "plan", &plan, "--results", &format!("{plan}/results")]).fails(66, &["--results"]);
 }

@@ -150,7 +150,7 @@ fn target_is_changed_at_the_prompt_and_answers_have_the_form_that_is_described()
     target.ask(&["portal", "set", &portal, "persistent-loss"]).succeeds();
     let shown = target.ask(&["portal", "list"]).succeeds().out();
     assert!(shown.contains("optimized") && shown.contains("persistent loss"), "{shown}");
-    target.ask(&["portal", "drain", &portal, "--for", "61s"]).fails(64, &["60"]);
+    target.ask(&["portal", "drain", &portal, "--for", "61s"]).fails(64, &["0s to 1min"]);
     target.ask(&["portal", "drain", "x"]).fails(64, &["portal list"]);
     let drained = target.json(&["portal", "drain", &portal]);
     check(&document, "post", "/v1/portals/{portal}/drain", &drained);
