@@ -12,6 +12,7 @@
 //! | [`files`] | makes files and directories, never under `/dev` |
 //! | [`latency`] | [`Histogram`](latency::Histogram): how long things take |
 //! | [`memory`] | gives freed memory back to the operating system; how much there is |
+//! | [`pace`] | [`Pace`](pace::Pace): limits of operations and bytes a second |
 //! | [`pool`] | [`BufPool`]: buffers that are used again |
 //! | [`prefetch()`] | asks for memory ahead of need |
 //! | [`policy`] | replacement policies over the slots of a cache |
@@ -38,6 +39,7 @@ mod fuzz;
 pub mod fuzz;
 pub mod latency;
 pub mod memory;
+pub mod pace;
 pub mod policy;
 pub mod pool;
 mod prefetch;

@@ -29,6 +29,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use esker_base::pace::Pace;
 use esker_base::sync::{Condvar, Mutex};
 use esker_base::units::to_u64;
 use esker_base::{AlignedBuf, LbaCount, Nanos};
@@ -45,7 +46,6 @@ use crate::omf::frame::Change;
 use crate::omf::label::{Config, MemberState, Role};
 use crate::omf::leaf::{Fragment, Place};
 use crate::omf::mark::LogEnd;
-use crate::pace::Pace;
 use crate::segment::Broken;
 use crate::space::{Class, Space};
 use crate::stats::{Tallies, Tally};

@@ -23,7 +23,7 @@
 //! | `space` | segments and slots | `drive`, `omf` |
 //! | `config` | labels, membership, quorum | `drive`, `omf` |
 //! | `drive` | many devices at once; where things lie | `omf` |
-//! | `fragment`, `pace`, `parity` | how a block is stored; limits; P and Q | `types` |
+//! | `fragment`, `parity` | how a block is stored; P and Q | `types` |
 //! | [`stats`] | what volumes were asked for, and where the time went | `types` |
 //! | `omf` | every byte on media | `types` |
 //! | [`types`] | ids, limits, errors, options | nothing |
@@ -86,7 +86,6 @@ pub mod fuzz;
 mod keep;
 mod map;
 mod omf;
-mod pace;
 mod parity;
 mod queue;
 mod read;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_base::pace::Rate;
 use esker_base::units::{to_u64, to_usize};
 use esker_base::{Clock, ErrorKind, Lba, LbaCount, Nanos};
 use esker_device::{
@@ -263,7 +264,8 @@ impl Queue {
             _ => 0,
         };
         let now = self.shared.options.clock.now();
-        let wait = self.shared.paces.lock().entry(id).or_default().pass(options, now, 1, bytes);
+        let rate = Rate { operations: options.iops_limit, bytes: options.bytes_limit };
+        let wait = self.shared.paces.lock().entry(id).or_default().pass(rate, now, 1, bytes);
         (wait > Duration::ZERO).then(|| now + wait)
     }
 

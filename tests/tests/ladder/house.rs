@@ -8,7 +8,7 @@ pub(crate) const ROOMS: [(&str, &str); 21] = [
     ),
     (
         "base",
-        "units clock checksum sync process buf append codec error files memory pool prefetch progress rng silence thread latency policy",
+        "units clock checksum sync process buf append codec error files memory pool prefetch progress rng silence thread latency pace policy",
     ),
     (
         "bench",
@@ -68,7 +68,7 @@ pub(crate) const ROOMS: [(&str, &str); 21] = [
     ),
     (
         "volume",
-        "parity types fragment omf drive buffer catalog config pace space segment map stats engine \
+        "parity types fragment omf drive buffer catalog config space segment map stats engine \
          commit keep admission append read queue recover pool",
     ),
 ];
