@@ -39,6 +39,16 @@ pub enum NvmfError {
         /// Its status.
         status: Status,
     },
+    /// The controller does not let this host in.
+    #[error("{peer}: it does not let host {host} in: {status}; hostnqn=NQN names another host")]
+    Refused {
+        /// Which controller.
+        peer: SocketAddr,
+        /// NQN of this host.
+        host: String,
+        /// Its status.
+        status: Status,
+    },
     /// The controller broke the protocol.
     #[error("{peer}: {violation}")]
     Protocol {
@@ -114,7 +124,7 @@ impl NvmfError {
         match self {
             NvmfError::Config(_) => ErrorKind::Invalid,
             NvmfError::Os { kind, .. } => *kind,
-            NvmfError::Command { status, .. } => status.kind(),
+            NvmfError::Command { status, .. } | NvmfError::Refused { status, .. } => status.kind(),
             NvmfError::Lost { .. } => ErrorKind::Retry,
             NvmfError::Protocol { .. } | NvmfError::Panicked { .. } | NvmfError::Hung { .. } => {
                 ErrorKind::Io

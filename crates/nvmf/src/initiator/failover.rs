@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 
-use super::link::{CONNECT_NAME, drain};
+use super::link::drain;
 use super::multipath::{Active, Multipath};
 use super::path::Path;
 use crate::error::NvmfError;
@@ -77,12 +77,11 @@ impl Multipath {
                     Err(refused @ NvmfError::Authentication(_)) => return Err(refused),
                     Err(refused) => {
                         // One that has no queue to give is as good as before for those that are.
-                        let is_busy = NvmfError::Command {
-                            peer: path.peer,
-                            command: CONNECT_NAME,
-                            status: Status::CONNECT_BUSY,
+                        let is_busy = match &refused {
+                            NvmfError::Refused { status, .. } => *status == Status::CONNECT_BUSY,
+                            other => matches!(other, NvmfError::Unusable { .. }),
                         };
-                        if !matches!(refused, NvmfError::Unusable { .. }) && refused != is_busy {
+                        if !is_busy {
                             self.give_up(index, path.generation(), &refused);
                         }
                         error = refused;

@@ -24,8 +24,6 @@ use crate::wire::status::Status;
 
 /// Room for a message of the authentication.
 const AUTH_BYTES: usize = 4096;
-/// The name of Connect in errors.
-pub(crate) const CONNECT_NAME: &str = "Connect";
 /// Number of receives before the clock is read: a peer that sends without end cannot hold a thread.
 pub(crate) const RECEIVES: u32 = 64;
 
@@ -115,7 +113,14 @@ impl Link {
         };
         let sqe = fabrics(CONNECT).with_arguments(&connect.encode());
         let data = AlignedBuf::padded(&data.encode(), 1);
-        let (cqe, _) = link.execute(CONNECT_NAME, sqe, Payload::Out(data))?;
+        let refused = |error| match error {
+            NvmfError::Command { peer, status, .. } => {
+                NvmfError::Refused { peer, host: config.host_nqn.clone(), status }
+            }
+            other => other,
+        };
+        let connected = link.execute("Connect", sqe, Payload::Out(data));
+        let (cqe, _) = connected.map_err(refused)?;
         // The data of Connect is always in its capsule; that of other commands is if it fits.
         link.wire.set_in_capsule_bytes(shape.in_capsule_bytes);
         let [a, b, ..] = cqe.result.to_le_bytes();
@@ -123,7 +128,9 @@ impl Link {
             link.authenticate(config)?;
         } else if is_admin && config.controller_secret.is_some() {
             // A controller that has proved itself need not for each of its I/O queues.
-            let what = format!("{peer} does not ask for authentication, so it cannot prove itself");
+            let what = format!(
+                "{peer} does not ask for authentication, so it cannot prove itself, as controller-key-file wants"
+            );
             return Err(NvmfError::Authentication(what));
         }
         link.deadline = None;
@@ -132,7 +139,10 @@ impl Link {
 
     fn authenticate(&mut self, config: &InitiatorConfig) -> Result<(), NvmfError> {
         let Some(secret) = &config.secret else {
-            let what = format!("{} asks this host for a key: give it one", self.peer);
+            let what = format!(
+                "{} asks host {} for a key; key-file=PATH names the file with it",
+                self.peer, config.host_nqn
+            );
             return Err(NvmfError::Authentication(what));
         };
         let names = Names { host: config.host_nqn.clone(), subsystem: config.nqn.clone() };
@@ -231,7 +241,7 @@ impl Link {
             }
             let left = deadline.since(self.clock.now());
             if left.is_zero() {
-                let what = format!("no answer to {what} within {:?}", self.timeout);
+                let what = format!("no answer to {what} within {:?} (timeout)", self.timeout);
                 return Err(NvmfError::Lost { peer: self.peer, what });
             }
             self.sleep(left)?;

@@ -21,7 +21,7 @@ use esker_device::fdp::controller::Transfer;
 
 use super::config::InitiatorConfig;
 use super::health::Health;
-use super::link::{CONNECT_NAME, Link, QueueShape, fabrics};
+use super::link::{Link, QueueShape, fabrics};
 use super::payload::{payload, received};
 use crate::conn::Payload;
 use crate::error::NvmfError;
@@ -348,7 +348,7 @@ impl Path {
 /// Whether an error is a refused Connect that the target said not to repeat: it does not serve the subsystem to this
 /// host.
 fn is_final(error: &NvmfError) -> bool {
-    matches!(error, NvmfError::Command { command: CONNECT_NAME, status, .. } if !status.may_retry())
+    matches!(error, NvmfError::Refused { status, .. } if !status.may_retry())
 }
 
 impl Admin {

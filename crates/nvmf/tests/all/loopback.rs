@@ -481,11 +481,14 @@ fn only_hosts_that_are_listed_and_prove_it_get_in() {
         Ok::<_, esker_nvmf::NvmfError>(())
     };
     open("open", None, None).unwrap();
-    assert_eq!(open("stranger", None, None).unwrap_err().kind(), ErrorKind::NotFound);
+    let refused = open("stranger", None, None).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotFound);
+    let said = refused.to_string();
+    assert!(said.contains("nqn.2026-01.io.esker:stranger") && said.contains("hostnqn="), "{said}");
     open("keyed", Some(&secret), None).unwrap();
     open("keyed", Some(&secret), Some(&other)).unwrap();
     assert!(
-        open("keyed", None, None).unwrap_err().to_string().contains("asks this host for a key")
+        open("keyed", None, None).unwrap_err().to_string().contains("for a key; key-file=PATH")
     );
     let wrong = open("keyed", Some(&other), None).unwrap_err();
     assert!(wrong.to_string().contains("does not accept the secret"), "{wrong}");

@@ -34,6 +34,7 @@ fn broken_target_is_tried_with_growing_pauses_until_give_up() {
     let target = serve(memory(1));
     let relay = Relay::to(target.addresses()[0], Mood::Well);
     let config = InitiatorConfig { give_up: seconds(2), ..reach(vec![relay.address]) };
+    let host = config.host_nqn.clone();
     let initiator = Initiator::open(config).unwrap();
     let mut port = Port::open(&initiator, 4).unwrap();
     read(&mut port).unwrap();
@@ -42,6 +43,8 @@ fn broken_target_is_tried_with_growing_pauses_until_give_up() {
     let (outcome, took) = timed(|| read(&mut port));
     let error = outcome.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    let said = format!("host {host} gave up after 2s without progress (give-up)");
+    assert!(error.to_string().contains(&said), "{error}");
     assert!((seconds(1)..seconds(5)).contains(&took), "{took:?} instead of 2 s");
     let attempts = relay.queues() - before;
     assert!((2..=40).contains(&attempts), "{attempts} attempts in {took:?}");

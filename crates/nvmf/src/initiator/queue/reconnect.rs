@@ -148,8 +148,16 @@ impl Queue {
         let (over, left): (VecDeque<_>, _) =
             waiting.into_iter().partition(|&index| self.has_given_up(index, now));
         self.waiting = left;
+        let config = &self.keeper.shared.config;
+        let why = match now {
+            Nanos(u64::MAX) => why.to_string(),
+            _ => format!(
+                "{why}; host {} gave up after {:?} without progress (give-up)",
+                config.host_nqn, config.give_up
+            ),
+        };
         for index in over {
-            let error = self.error(index, Cause::Gone(why.to_string()));
+            let error = self.error(index, Cause::Gone(why.clone()));
             self.finish(index, Err(error));
         }
     }
