@@ -1,12 +1,13 @@
 //! Configuration of a target: the devices it serves, their hosts, and its limits on the machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_base::pace::Rate;
 use esker_device::Device;
 
 use crate::auth::Secret;
@@ -72,6 +73,10 @@ pub struct SubsystemConfig {
     pub access: Access,
     /// Its namespaces.
     pub namespaces: Vec<NamespaceConfig>,
+    /// The addresses of the portals through which hosts reach it; through each of them where none is named.
+    pub listeners: Vec<SocketAddr>,
+    /// How much all hosts together may have of a namespace, by its number; the others have no limit.
+    pub rates: BTreeMap<u32, Rate>,
 }
 
 impl SubsystemConfig {
@@ -84,6 +89,8 @@ impl SubsystemConfig {
             model: "Esker".to_owned(),
             access: Access::Hosts(Vec::new()),
             namespaces: Vec::new(),
+            listeners: Vec::new(),
+            rates: BTreeMap::new(),
         }
     }
 }

@@ -3,3 +3,4 @@
 pub(crate) mod admission;
 pub(crate) mod budget;
 pub(crate) mod pace;
+pub(crate) mod throttle;

@@ -25,6 +25,8 @@ pub enum RefusalReason {
     UnknownSubsystem,
     /// The subsystem does not allow the host.
     NotAllowed,
+    /// The subsystem is reached through other portals.
+    OtherPortal,
     /// The host has a key for TLS and came without TLS, or the reverse.
     Tls,
     /// The handshake of TLS failed.
@@ -44,6 +46,7 @@ impl RefusalReason {
         match self {
             RefusalReason::UnknownSubsystem => "unknown_subsystem",
             RefusalReason::NotAllowed => "not_allowed",
+            RefusalReason::OtherPortal => "other_portal",
             RefusalReason::Tls => "tls_mismatch",
             RefusalReason::TlsHandshake => "tls_handshake",
             RefusalReason::Authentication => "authentication",
@@ -58,6 +61,9 @@ impl RefusalReason {
         match self {
             RefusalReason::UnknownSubsystem => "named a subsystem that is not served",
             RefusalReason::NotAllowed => "is not allowed to use the subsystem that it named",
+            RefusalReason::OtherPortal => {
+                "came through a portal that is not one of the subsystem's"
+            }
             RefusalReason::Tls => "has a key for TLS and came without TLS, or the reverse",
             RefusalReason::TlsHandshake => "failed the handshake of TLS",
             RefusalReason::Authentication => "failed authentication (DH-HMAC-CHAP)",

@@ -189,7 +189,9 @@ impl Shared {
     pub(crate) fn is_admitted(&self, controller: &Controller) -> bool {
         let Some(subsystem) = &controller.subsystem else { return true };
         let is_served = self.subsystems.read().iter().any(|one| Arc::ptr_eq(one, subsystem));
-        is_served && subsystem.admits(&controller.host.nqn).is_some()
+        is_served
+            && subsystem.is_at(&controller.through)
+            && subsystem.admits(&controller.host.nqn).is_some()
     }
 
     /// Whether a subsystem names the host.

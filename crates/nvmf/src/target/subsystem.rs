@@ -4,6 +4,7 @@ mod identity;
 pub(crate) mod late;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,6 +15,8 @@ use esker_device::{DataPlacement, Device, Geometry};
 use sha2::{Digest, Sha256};
 
 use super::config::{Access, HostConfig, Limits, NSID_MAX, NamespaceConfig, SubsystemConfig};
+use super::limits::throttle::Throttle;
+use super::portal::Portal;
 use super::reservation::{Reservations, Store};
 use crate::error::NvmfError;
 use crate::wire::status::Status;
@@ -32,6 +35,8 @@ pub(crate) struct Namespace {
     pub(crate) reservations: Arc<Reservations>,
     /// Commands that its device did not end in time.
     pub(crate) late: Arc<Late>,
+    /// How much its hosts may have a second.
+    pub(crate) throttle: Throttle,
     /// Hosts have it no more.
     is_removed: AtomicBool,
     /// Geometry of the device; its capacity is in `capacity`.
@@ -83,6 +88,8 @@ pub(crate) struct Subsystem {
     pub(crate) serial: String,
     pub(crate) model: String,
     access: RwLock<Access>,
+    /// The portals through which it is reached; none for all.
+    listeners: RwLock<Vec<SocketAddr>>,
     /// The largest transfer in bytes: a power of two.
     pub(crate) transfer_bytes: u32,
     namespaces: RwLock<BTreeMap<u32, Arc<Namespace>>>,
@@ -113,6 +120,7 @@ impl Subsystem {
             serial: config.serial.clone().unwrap_or_else(derived),
             model: config.model.clone(),
             access: RwLock::new(config.access.clone()),
+            listeners: RwLock::new(config.listeners.clone()),
             transfer_bytes,
             namespaces: RwLock::new(BTreeMap::new()),
             generation: AtomicU64::new(0),
@@ -123,6 +131,7 @@ impl Subsystem {
         for namespace in &config.namespaces {
             subsystem.add(namespace)?;
         }
+        subsystem.limit(config);
         Ok(subsystem)
     }
 
@@ -178,6 +187,7 @@ impl Subsystem {
             endurance_group: device.data_placement().map_or(0, |fdp| self.group_of(fdp.drive())),
             reservations,
             late,
+            throttle: Throttle::default(),
             is_removed: AtomicBool::new(false),
             geometry,
             capacity: AtomicU64::new(geometry.capacity.0),
@@ -188,6 +198,13 @@ impl Subsystem {
         let removed = self.namespaces.write().remove(&nsid);
         self.generation.fetch_add(1, Ordering::Release);
         removed.is_some_and(|one| !one.is_removed.swap(true, Ordering::Release))
+    }
+
+    /// Sets the limits of all namespaces.
+    fn limit(&self, config: &SubsystemConfig) {
+        for (nsid, namespace) in &*self.namespaces.read() {
+            namespace.throttle.set(config.rates.get(nsid).copied().unwrap_or_default());
+        }
     }
 
     fn group_of(&self, drive: &str) -> u16 {
@@ -237,6 +254,12 @@ impl Subsystem {
         }
     }
 
+    /// Whether hosts reach it through a portal.
+    pub(crate) fn is_at(&self, portal: &Portal) -> bool {
+        let listeners = self.listeners.read();
+        listeners.is_empty() || listeners.contains(&portal.listen)
+    }
+
     /// Whether it names the host.
     pub(crate) fn lists(&self, hostnqn: &str) -> bool {
         matches!(self.admits(hostnqn), Some(Some(_)))
@@ -257,7 +280,7 @@ impl Subsystem {
     }
 
     /// Takes on `config`, which was checked. Returns the namespaces that changed, and whether the
-    /// hosts that may connect did.
+    /// hosts that may connect did, or the portals for them.
     pub(crate) fn become_(&self, config: &SubsystemConfig) -> Result<(Vec<u32>, bool), NvmfError> {
         let is_kept = |one: &Namespace, wanted: &NamespaceConfig| {
             one.nsid == wanted.nsid
@@ -283,9 +306,11 @@ impl Subsystem {
             one.is_removed.store(true, Ordering::Release);
         }
         drop(namespaces);
+        self.limit(config);
         let changed = changed.into_iter().collect();
         let before = std::mem::replace(&mut *self.access.write(), config.access.clone());
-        Ok((changed, before != config.access))
+        let listeners = std::mem::replace(&mut *self.listeners.write(), config.listeners.clone());
+        Ok((changed, before != config.access || listeners != config.listeners))
     }
 
     /// Hosts have none of it any more.

@@ -192,7 +192,7 @@ impl Worker {
         if is_busy || !self.is_past_spinning() {
             return Duration::ZERO;
         }
-        self.next_tick.since(self.core.now)
+        self.next_tick.min(self.core.next_due()).since(self.core.now)
     }
 
     fn act(&mut self, ready: Ready) {
@@ -361,6 +361,7 @@ impl Worker {
         while let Some(id) = self.core.devices.after(last) {
             last = Some(id);
             let Some(device) = self.core.devices.get_mut(id) else { continue };
+            device.let_through(self.core.now);
             let submitted = if device.batch.is_empty() {
                 Ok(0)
             } else {
@@ -444,7 +445,10 @@ impl Worker {
         }
         self.flush();
         let is_over = |one: &DeviceQueue| {
-            one.namespace.is_removed() && one.batch.is_empty() && one.queue.in_flight() == 0
+            one.namespace.is_removed()
+                && one.batch.is_empty()
+                && one.held.is_empty()
+                && one.queue.in_flight() == 0
         };
         for (id, _) in self.core.devices.take(is_over) {
             for connection in self.connections.iter_mut().flatten() {

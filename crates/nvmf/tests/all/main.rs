@@ -21,6 +21,7 @@ mod slow_devices;
 mod slow_hosts;
 mod specification;
 mod strangers;
+mod throttle;
 mod unflushed;
 mod waiting;
 mod wire;

@@ -8,7 +8,8 @@ use esker_base::{AlignedBuf, Lba};
 use esker_device::{Device, Port};
 use esker_nvmf::auth::Secret;
 use esker_nvmf::target::{
-    Access, HostConfig, NamespaceConfig, SubsystemConfig, Target, TargetConfig,
+    Access, HostConfig, NamespaceConfig, PortalConfig, RefusalReason, SubsystemConfig, Target,
+    TargetConfig,
 };
 use esker_nvmf::wire::capsule::Sqe;
 use esker_nvmf::wire::fabrics::{CNTLID_ANY, DISCOVERY_NQN};
@@ -120,6 +121,38 @@ fn subsystems_namespaces_and_hosts_come_and_go_and_hosts_are_told() {
     assert_eq!(remarks.len(), 2, "{remarks:?}");
     // Nothing changed for the host that was there all the time.
     assert_eq!(namespaces(&mut admin), [5]);
+}
+
+/// A subsystem has portals of its own while hosts are connected.
+#[test]
+fn portals_of_a_subsystem_change_and_discovery_tells_of_it() {
+    let mut config = config(memory(1));
+    config.portals.push(PortalConfig::new("127.0.0.1:0".parse().unwrap()));
+    let target = Target::start(&config).unwrap();
+    let portals = target.addresses();
+    let mut watcher = watcher(&target, 1);
+    assert_eq!(discovered(&mut watcher), [NQN, NQN]);
+    let (mut first, _first_io) = Client::pair(portals[0], &Identity::new(1));
+    let (mut second, _second_io) = Client::pair(portals[1], &Identity::new(2));
+
+    let told = watcher.watch(OAES_DISCOVERY);
+    config.subsystems[0].listeners = vec![portals[0]];
+    target.reconfigure(&config).unwrap();
+    assert_eq!(watcher.wait(told).0.result, event::DISCOVERY.into());
+    assert_eq!(discovered(&mut watcher), [NQN]);
+    assert!(second.is_closed(), "it came through the other portal");
+    assert_eq!(namespaces(&mut first), [1]);
+    let refused = Client::connect(portals[1], &Identity::new(2), 0, CNTLID_ANY).err();
+    assert_eq!(refused, Some(Status::CONNECT_INVALID.final_()));
+    assert_eq!(target.refusals()[0].reason, RefusalReason::OtherPortal);
+
+    let told = watcher.watch(OAES_DISCOVERY);
+    config.subsystems[0].listeners.clear();
+    target.reconfigure(&config).unwrap();
+    watcher.wait(told);
+    assert_eq!(discovered(&mut watcher), [NQN, NQN]);
+    let (mut second, _io) = Client::pair(portals[1], &Identity::new(2));
+    assert_eq!(namespaces(&mut second), [1]);
 }
 
 #[test]

@@ -214,6 +214,9 @@ fn admin_queue(
         // A host that may not use it gets the same answer as one that asks for a missing subsystem.
         let barred = || Wrong::missing(RefusalReason::NotAllowed);
         credentials = subsystem.admits(&host.nqn).ok_or_else(barred)?;
+        if !subsystem.is_at(&through) {
+            return Err(Wrong::missing(RefusalReason::OtherPortal));
+        }
         let has_key = credentials.as_ref().is_some_and(|one| one.tls_key.is_some());
         if has_key != through.tls {
             return Err(Wrong::missing(RefusalReason::Tls));

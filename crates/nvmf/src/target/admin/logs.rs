@@ -216,7 +216,8 @@ fn discovery(shared: &Shared, controller: &Controller) -> Vec<u8> {
     for subsystem in &*shared.subsystems.read() {
         let Some(host) = subsystem.admits(&controller.host.nqn) else { continue };
         let has_key = host.is_some_and(|host| host.tls_key.is_some());
-        for (number, portal) in portals.iter().filter(|(_, one)| one.tls == has_key) {
+        let is_its = |one: &Portal| one.tls == has_key && subsystem.is_at(one);
+        for (number, portal) in portals.iter().filter(|(_, one)| is_its(one)) {
             entries.extend(through(SUBTYPE_NVM, &subsystem.nqn, number + 1, portal));
         }
     }

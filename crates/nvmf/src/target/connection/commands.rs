@@ -45,8 +45,14 @@ impl Connection {
         let Some(queue) = self.used(slot).map(|used| used.queue) else { return 0 };
         let is_its = |place: Place| place.connection == index && place.slot == slot;
         let taken = core.take_back(queue, is_its, at_least);
+        self.took_back(core, taken)
+    }
+
+    /// Commands will not come to their devices. Says how many.
+    fn took_back(&mut self, core: &mut Core, taken: Vec<(Place, Op)>) -> usize {
         let count = taken.len();
         for (place, op) in taken {
+            let slot = place.slot;
             self.in_device -= 1;
             self.job(slot).pieces -= 1;
             self.took_back_bytes(slot, op.buf_len());
@@ -262,8 +268,10 @@ impl Connection {
         core.is_starved = true;
     }
 
-    /// The connection ends: its commands that the devices have are late.
-    pub(crate) fn all_late(&mut self) {
+    /// The connection ends: its commands that the devices have are late, and those that limits hold are not executed.
+    pub(crate) fn all_late(&mut self, core: &mut Core) {
+        let held = core.take_held(self.index);
+        self.took_back(core, held);
         for (index, slot) in (0..self.jobs.len()).zip(0..) {
             let job = &self.jobs[index];
             if job.pieces > 0 && job.late.is_none() {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use esker_base::silence::{Given, Silence};
+use esker_base::units::to_u64;
 use esker_base::{BufPool, Nanos};
 use esker_device::{Command, Completion, Op};
 
@@ -26,6 +27,10 @@ pub(crate) struct DeviceQueue {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) queue: Backend,
     pub(crate) batch: VecDeque<Command>,
+    /// Commands that the limit of the namespace holds back, in the order in which they came.
+    pub(crate) held: VecDeque<Command>,
+    /// Until when the first of them is held, and by which limit.
+    due: Option<(Nanos, u64)>,
     /// Bytes of the commands that it has or will get.
     pub(crate) bytes: usize,
     /// These commands.
@@ -33,6 +38,50 @@ pub(crate) struct DeviceQueue {
 }
 
 impl DeviceQueue {
+    /// Has the device get the commands whose time has come.
+    pub(crate) fn let_through(&mut self, now: Nanos) {
+        let throttle = &self.namespace.throttle;
+        let epoch = throttle.epoch();
+        while let Some(command) = self.held.front() {
+            let (due, by) = self.due.unwrap_or_default();
+            let due = match epoch {
+                0 => now,
+                _ if by == epoch => due,
+                _ => now + throttle.pass(now, to_u64(command.op.buf_len())),
+            };
+            if due > now {
+                self.due = Some((due, epoch));
+                break;
+            }
+            self.due = None;
+            self.batch.extend(self.held.pop_front());
+        }
+        // The limit is what makes them wait, and not the device.
+        if !self.held.is_empty() && self.batch.is_empty() && self.queue.in_flight() == 0 {
+            self.namespace.late.ends(now);
+        }
+    }
+
+    /// Takes back commands that the limit holds.
+    fn take_held(&mut self, is_it: impl Fn(Place) -> bool) -> Vec<(Place, Op)> {
+        let is_its = |command: &Command| is_it(Place::of(command.tag));
+        if self.held.front().is_some_and(is_its) {
+            self.due = None;
+        }
+        let held = std::mem::take(&mut self.held).into_iter();
+        let (its, others): (Vec<_>, Vec<_>) = held.partition(is_its);
+        self.held = VecDeque::from(others);
+        self.took_back(its)
+    }
+
+    /// It will not have these commands.
+    fn took_back(&mut self, all: Vec<Command>) -> Vec<(Place, Op)> {
+        let all: Vec<_> = all.into_iter().map(|Command { tag, op }| (Place::of(tag), op)).collect();
+        self.bytes -= all.iter().map(|(_, op)| op.buf_len()).sum::<usize>();
+        all.iter().for_each(|_| self.silence.take_back());
+        all
+    }
+
     /// The device has ended these commands.
     pub(crate) fn ended(&mut self, done: &[Completion], now: Nanos) {
         if done.is_empty() {
@@ -109,15 +158,27 @@ impl Core {
             return Ok(id);
         }
         let queue = Backend::open(&namespace.device, &self.shared, self.index)?;
-        let (namespace, batch) = (namespace.clone(), VecDeque::new());
+        let (namespace, batch, held) = (namespace.clone(), VecDeque::new(), VecDeque::new());
         let silence = Silence::default();
-        Ok(self.devices.insert(DeviceQueue { namespace, queue, batch, bytes: 0, silence }))
+        Ok(self.devices.insert(DeviceQueue {
+            namespace,
+            queue,
+            batch,
+            held,
+            due: None,
+            bytes: 0,
+            silence,
+        }))
     }
 
     pub(crate) fn push(&mut self, queue: Id<DeviceQueue>, bytes: usize, command: Command) -> Given {
         let device = self.devices.get_mut(queue).expect("it is open as long as it is used");
         device.bytes += bytes;
-        device.batch.push_back(command);
+        if device.held.is_empty() && device.namespace.throttle.epoch() == 0 {
+            device.batch.push_back(command);
+        } else {
+            device.held.push_back(command);
+        }
         device.silence.give(self.now)
     }
 
@@ -135,18 +196,22 @@ impl Core {
     ) -> Vec<(Place, Op)> {
         let Some(device) = self.devices.get_mut(queue) else { return Vec::new() };
         let is_its = |command: &Command| is_it(Place::of(command.tag));
-        let in_batch = device.batch.iter().filter(|command| is_its(command)).count();
-        let Some(taken) = device.queue.take_back(&is_its, at_least.saturating_sub(in_batch)) else {
+        let waiting = device.batch.iter().chain(&device.held);
+        let count = waiting.filter(|command| is_its(command)).count();
+        let Some(mut all) = device.queue.take_back(&is_its, at_least.saturating_sub(count)) else {
             return Vec::new();
         };
         let batch = std::mem::take(&mut device.batch).into_iter();
         let (its, others): (Vec<_>, Vec<_>) = batch.partition(is_its);
         device.batch = VecDeque::from(others);
-        let all = taken.into_iter().chain(its);
-        let all: Vec<_> = all.map(|Command { tag, op }| (Place::of(tag), op)).collect();
-        device.bytes -= all.iter().map(|(_, op)| op.buf_len()).sum::<usize>();
-        all.iter().for_each(|_| device.silence.take_back());
-        all
+        all.extend(its);
+        device.took_back(all).into_iter().chain(device.take_held(is_it)).collect()
+    }
+
+    /// Takes back the commands of a connection that limits hold.
+    pub(crate) fn take_held(&mut self, connection: usize) -> Vec<(Place, Op)> {
+        let is_its = |place: Place| place.connection == connection;
+        self.devices.iter_mut().flat_map(|(_, device)| device.take_held(is_its)).collect()
     }
 
     /// Whether devices have to be polled: nobody announces their completions, or they take no more.
@@ -155,6 +220,12 @@ impl Core {
             !one.batch.is_empty() && one.queue.may_have_room() || one.queue.is_polled()
         };
         self.devices.iter().any(|(_, one)| is_polled(one))
+    }
+
+    /// When the first command is let through that a limit holds back.
+    pub(crate) fn next_due(&self) -> Nanos {
+        let due = self.devices.iter().filter_map(|(_, one)| one.due).map(|(due, _)| due);
+        due.min().unwrap_or(Nanos(u64::MAX))
     }
 
     pub(crate) fn has_work_in_devices(&self) -> bool {

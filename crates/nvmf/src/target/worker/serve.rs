@@ -343,7 +343,7 @@ impl Connection {
 
     fn stop(&mut self, core: &mut Core) {
         self.is_ending = true;
-        self.all_late();
+        self.all_late(core);
         if let Role::Admin(controller) = &self.role {
             core.shared.controllers.lock().remove(&controller.id);
             for at in controller.end() {
