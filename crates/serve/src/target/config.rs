@@ -1,10 +1,12 @@
 //! A configuration to serve: its devices are open, its keys read.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use esker_base::ErrorKind;
+use esker_base::pace::Rate;
 use esker_device::{Create, Device, WriteThrough};
 use esker_nvmf::target::{Access, HostConfig, NamespaceConfig, PortalConfig, SubsystemConfig};
 use esker_nvmf::{Target, TargetConfig};
@@ -40,6 +42,9 @@ type Devices = BTreeMap<Place, Served>;
 type Place = (String, u32, String);
 /// Hosts with the keys that their files had when they were read.
 type Keys = Vec<(HostFile, HostConfig)>;
+
+/// The least bytes a second that a limit lets through: a block.
+const LEAST_BYTES: u64 = 4096;
 
 /// How devices that are not open, and keys that are not read, are had.
 pub(super) enum Source {
@@ -190,9 +195,17 @@ impl Planner {
         source: &mut Source,
         subsystem: &SubsystemFile,
     ) -> Result {
-        let SubsystemFile { nqn, serial, allow_any, write_cache, host, namespace } = subsystem;
+        let SubsystemFile { nqn, serial, allow_any, write_cache, listen, host, namespace } =
+            subsystem;
         if !allow_any && host.is_empty() && !self.is_controlled() {
             let why = "nobody may use it: name the hosts that may, or allow any";
+            return Err(ServeError::invalid(format!("{nqn}: {why}")));
+        }
+        let portals = &plan.target.portals;
+        let is_missing =
+            |at: &&SocketAddr| at.port() == 0 || !portals.iter().any(|one| one.listen == **at);
+        if let Some(at) = listen.iter().find(is_missing) {
+            let why = format!("listen: {at} is no portal; name one that the target listens on");
             return Err(ServeError::invalid(format!("{nqn}: {why}")));
         }
         if *allow_any && !host.is_empty() {
@@ -215,9 +228,20 @@ impl Planner {
             }
             Access::Hosts(hosts)
         };
-        let mut namespaces = Vec::new();
-        for NamespaceFile { nsid, device, write_cache: own, uuid } in namespace {
+        let (mut namespaces, mut rates) = (Vec::new(), BTreeMap::new());
+        for NamespaceFile { nsid, device, write_cache: own, uuid, iops_limit, bytes_limit } in
+            namespace
+        {
             let (nsid, write_cache) = (*nsid, own.unwrap_or(*write_cache));
+            if (1..LEAST_BYTES).contains(bytes_limit) {
+                let why = format!(
+                    "a second let no block through; say {LEAST_BYTES} or more, or 0 for no limit"
+                );
+                let what =
+                    format!("{nqn}: namespace {nsid}: bytes_limit: {bytes_limit} bytes {why}");
+                return Err(ServeError::invalid(what));
+            }
+            rates.insert(nsid, Rate { operations: *iops_limit, bytes: *bytes_limit });
             let key = (nqn.clone(), nsid, device.clone());
             let served = match self.open.get(&key).cloned().or_else(|| take(left, &key.2)) {
                 Some(served) => served.with(write_cache),
@@ -240,7 +264,14 @@ impl Planner {
             plan.open.insert(key, served);
         }
         let (serial, plain) = (serial.clone(), SubsystemConfig::new(nqn));
-        plan.target.subsystems.push(SubsystemConfig { serial, access, namespaces, ..plain });
+        plan.target.subsystems.push(SubsystemConfig {
+            serial,
+            access,
+            namespaces,
+            listeners: listen.clone(),
+            rates,
+            ..plain
+        });
         Ok(())
     }
 

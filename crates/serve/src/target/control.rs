@@ -47,7 +47,7 @@ pub(crate) struct Control {
 pub(super) struct Edit {
     /// In words.
     pub(super) did: String,
-    /// The namespace that is added or replaced.
+    /// The namespace that is added, replaced or limited.
     pub(super) nsid: Option<u32>,
     /// Whether a portal is added.
     pub(super) adds_portal: bool,
@@ -211,10 +211,16 @@ impl Control {
                 uuid: found.map(|its| show_uuid(&its.uuid)),
                 bytes: found.map_or(0, |its| its.capacity * u64::from(its.lba_size)),
                 lba_size: found.map_or(0, |its| its.lba_size),
+                iops_limit: one.iops_limit,
+                bytes_limit: one.bytes_limit,
             }
         });
+        let is_its =
+            |one: &PortalState| file.listen.is_empty() || file.listen.contains(&one.listen);
+        let portals = self.target.portals().into_iter().filter(is_its).map(|one| one.portal);
         SubsystemView {
             nqn: file.nqn.clone(),
+            portals: portals.collect(),
             allow_any: file.allow_any,
             hosts: file.host.clone(),
             namespaces: namespaces.collect(),

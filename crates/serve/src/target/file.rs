@@ -133,6 +133,9 @@ pub struct SubsystemFile {
     /// Of its namespaces that do not say.
     #[serde(default)]
     pub write_cache: WriteCache,
+    /// The addresses of the portals through which hosts reach it; through all where none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub listen: Vec<SocketAddr>,
     /// Hosts that may use it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostFile>,
@@ -175,6 +178,17 @@ pub struct NamespaceFile {
     /// Its identity, if the device has none of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
+    /// The most operations a second that all its hosts have together; 0 for no limit.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub iops_limit: u64,
+    /// The most bytes a second that all its hosts have together; 0 for no limit.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes_limit: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's form
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Whether hosts have the volatile write cache of a device.
@@ -312,12 +326,15 @@ fn subsystem_of(options: &TargetOptions) -> SubsystemFile {
         device: device.clone(),
         write_cache: None,
         uuid: None,
+        iops_limit: 0,
+        bytes_limit: 0,
     };
     SubsystemFile {
         nqn: options.subsystem.clone().unwrap_or_default(),
         serial: None,
         allow_any: options.allow_any,
         write_cache: if options.write_cache { WriteCache::On } else { WriteCache::Off },
+        listen: Vec::new(),
         host: options.allow.iter().map(host).collect(),
         namespace: options.devices.iter().zip(1..).map(namespace).collect(),
     }

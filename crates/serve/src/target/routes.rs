@@ -49,7 +49,15 @@ requests! {
         uuid: Option<String>,
     }
 
-    /// A device that takes the place of a namespace's.
+    /// How much all hosts of a namespace have together. Hosts stay connected.
+    LimitNamespace {
+        /// The most operations a second; 0 for no limit, and as it is where nothing is said.
+        iops_limit: Option<u64>,
+        /// The most bytes a second, 4096 at least; 0 for no limit, and as it is where nothing is said.
+        bytes_limit: Option<u64>,
+    }
+
+    /// A device that takes the place of a namespace's, with the same limits.
     ReplaceNamespace {
         /// Its specification, which has to be there. The target opens it.
         device: String,
@@ -97,6 +105,12 @@ requests! {
         ana: Ana,
     }
 
+    /// The portals through which hosts reach a subsystem. The connections through others are closed.
+    SetListeners {
+        /// Numbers of portals; each portal where none is named.
+        portals: Vec<usize>,
+    }
+
     /// How a portal is drained: hosts go on through others, and it is removed then.
     DrainPortal {
         /// How many seconds commands under way are waited for: 10 where nothing is said, and 60 at most.
@@ -129,9 +143,21 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
             .opening(open_added),
         Route::change(("PUT", namespace), "replaceNamespace", "Serve another device", replace)
             .opening(open_replacement),
+        Route::change(
+            ("PATCH", namespace),
+            "limitNamespace",
+            "Limit the operations and bytes a second of a namespace",
+            limit,
+        ),
         Route::change(("DELETE", namespace), "removeNamespace", "Serve a device no more", remove),
         Route::change(("POST", hosts), "allowHost", "Let a host use a subsystem", allow),
         Route::change(("DELETE", host), "forbidHost", "Let a host use a subsystem no more", forbid),
+        Route::change(
+            ("PUT", "/v1/subsystems/{subsystem}/portals"),
+            "setListeners",
+            "Have hosts reach a subsystem through these portals alone",
+            set_listeners,
+        ),
         Route::change(("POST", "/v1/portals"), "addPortal", "Listen on an address", add_portal),
         Route::change(
             ("PATCH", portal),
@@ -247,7 +273,9 @@ fn add(control: &Control, call: &Call<'_>, asked: AddNamespace) -> Result<Outcom
             return Err(ServeError::new(ErrorKind::Exists, why));
         }
         let did = format!("serve {device} as namespace {nsid} of {}", its.nqn);
-        its.namespace.push(NamespaceFile { nsid, device, write_cache, uuid });
+        let (iops_limit, bytes_limit) = (0, 0);
+        let made = NamespaceFile { nsid, device, write_cache, uuid, iops_limit, bytes_limit };
+        its.namespace.push(made);
         Ok(Edit { nsid: Some(nsid), ..Edit::new(did) })
     })
 }
@@ -268,9 +296,31 @@ fn replace(control: &Control, call: &Call<'_>, asked: ReplaceNamespace) -> Resul
     control.change(call.opened.take().flatten(), dry_run, |file| {
         let its = subsystem(file, call.name(0))?;
         let at = place(its, nsid)?;
-        let before = std::mem::take(&mut its.namespace[at].device);
+        let NamespaceFile { iops_limit, bytes_limit, device: before, .. } =
+            its.namespace[at].clone();
         let did = format!("serve {device} as namespace {nsid} of {}, not {before}", its.nqn);
-        its.namespace[at] = NamespaceFile { nsid, device, write_cache, uuid };
+        its.namespace[at] =
+            NamespaceFile { nsid, device, write_cache, uuid, iops_limit, bytes_limit };
+        Ok(Edit { nsid: Some(nsid), ..Edit::new(did) })
+    })
+}
+
+fn limit(control: &Control, call: &Call<'_>, asked: LimitNamespace) -> Result<Outcome> {
+    let nsid = number(call.name(1))?;
+    control.change(None, asked.dry_run, |file| {
+        let its = subsystem(file, call.name(0))?;
+        let at = place(its, nsid)?;
+        let one = &mut its.namespace[at];
+        one.iops_limit = asked.iops_limit.unwrap_or(one.iops_limit);
+        one.bytes_limit = asked.bytes_limit.unwrap_or(one.bytes_limit);
+        let said = |limit: u64, what: &str| match limit {
+            0 => format!("any number of {what}s"),
+            _ => counted(limit, what),
+        };
+        let (operations, bytes) =
+            (said(one.iops_limit, "operation"), said(one.bytes_limit, "byte"));
+        let did =
+            format!("let namespace {nsid} of {} have {operations} and {bytes} a second", its.nqn);
         Ok(Edit { nsid: Some(nsid), ..Edit::new(did) })
     })
 }
@@ -367,12 +417,38 @@ fn change_portal(control: &Control, call: &Call<'_>, asked: ChangePortal) -> Res
     })
 }
 
-/// Takes a portal out of a configuration; it is not the last one.
+fn set_listeners(control: &Control, call: &Call<'_>, asked: SetListeners) -> Result<Outcome> {
+    control.change(None, asked.dry_run, |file| {
+        let listen =
+            asked.portals.iter().map(|number| Ok(control.portal_of(file, *number)?.listen));
+        let listen = listen.collect::<Result<Vec<_>>>()?;
+        let its = subsystem(file, call.name(0))?;
+        let through: Vec<String> = listen.iter().map(ToString::to_string).collect();
+        let through = match through.is_empty() {
+            true => "each portal".to_owned(),
+            false => through.join(", "),
+        };
+        its.listen = listen;
+        Ok(Edit::new(format!("have hosts reach {} through {through}", its.nqn)))
+    })
+}
+
+/// Takes a portal out of a configuration; it is not the last one, of the target or of a subsystem.
 fn without_portal(control: &Control, file: &mut TargetFile, number: usize) -> Result<SocketAddr> {
     let listen = control.portal_of(file, number)?.listen;
     if file.portal.len() == 1 {
         let why = format!("portal {number} is the last one; add another one first");
         return Err(ServeError::new(ErrorKind::Conflict, why));
+    }
+    for its in file.subsystem.iter_mut().filter(|its| its.listen.contains(&listen)) {
+        if its.listen.len() == 1 {
+            let why = format!(
+                "portal {number} is the last one of {}; give it another one first",
+                its.nqn
+            );
+            return Err(ServeError::new(ErrorKind::Conflict, why));
+        }
+        its.listen.retain(|at| *at != listen);
     }
     file.portal.retain(|one| one.listen != listen);
     Ok(listen)

@@ -46,6 +46,8 @@ pub struct PortalView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SubsystemView {
     pub nqn: String,
+    /// Numbers of the portals through which hosts reach it.
+    pub portals: Vec<usize>,
     /// Whether any host may use it.
     pub allow_any: bool,
     /// Hosts that may use it.
@@ -67,6 +69,10 @@ pub struct NamespaceView {
     pub bytes: u64,
     /// Bytes of a logical block.
     pub lba_size: u32,
+    /// The most operations a second that all its hosts have together; 0 for no limit.
+    pub iops_limit: u64,
+    /// The most bytes a second that all its hosts have together; 0 for no limit.
+    pub bytes_limit: u64,
 }
 
 /// A host that is connected: a controller.
@@ -119,7 +125,7 @@ pub struct RefusedList {
 pub struct ChangedView {
     /// In words.
     pub did: String,
-    /// The namespace that was added or replaced.
+    /// The namespace that was added, replaced or limited.
     pub nsid: Option<u32>,
     /// The portal that was added.
     pub portal: Option<usize>,
