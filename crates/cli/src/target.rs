@@ -116,6 +116,10 @@ fn namespace(command: &ServedCommand) -> Result {
             });
             change(how, "PUT", &format!("{}/{nsid}", of(subsystem)), body)
         }
+        ServedCommand::Limit { subsystem, nsid, iops, bandwidth, how } => {
+            let body = json!({ "iops_limit": iops, "bytes_limit": bandwidth });
+            change(how, "PATCH", &format!("{}/{nsid}", of(subsystem)), body)
+        }
         ServedCommand::Remove { subsystem, nsid, how } => {
             change(how, "DELETE", &format!("{}/{nsid}", of(subsystem)), json!({}))
         }
@@ -176,6 +180,10 @@ fn portal(command: &PortalCommand) -> Result {
         }
         PortalCommand::Set { portal, ana, how } => {
             change(how, "PATCH", &of(portal), json!({ "ana": name(*ana) }))
+        }
+        PortalCommand::Assign { subsystem, portals, how, .. } => {
+            let url = format!("/v1/subsystems/{}/portals", part(subsystem));
+            change(how, "PUT", &url, json!({ "portals": portals }))
         }
         PortalCommand::Drain { portal, secs, how } => {
             change(how, "POST", &format!("{}/drain", of(portal)), json!({ "secs": secs }))

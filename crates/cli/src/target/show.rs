@@ -6,7 +6,8 @@ use esker_base::clock;
 use esker_base::units::{grouped, human_bytes};
 use esker_serve::target::file::Ana;
 use esker_serve::target::view::{
-    ChangedView, ConnectedView, PortalView, RefusedHostView, SubsystemView, TargetView,
+    ChangedView, ConnectedView, NamespaceView, PortalView, RefusedHostView, SubsystemView,
+    TargetView,
 };
 
 use crate::figures::{align, row};
@@ -82,6 +83,8 @@ fn subsystem(view: &SubsystemView) -> String {
     for host in &hosts {
         let _ = writeln!(text, "  may be used by {host}");
     }
+    let portals: Vec<String> = view.portals.iter().map(ToString::to_string).collect();
+    let _ = writeln!(text, "  is reached through portal {}", portals.join(", "));
     if view.allow_any {
         text.push_str("  may be used by any host\n");
     } else if hosts.is_empty() {
@@ -91,7 +94,7 @@ fn subsystem(view: &SubsystemView) -> String {
         text.push_str("  has no namespace\n");
         return text;
     }
-    let mut rows = vec![row(["  nsid", "device", "size", "LBA", "write cache"])];
+    let mut rows = vec![row(["  nsid", "device", "size", "LBA", "write cache", "limit"])];
     for one in &view.namespaces {
         let write_cache = format!("{:?}", one.write_cache).to_ascii_lowercase();
         rows.push(vec![
@@ -100,9 +103,18 @@ fn subsystem(view: &SubsystemView) -> String {
             human_bytes(one.bytes),
             one.lba_size.to_string(),
             write_cache,
+            limit(one),
         ]);
     }
     text + &align(&rows, 2)
+}
+
+/// What its hosts may have a second.
+fn limit(view: &NamespaceView) -> String {
+    let operations = (view.iops_limit > 0).then(|| format!("{}/s", grouped(view.iops_limit)));
+    let bytes = (view.bytes_limit > 0).then(|| format!("{}/s", human_bytes(view.bytes_limit)));
+    let limits: Vec<String> = operations.into_iter().chain(bytes).collect();
+    if limits.is_empty() { "-".to_owned() } else { limits.join(", ") }
 }
 
 /// Hosts that are connected, a line each.

@@ -14,7 +14,7 @@ use crate::common::{Ran, Scratch, esker, ran, run, text};
 
 /// Commands with a place for a wrong path, one line for each path that a command takes; each has to end by itself. The
 /// others, which have no path of this kind, are in [`PATHLESS`].
-const USERS: [&str; 83] = [
+const USERS: [&str; 85] = [
     "bench ycsb --db PATH --workload c",
     "bench device PATH --for 10ms",
     "bench device mem:1MiB --trace PATH",
@@ -45,6 +45,7 @@ const USERS: [&str; 83] = [
     "target namespace add nqn.x:y mem:1MiB --control PATH",
     "target namespace replace nqn.x:y 1 mem:1MiB --control PATH",
     "target namespace remove nqn.x:y 1 --control PATH",
+    "target namespace limit nqn.x:y 1 --iops 1 --control PATH",
     "target host list --control PATH",
     "target host allow nqn.x:y nqn.a:b --control PATH",
     "target host forbid nqn.x:y nqn.a:b --control PATH",
@@ -52,6 +53,7 @@ const USERS: [&str; 83] = [
     "target portal list --control PATH",
     "target portal add 127.0.0.1:1 --control PATH",
     "target portal set 1 optimized --control PATH",
+    "target portal assign nqn.x:y 1 --control PATH",
     "target portal drain 1 --control PATH",
     "target portal remove 1 --control PATH",
     "target refused --control PATH",
@@ -135,7 +137,7 @@ const PATHLESS: [&str; 13] = [
 ];
 
 /// Every command of the prompt that has none below it: by help, and the one that help hides.
-fn commands() -> Vec<String> {
+pub(crate) fn commands() -> Vec<String> {
     fn below(words: &[String], all: &mut Vec<String>) {
         let help = run(words.iter().map(String::as_str).chain(["--help"])).succeeds().out();
         let list = help.split("\nCommands:\n").nth(1).and_then(|rest| rest.split("\n\n").next());

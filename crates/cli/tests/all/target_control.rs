@@ -4,10 +4,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
+use std::time::Duration;
 
 use crate::common::tank::{HOST, until};
 use crate::common::{Ran, Scratch, esker, ran, run, text};
 use crate::target::Running;
+use esker_base::{AlignedBuf, Clock, Lba};
+use esker_device::Port;
 use esker_nvmf::{Initiator, NvmfError};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -119,6 +122,32 @@ fn target_is_changed_at_the_prompt_and_answers_have_the_form_that_is_described()
         shown.contains("done: serve mem:4MiB as namespace 1 of") && shown.contains("SIGHUP"),
         "{shown}"
     );
+    // Its limit changes while the host is connected, and keeps it to 16 reads a second.
+    let limited =
+        target.json(&["namespace", "limit", A, "2", "--iops", "16", "--operation", "slow"]);
+    check(&document, "patch", namespace, &limited);
+    let again = ["namespace", "limit", A, "2", "--iops", "16", "--operation", "slow"];
+    assert_eq!(target.json(&again), limited, "it is made once");
+    let clock = Clock::real();
+    let began = clock.now();
+    let mut port = Port::open(&host, 1).unwrap();
+    for _ in 0..17 {
+        port.read(Lba(0), AlignedBuf::zeroed(4096)).unwrap();
+    }
+    assert!(clock.now().since(began) > Duration::from_millis(800), "16 a second");
+    drop(port);
+    target.ask(&["namespace", "limit", A, "7", "--iops", "16"]).fails(66, &["no namespace 7"]);
+    target.ask(&["namespace", "limit", A, "2", "--bandwidth", "1"]).fails(64, &["4KiB or more"]);
+    target.ask(&["namespace", "limit", A, "2", "--bandwidth", "8MiB"]).succeeds();
+    let shown = target.ask(&["status"]).succeeds().out();
+    assert!(shown.contains("16/s, 8.00 MiB/s"), "{shown}");
+    let exported = target.ask(&["export"]).succeeds().out();
+    assert!(
+        exported.contains("iops_limit = 16") && exported.contains("bytes_limit = "),
+        "{exported}"
+    );
+    target.ask(&["namespace", "limit", A, "2", "--iops", "0", "--bandwidth", "0"]).succeeds();
+
     let removed = target.json(&["namespace", "remove", A, "1"]);
     check(&document, "delete", namespace, &removed);
 
@@ -150,6 +179,16 @@ fn target_is_changed_at_the_prompt_and_answers_have_the_form_that_is_described()
     target.ask(&["portal", "set", &portal, "persistent-loss"]).succeeds();
     let shown = target.ask(&["portal", "list"]).succeeds().out();
     assert!(shown.contains("optimized") && shown.contains("persistent loss"), "{shown}");
+    // The subsystem is reached through one portal alone, then through each.
+    let of = target.json(&["portal", "assign", A, "0", "--operation", "one"]);
+    check(&document, "put", "/v1/subsystems/{subsystem}/portals", &of);
+    assert_eq!(target.json(&["status"])["subsystems"][0]["portals"], json!([0]));
+    target.ask(&["portal", "remove", "0"]).fails(77, &["is the last one of"]);
+    target.ask(&["portal", "assign", A, "99"]).fails(66, &["no portal 99"]);
+    let exported = target.ask(&["export"]).succeeds().out();
+    assert!(exported.contains(&format!("listen = [\"{}\"]", target.its.address)), "{exported}");
+    target.ask(&["portal", "assign", A, "--all"]).succeeds();
+    assert_eq!(target.json(&["status"])["subsystems"][0]["portals"].as_array().unwrap().len(), 2);
     target.ask(&["portal", "drain", &portal, "--for", "61s"]).fails(64, &["0s to 1min"]);
     target.ask(&["portal", "drain", "x"]).fails(64, &["portal list"]);
     let drained = target.json(&["portal", "drain", &portal]);

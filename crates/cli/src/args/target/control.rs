@@ -81,6 +81,27 @@ pub(crate) enum ServedCommand {
         #[command(flatten)]
         how: TargetChange,
     },
+    /// Limit how many operations and bytes a second all hosts of a namespace have together; they stay connected
+    #[command(after_help = "Examples:\n  \
+        esker target namespace limit nqn.2026-01.io.example:disk1 1 --iops 20000 --bandwidth 500MiB\n  \
+        esker target namespace limit nqn.2026-01.io.example:disk1 1 --iops 0")]
+    Limit {
+        /// The NQN of the subsystem
+        #[arg(value_name = "NQN")]
+        subsystem: String,
+        /// The number of the namespace
+        #[arg(value_name = "NUMBER", value_parser = nsid)]
+        nsid: u32,
+        /// The most operations a second; 0 for no limit
+        #[arg(long, value_name = "COUNT", required_unless_present = "bandwidth")]
+        #[arg(value_parser = parse::within(parse::count_or_zero, "0", "1G"))]
+        iops: Option<u64>,
+        /// The most bytes a second; 0 for no limit
+        #[arg(long, value_name = "SIZE", value_parser = parse::bandwidth)]
+        bandwidth: Option<u64>,
+        #[command(flatten)]
+        how: TargetChange,
+    },
     /// Serve a device no more; commands that it has are finished
     #[command(
         after_help = "Example:\n  esker target namespace remove nqn.2026-01.io.example:disk1 2"
@@ -212,6 +233,24 @@ pub(crate) enum PortalCommand {
         /// The state of asymmetric namespace access
         #[arg(value_name = "STATE", value_enum)]
         ana: AnaArg,
+        #[command(flatten)]
+        how: TargetChange,
+    },
+    /// Have hosts reach a subsystem through these portals alone; connections through others are closed, and discovery
+    /// is told
+    #[command(after_help = "Examples:\n  \
+        esker target portal assign nqn.2026-01.io.example:disk1 0 2\n  \
+        esker target portal assign nqn.2026-01.io.example:disk1 --all")]
+    Assign {
+        /// The NQN of the subsystem
+        #[arg(value_name = "NQN")]
+        subsystem: String,
+        /// The numbers of the portals
+        #[arg(value_name = "NUMBER", value_parser = portal, required_unless_present = "all")]
+        portals: Vec<usize>,
+        /// Through each portal, those that come later included
+        #[arg(long, conflicts_with = "portals")]
+        all: bool,
         #[command(flatten)]
         how: TargetChange,
     },
