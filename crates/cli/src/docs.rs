@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use clap::Command;
 use clap_complete::Shell;
 use esker_base::files;
 
@@ -20,7 +21,7 @@ pub(crate) fn man(dir: &Path) -> Result {
     output::print(&format!("{count} man pages in {}\n", dir.display()))
 }
 
-fn pages(command: &clap::Command, dir: &Path) -> Result<usize> {
+fn pages(command: &Command, dir: &Path) -> Result<usize> {
     let page = clap_mangen::Man::new(command.clone());
     let path = dir.join(page.get_filename());
     let mut text = Vec::new();
@@ -33,10 +34,19 @@ fn pages(command: &clap::Command, dir: &Path) -> Result<usize> {
     Ok(1 + below?.iter().sum::<usize>())
 }
 
+/// A command without its hidden parts, which completions would offer.
+fn shown(command: &Command) -> Command {
+    let name: &'static str = command.get_name().to_owned().leak(); // the process ends soon
+    let arguments = command.get_arguments().filter(|one| !one.is_hide_set()).cloned();
+    let below = command.get_subcommands().filter(|one| !one.is_hide_set()).map(shown);
+    let about = command.get_about().cloned().unwrap_or_default();
+    Command::new(name).about(about).args(arguments).subcommands(below)
+}
+
 /// Prints the completions for `shell`.
 pub(crate) fn completions(shell: Shell) -> Result {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut args::command(), "esker", &mut script);
+    clap_complete::generate(shell, &mut shown(&args::command()), "esker", &mut script);
     let mut out = io::stdout().lock();
     out.write_all(&script)?;
     Ok(out.flush()?)

@@ -17,10 +17,8 @@ use esker_trace::{Options, Request, Trace};
 
 use crate::args::{DeviceArgs, PatternArg};
 use crate::failure::{Failure, Result};
-use crate::figures::grouped;
 use crate::host;
 use crate::live;
-use crate::measure;
 use crate::metrics;
 use crate::output::Outputs;
 use crate::pool::link::{clock, stack};
@@ -175,11 +173,14 @@ fn finish(
 fn of_trace(args: &DeviceArgs, report: LoadReport, requests: usize) -> LoadReport {
     let names: Vec<String> = args.trace.iter().map(|path| path.display().to_string()).collect();
     let when = match args.in_time {
-        None => format!("in order, {} in flight on {} thread(s)", args.depth, args.threads),
+        None => {
+            let threads = counted(to_u64(args.threads), "thread");
+            format!("in order, {} in flight on {threads}", args.depth)
+        }
         Some(faster) => format!("when they were recorded, {faster} times as fast"),
     };
-    let count = grouped(u64::try_from(requests).unwrap_or(u64::MAX));
-    report.with_load(format!("{count} requests of {}, {when}", names.join(", ")))
+    let count = counted(to_u64(requests), "request");
+    report.with_load(format!("{count} of {}, {when}", names.join(", ")))
 }
 
 fn job(args: &DeviceArgs) -> Job {

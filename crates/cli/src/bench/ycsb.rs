@@ -199,8 +199,9 @@ fn dataset(args: &YcsbArgs) -> Result<Dataset> {
 
 fn too_large(bytes: u64) -> Failure {
     Failure::usage(format!(
-        "records of {bytes} bytes are too large: a value has at most {} bytes",
-        esker_kv::VALUE_MAX
+        "records of {} bytes are too large: a value has at most {} bytes",
+        grouped(bytes),
+        grouped(to_u64(esker_kv::VALUE_MAX))
     ))
 }
 
@@ -239,9 +240,9 @@ fn present(
     }
     if loads && records > 0 {
         return Err(Failure::usage(format!(
-            "the database is loaded already: it holds {} records; leave the load out of \
+            "the database is loaded already: it holds {}; leave the load out of \
              --workload, or name a new --db",
-            grouped(records)
+            counted(records, "record")
         )));
     }
     if loads {
@@ -256,8 +257,8 @@ fn present(
     }
     if let Some(wanted) = args.records.filter(|wanted| *wanted > records) {
         return Err(Failure::usage(format!(
-            "the database holds {} records, not {}; leave out --records",
-            grouped(records),
+            "the database holds {}, not {}; leave out --records",
+            counted(records, "record"),
             grouped(wanted)
         )));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use esker_base::units::human_bytes;
+use esker_base::units::{counted, grouped, human_bytes, to_u64};
 use esker_kv::Stats;
 
 /// A part of a time in percent.
@@ -51,8 +51,12 @@ impl Screen<'_> {
         let c = &self.0.cache;
         writeln!(
             f,
-            "caches: {} records, {} hits, {} of them by key, {} misses; {} key pages missed",
-            c.records, c.record_hits, c.record_hits_by_key, c.record_misses, c.key_page_misses
+            "caches: {}, {}, {} of them by key, misses: {}; {} missed",
+            counted(c.records, "record"),
+            counted(c.record_hits, "hit"),
+            grouped(c.record_hits_by_key),
+            grouped(c.record_misses),
+            counted(c.key_page_misses, "key page")
         )?;
         let m = &self.0.maintenance;
         writeln!(
@@ -176,15 +180,15 @@ impl fmt::Display for Screen<'_> {
         for k in &self.0.kvss {
             writeln!(
                 f,
-                "KVS {}: {} entries ({} tombstones), {} deleted ranges, policy {},\n  root of {} kvsets, {} leaves of {} kvsets",
+                "KVS {}: {} ({}), {}, policy {},\n  root of {}, leaves: {} of {}",
                 k.name,
-                k.entries,
-                k.tombstones,
-                k.range_tombstones,
+                counted(k.entries, "entry"),
+                counted(k.tombstones, "tombstone"),
+                counted(k.range_tombstones, "deleted range"),
                 k.policy,
-                k.root_kvsets,
-                k.leaves,
-                k.leaf_kvsets
+                counted(to_u64(k.root_kvsets), "kvset"),
+                grouped(to_u64(k.leaves)),
+                counted(to_u64(k.leaf_kvsets), "kvset")
             )?;
             if let Some(ttl_ms) = k.ttl_ms {
                 writeln!(f, "  time to live {ttl_ms} ms")?;

@@ -102,7 +102,7 @@ pub(crate) fn pool(view: &PoolView) -> String {
     if let Some(rebuild) = &view.rebuild {
         let eta = rebuild.eta_secs.map(|secs| format!(", {secs} s to go")).unwrap_or_default();
         let left = human_bytes(rebuild.bytes_left);
-        let _ = writeln!(text, "rebuild: {} chunks left, {left}{eta}", rebuild.chunks);
+        let _ = writeln!(text, "rebuild: {} left, {left}{eta}", counted(rebuild.chunks, "chunk"));
     }
     if let Some(scrub) = &view.scrub {
         let state = if scrub.is_running { "running" } else { "done" };
@@ -161,7 +161,7 @@ fn host(view: &HostView) -> String {
 /// A volume and its snapshots.
 pub(crate) fn volume(view: &VolumeView) -> String {
     let limits = [
-        (view.iops_limit > 0).then(|| format!("{} operations", view.iops_limit)),
+        (view.iops_limit > 0).then(|| counted(view.iops_limit, "operation")),
         (view.bytes_limit > 0).then(|| human_bytes(view.bytes_limit)),
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
@@ -274,8 +274,9 @@ pub(crate) fn freed(view: &FreedView) -> String {
     };
     let freed = human_bytes(view.freed);
     format!(
-        "deleting {}{with} would free {freed} ({} bytes), as it is stored\n",
-        view.name, view.freed
+        "deleting {}{with} would free {freed} ({}), as it is stored\n",
+        view.name,
+        counted(view.freed, "byte")
     )
 }
 

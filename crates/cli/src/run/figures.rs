@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use esker_base::units::human_bytes;
+use esker_base::units::{counted, human_bytes};
 use esker_pager::{PAGE, Stats};
 
 /// Less memory outside of what is paged is code, stacks and small mappings.
@@ -61,9 +61,10 @@ pub(super) fn summary(stats: &Stats) -> String {
     }
     if stats.failed_writes + stats.poisoned_pages + stats.vanished_pages > 0 {
         text.push_str(&format!(
-            "esker: {} writes failed and were tried again, {} pages were lost, {} were dropped \
-             unseen\n",
-            stats.failed_writes, stats.poisoned_pages, stats.vanished_pages
+            "esker: failed and tried again: {}; lost: {}; dropped unseen: {}\n",
+            counted(stats.failed_writes, "write"),
+            counted(stats.poisoned_pages, "page"),
+            counted(stats.vanished_pages, "page")
         ));
     }
     text

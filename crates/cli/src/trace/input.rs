@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use esker_base::units::human_bytes;
+use esker_base::units::{counted, human_bytes};
 use esker_trace::read::files_of;
 use esker_trace::{Memory, Options, Sample, Trace, Written};
 
 use crate::args::{SampleArg, TraceInput};
 use crate::failure::Result;
-use crate::figures::grouped;
 use crate::host;
 use crate::stderr::tell;
 
@@ -73,9 +72,9 @@ pub(super) fn said_of(path: &Path, written: &Written) -> String {
         String::new()
     };
     format!(
-        "{}: {} requests in {}{each}\n",
+        "{}: {} in {}{each}\n",
         path.display(),
-        grouped(written.requests),
+        counted(written.requests, "request"),
         human_bytes(written.bytes)
     )
 }

@@ -6,11 +6,11 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use esker_base::Clock;
+use esker_base::units::counted;
 use esker_trace::{Capture, Writer};
 
 use super::input::said_of;
 use crate::failure::{Failure, Result};
-use crate::figures::grouped;
 use crate::host::note_long;
 use crate::output;
 use crate::progress::Line;
@@ -53,7 +53,7 @@ pub(super) fn record(
         for request in requests.drain(..) {
             writer.push(&request)?;
         }
-        line.show(&format!("  {} requests, {} s", grouped(capture.seen()), passed.as_secs()));
+        line.show(&format!("  {}, {} s", counted(capture.seen(), "request"), passed.as_secs()));
     }
     let lost = capture.finish(&mut requests)?;
     drop(line);
@@ -64,8 +64,8 @@ pub(super) fn record(
     let (_, written) = writer.finish()?;
     if lost > 0 {
         tell!(
-            "note: the kernel lost {} requests, since its buffer was full; use a larger --buffer",
-            grouped(lost)
+            "note: the kernel lost {}, since its buffer was full; use a larger --buffer",
+            counted(lost, "request")
         );
     }
     output::print(&said_of(path, &written))?;
