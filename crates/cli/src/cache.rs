@@ -123,7 +123,7 @@ fn info(flash: &Spec, json: bool) -> Result {
         }
     };
     match json {
-        true => output::print(&format!("{value:#}\n")),
+        true => output::document("esker-cache-info/1", value),
         false => output::print(&text),
     }
 }

@@ -319,10 +319,10 @@ fn get(kvs: &Kvs, key: &[u8], hex: bool) -> Result {
 fn info(opening: &Opening, json: bool) -> Result {
     let (db, devices) = place::open_in(&opening.dir, reader(opening))?;
     let (stats, remarks) = (db.stats(), devices.remarks(&db));
-    let text = if json {
+    let printed = if json {
         let models = devices.json();
         let whole = serde_json::json!({ "kvdb": stats, "devices": models, "remarks": remarks });
-        format!("{whole:#}\n")
+        output::document("esker-kv-info/1", whole)
     } else {
         let mut text = screen::Screen(&stats).to_string();
         text.push_str(&devices.conclusion());
@@ -332,9 +332,8 @@ fn info(opening: &Opening, json: bool) -> Result {
         for remark in remarks {
             let _ = writeln!(text, "note: {remark}");
         }
-        text
+        output::print(&text)
     };
-    let printed = output::print(&text);
     let closed = db.close();
     printed?;
     Ok(closed?)
@@ -372,7 +371,7 @@ fn check(dir: &Path, json: bool) -> Result {
     };
     if json {
         let whole = serde_json::to_value(&report).map_err(io::Error::from)?;
-        let printed = output::print(&format!("{whole:#}\n"));
+        let printed = output::document("esker-kv-check/1", whole);
         return verdict.and(printed);
     }
     let mut text = String::new();

@@ -111,7 +111,9 @@ fn compare(args: &CompareArgs) -> Result {
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let found = Comparison::of(&before, &after, args.least)
         .map_err(|error| Failure::new(error.kind(), &error))?;
-    Experiment::writing(outputs)?.write(&found.page(), &found.json())
+    let mut figures = found.json();
+    figures["format"] = "esker-compare/1".into();
+    Experiment::writing(outputs)?.write(&found.page(), &figures)
 }
 
 fn pooled(args: &PooledArgs) -> Result {

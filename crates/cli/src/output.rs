@@ -26,6 +26,12 @@ pub(crate) fn print(text: &str) -> Result {
     Ok(out.flush()?)
 }
 
+/// Prints a JSON document. `format` is its form, which docs/api describes; the number behind the slash changes with it.
+pub(crate) fn document(format: &str, mut value: serde_json::Value) -> Result {
+    value["format"] = format.into();
+    print(&format!("{value:#}\n"))
+}
+
 /// Prints a message of a service; the lack of a reader ends nothing.
 pub(crate) fn tell(told: Told<'_>) {
     match told {

@@ -174,14 +174,27 @@ fn explained(pool: &str, what: &Explained, at: &Where) -> Result {
     tell(link.look("/v1/stats")?, at.json, show::stages)
 }
 
-/// Prints an answer, as JSON or for people.
+/// The form of a pool's answers, which docs/api/pool.openapi.json describes.
+pub(crate) const FORMAT: &str = "esker-pool/1";
+
+/// Prints an answer of a pool, as JSON or for people.
 pub(crate) fn tell<T: DeserializeOwned>(
     answer: Value,
     json: bool,
     shown: impl FnOnce(&T) -> String,
 ) -> Result {
+    tell_as(FORMAT, answer, json, shown)
+}
+
+/// Prints an answer of a server, whose form is `format`.
+pub(crate) fn tell_as<T: DeserializeOwned>(
+    format: &str,
+    answer: Value,
+    json: bool,
+    shown: impl FnOnce(&T) -> String,
+) -> Result {
     if json {
-        return output::print(&format!("{answer:#}\n"));
+        return output::document(format, answer);
     }
     if let Some(would) = answer.get("would").and_then(Value::as_str) {
         return output::print(&format!("would {would}; nothing was changed\n"));
@@ -223,10 +236,8 @@ fn create(args: &PoolCreateArgs) -> Result {
     }
     if args.json {
         let pool = stack().pool(&VolumeSpec::of_pool(&name, &args.drives, &args.buffers))?;
-        return output::print(&format!(
-            "{:#}\n",
-            Served::new(Arc::new(stack()), pool).ask("/v1/config")?
-        ));
+        let made = Served::new(Arc::new(stack()), pool).ask("/v1/config")?;
+        return output::print(&format!("{made:#}\n"));
     }
     let names: Vec<String> = args.drives.iter().map(|spec| format!("'{spec}'")).collect();
     let mut text = format!(
@@ -275,7 +286,7 @@ fn examine(specs: &[Spec], json: bool) -> Result {
     });
     let labels = labels.collect::<Result<Vec<_>>>()?;
     match json {
-        true => output::print(&format!("{:#}\n", as_json(&labels)?)),
+        true => output::document(FORMAT, json!({ "labels": as_json(&labels)? })),
         false => output::print(&show::labels(&labels)),
     }
 }

@@ -6,6 +6,7 @@
 
 mod show;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use esker_serve::events::Waiting;
 use esker_serve::target::file::{Ana, TargetFile};
 use esker_serve::target::view::{ConnectedList, PortalView, RefusedList, TargetView};
 use esker_serve::target::{TargetService, description, status};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::args::{
@@ -24,7 +26,19 @@ use crate::failure::{Failure, Result};
 use crate::host;
 use crate::output;
 use crate::pool::link::stack;
-use crate::pool::{rehearsed, socket, tell};
+use crate::pool::{rehearsed, socket, tell_as};
+
+/// The form of a target's answers, which docs/api/target.openapi.json describes.
+const FORMAT: &str = "esker-target/1";
+
+/// Prints an answer of a target, as JSON or for people.
+fn tell<T: DeserializeOwned>(
+    answer: Value,
+    json: bool,
+    shown: impl FnOnce(&T) -> String,
+) -> Result {
+    tell_as(FORMAT, answer, json, shown)
+}
 
 /// Runs a command.
 pub(crate) fn run(command: &TargetCommand) -> Result {
@@ -170,8 +184,14 @@ fn portal(command: &PortalCommand) -> Result {
     let of = |portal: &usize| format!("/v1/portals/{portal}");
     match command {
         PortalCommand::List { at } => {
-            let answer = look(at, "/v1/target")?["portals"].take();
-            tell(answer, at.json, |portals: &Vec<PortalView>| show::portals(portals))
+            let portals = look(at, "/v1/target")?["portals"].take();
+            tell(
+                json!({ "portals": portals }),
+                at.json,
+                |list: &BTreeMap<String, Vec<PortalView>>| {
+                    list.values().map(|portals| show::portals(portals)).collect()
+                },
+            )
         }
         PortalCommand::Add { listen, announce, tls, ana, how } => {
             let body =

@@ -47,7 +47,7 @@ pub(super) fn back_up(dir: &Path, to: &Target<'_>, options: Options, json: bool)
     let report = ended(report, &watch, "there is no copy; begin it again at any time")?;
     if json {
         let whole = serde_json::to_value(report).map_err(io::Error::from)?;
-        return output::print(&format!("{whole:#}\n"));
+        return output::document("esker-kv-backup/1", whole);
     }
     output::print(&format!(
         "{}: {}, {} and {} copied to {}, {}\n",
@@ -106,13 +106,12 @@ pub(super) fn repair(
     let location = media.location(to.dir, &new)?;
     let report = Kvdb::builder(location).options(options).repair(&remains);
     let report = ended(report, &watch, "there is no new database; begin it again at any time")?;
-    let text = if json {
+    let printed = if json {
         let whole = serde_json::to_value(&report).map_err(io::Error::from)?;
-        format!("{whole:#}\n")
+        output::document("esker-kv-repair/1", whole)
     } else {
-        told(&report)
+        output::print(&told(&report))
     };
-    let printed = output::print(&text);
     if report.is_sound() {
         return printed;
     }

@@ -51,9 +51,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
     let mut shelf = Folder(results);
     if args.dry_run {
         let expected = plan.list(&mut shelf, &surroundings).map_err(failed)?;
-        let figures = serde_json::to_value(&expected).map_err(no_form)?;
         outputs.say(&listed(&expected))?;
-        return outputs.finish(&figures, "");
+        return outputs.finish(&list(&expected, None)?, "");
     }
     files::create_dir_all(&shelf.0).map_err(|error| {
         Failure::file(&shelf.0, &error, "name a folder that can be written with --results")
@@ -83,7 +82,6 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
 
 /// Says and writes which runs of an interrupted plan are through.
 fn say_interrupted(expected: &Expected, outputs: &Outputs) -> Result {
-    let runs = serde_json::to_value(expected).map_err(no_form)?;
     let through = expected.runs.iter().filter(|one| one.is_kept).count();
     let state = format!("Interrupted: {through} of {} runs are through.", expected.runs.len());
     outputs.say(&format!("{}{state}\n", listed(expected)))?;
@@ -95,7 +93,15 @@ fn say_interrupted(expected: &Expected, outputs: &Outputs) -> Result {
     page.sections.push(section);
     page.environment = host::environment();
     page.command = host::command_line();
-    outputs.finish(&serde_json::json!({ "interrupted": state, "plan": runs }), &page.html())
+    outputs.finish(&list(expected, Some(state))?, &page.html())
+}
+
+/// The runs of a plan, of which some are not made yet.
+fn list(expected: &Expected, interrupted: Option<String>) -> Result<serde_json::Value> {
+    let mut list = serde_json::to_value(expected).map_err(no_form)?;
+    list["format"] = "esker-plan-list/1".into();
+    list["interrupted"] = interrupted.into();
+    Ok(list)
 }
 
 fn no_form(error: serde_json::Error) -> Failure {

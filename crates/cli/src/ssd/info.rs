@@ -21,8 +21,7 @@ const WEAR_LINES: u32 = 12;
 pub(super) fn show(image: &Path, model: &Model, ssd: &Ssd, json: bool) -> Result {
     let report = ssd.report();
     if json {
-        let whole = json_of(model, ssd, &report);
-        return output::print(&format!("{whole:#}\n"));
+        return output::document("esker-ssd-info/1", json_of(model, ssd, &report));
     }
     let title = model.profile.as_ref().map_or("a drive of no known profile", |known| known.title);
     let mut text = format!("{}: {title}, as {}\n\n", image.display(), ssd.name());

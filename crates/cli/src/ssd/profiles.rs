@@ -21,8 +21,8 @@ pub(super) fn show(name: Option<&str>, json: bool) -> Result {
         None => Profile::all(),
     };
     if json {
-        let whole = Value::Array(profiles.iter().map(json_of).collect());
-        return output::print(&format!("{whole:#}\n"));
+        let profiles: Vec<Value> = profiles.iter().map(json_of).collect();
+        return output::document("esker-ssd-profiles/1", json!({ "profiles": profiles }));
     }
     let both = profiles.iter().flat_map(|one| std::iter::once(one).chain(one.in_drive.as_deref()));
     let texts: Vec<String> = both.map(text_of).collect();

@@ -22,7 +22,8 @@ pub(super) fn show(args: &AdviseArgs) -> Result {
     let trace = load(&args.input, sample)?;
     let advice = advise(&trace, args.mode.into(), host::cores())?;
     if args.json {
-        return output::print(&format!("{:#}\n", as_json(&title(&args.input), &advice, sample)));
+        let value = as_json(&title(&args.input), &advice, sample);
+        return output::document("esker-trace-advise/1", value);
     }
     output::print(&text(&title(&args.input), trace.footprint(), &advice, sample))
 }

@@ -1,6 +1,6 @@
 //! `esker trace info`: the figures of a trace.
 
-use esker_base::units::human_bytes;
+use esker_base::units::{counted, human_bytes};
 use esker_trace::{BLOCK_BYTES, Stats, StatsBuilder, Trace};
 use serde_json::json;
 
@@ -36,13 +36,13 @@ pub(super) fn show(
     if as_json {
         let value = json!({
             "trace": title(input),
-            "format": trace.format().name(),
+            "trace_format": trace.format().name(),
             "device_names": trace.devices(),
             "sample": sample.map(|sample| sample.rate()),
             "footprint_bytes": stats.footprint_bytes(),
             "stats": stats,
         });
-        return output::print(&format!("{value:#}\n"));
+        return output::document("esker-trace-info/1", value);
     }
     let title = format!("{}{}", title(input), sampled(sample));
     output::print(&text(&title, &trace, &stats))
@@ -121,7 +121,7 @@ fn text(title: &str, trace: &Trace, stats: &Stats) -> String {
         ("footprint", human_bytes(stats.footprint_bytes())),
     ];
     if stats.back_in_time > 0 {
-        pairs.push(("out of order", format!("{} requests", grouped(stats.back_in_time))));
+        pairs.push(("out of order", counted(stats.back_in_time, "request")));
     }
     let rows: Vec<Vec<String>> =
         pairs.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();

@@ -210,6 +210,7 @@ impl Found {
             points.iter().map(point).collect()
         };
         json!({
+            "format": "esker-trace-mrc/1",
             "trace": self.title,
             "references": self.references,
             "blocks": self.blocks,

@@ -108,7 +108,7 @@ pub(super) fn show(args: &ReplayArgs) -> Result {
             "mode": Mode(args),
             "caches": caches,
         });
-        return output::print(&format!("{value:#}\n"));
+        return output::document("esker-trace-replay/1", value);
     }
     let footprint = human_bytes(whole(trace.footprint()) * BLOCK_BYTES);
     let references = grouped(whole(esker_base::units::to_u64(trace.references().len())));

@@ -9,7 +9,7 @@ use crate::args::Where;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::pool::link::Link;
-use crate::pool::show;
+use crate::pool::{FORMAT, show};
 use crate::signals::StopSignals;
 
 /// Back to the upper left corner, and clear the screen.
@@ -40,7 +40,7 @@ fn watch(
         let seconds = now.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;
         let volumes: Vec<StatsView> = now.volumes.iter().map(|one| since(one, &earlier)).collect();
         if json {
-            let list = json!({ "seconds": seconds, "volumes": volumes });
+            let list = json!({ "format": FORMAT, "seconds": seconds, "volumes": volumes });
             output::print(&format!(
                 "{}\n",
                 if once { format!("{list:#}") } else { list.to_string() }

@@ -305,6 +305,7 @@ fn stores_of_ones_own_share_a_drive_and_two_runs_are_compared() {
     let out = run(compare).succeeds().out();
     assert!(out.contains("together, no placement / measured / write_amplification"), "{out}");
     assert!(std::fs::read_to_string(&html).unwrap().contains("second over first"));
+    run(["lab", "compare", &one, &other, "--json", "-"]).succeeds();
     let out = run(["lab", "compare", &one, &one]).succeeds().out();
     assert!(out.contains("\n\nNone of "), "{out}");
     run(["lab", "compare", &one, &html]).fails(64, &["--json FILE"]);

@@ -19,6 +19,7 @@ mod pool_control;
 mod pool_requests;
 mod pool_serve;
 mod progress;
+mod schemas;
 mod ssd;
 mod target;
 mod target_control;

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{Scratch, esker, ran, run, text};
+use crate::common::{Scratch, esker, ran, run, schema, text};
 use esker_base::Clock;
 use esker_bench::Report;
 use rustix::process::{Pid, Signal, kill_process};
@@ -50,6 +50,7 @@ fn the_demo_measures_everything_and_leaves_only_its_reports() {
     assert!(series.contains(&"CPU time"), "{series:?}");
     assert!(series.iter().any(|name| name.starts_with("staging log")), "{series:?}");
     let whole: serde_json::Value = serde_json::from_str(&text).unwrap();
+    schema::check(&whole);
     let load = &whole["load_traffic"];
     assert!(load["user_bytes"].as_u64().unwrap() > 2_000_000);
     assert!(load["device_bytes_per_user_byte"].as_f64().unwrap() > 1.0);
@@ -184,7 +185,7 @@ fn measurements_that_cannot_be_are_refused_before_they_begin() {
     refused(&["bench", "ycsb", "--rate", "0"], 64, &["not a rate"]);
     refused(&["bench", "ycsb", "--theta", "1"], 64, &["between 0 and 1"]);
     refused(&["bench", "ycsb", "--value-bytes", "2MiB"], 64, &["1 to 1MiB"]);
-    refused(&["bench", "ycsb", "--fields", "2000", "--field-bytes", "1000"], 64, &["1048576"]);
+    refused(&["bench", "ycsb", "--fields", "2000", "--field-bytes", "1000"], 64, &["1,048,576"]);
     refused(&["bench", "ycsb", "--durability-bytes", "1GiB"], 64, &["quarter"]);
     refused(&["lunch"], 64, &["lunch"]);
     let taken = scratch.path("taken");
@@ -210,5 +211,11 @@ fn help_pages_and_completions_come_for_every_command() {
     }
     let script = run(["completions", "bash"]).succeeds().out();
     assert!(script.contains("add-staging") && script.contains("--key-order"));
+    let page = fs::read_to_string(dir.join("esker-lab-host-ssd.1")).unwrap();
+    let scripts = ["bash", "zsh", "fish"].map(|shell| run(["completions", shell]).succeeds().out());
+    for hidden in ["host-ssd-side", "bound-to", "durability-ms", "--html"] {
+        let is_shown = |text: &String| text.contains(hidden);
+        assert!(!scripts.iter().any(is_shown) && !is_shown(&page), "{hidden} is shown");
+    }
     run(["completions", "tcsh"]).fails(64, &["bash", "zsh"]);
 }

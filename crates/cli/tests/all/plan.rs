@@ -28,6 +28,7 @@ fn a_plan_is_listed_run_and_kept() {
     let (plan, html) = (scratch.path("plan.toml"), text(&scratch.path("plan.html")));
     std::fs::write(&plan, PLAN).unwrap();
     let plan = text(&plan);
+    run(["lab", "plan", &plan, "--dry-run", "--json", "-"]).succeeds();
     let listed = run(["lab", "plan", &plan, "--dry-run"]).succeeds().out();
     assert!(listed.contains("2 to run") && listed.contains("to run  virtual time"), "{listed}");
     let results = scratch.path("plan.toml.results");

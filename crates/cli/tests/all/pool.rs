@@ -61,6 +61,7 @@ fn pool_is_made_examined_and_tells_how_it_is() {
     assert!(labels.contains("d2") && labels.contains("tank"), "{labels}");
     args.push("--json".to_owned());
     let labels: Value = serde_json::from_str(&run(args).succeeds().out()).unwrap();
+    let labels = &labels["labels"];
     assert_eq!((&labels[1]["pool"], &labels[1]["is_clean"]), (&"tank".into(), &true.into()));
     let status = tank.run("pool status tank").succeeds().out();
     for words in ["tank: online", "1 parity", "nothing is wrong", "d0", "raw 48"] {

@@ -257,7 +257,7 @@ fn server_ends_in_order_and_leaves_a_closed_pool() {
     assert!(!std::path::Path::new(&tank.socket()).exists());
     let label = run(["pool", "examine", &tank.drives()[0], "--json"]).succeeds().out();
     let label: Value = serde_json::from_str(&label).unwrap();
-    assert_eq!(label[0]["is_clean"], true);
+    assert_eq!(label["labels"][0]["is_clean"], true);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn profiles_say_what_is_known_and_what_is_assumed() {
     }
     let widest = all.lines().map(|line| line.chars().count()).max().unwrap();
     assert!(widest <= 100, "{widest} columns:\n{all}");
-    let one = json(&["ssd", "profiles", "micron-9300", "--json"]);
+    let one = &json(&["ssd", "profiles", "micron-9300", "--json"])["profiles"];
     assert_eq!(one[0]["name"], "micron-9300");
     assert!(!one[0]["assumptions"].as_array().unwrap().is_empty());
     run(["ssd", "profiles", "floppy"]).fails(66, &["no profile 'floppy'", "micron-7450"]);

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // each test file uses a part
 
+pub(crate) mod schema;
 pub(crate) mod tank;
 
 use std::ffi::OsStr;
@@ -85,7 +86,9 @@ pub(crate) fn run_in<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, input: 
     ran(child.wait_with_output().unwrap())
 }
 
+#[track_caller]
 pub(crate) fn ran(output: Output) -> Ran {
+    schema::check_output(&output.stdout);
     Ran {
         code: output.status.code(),
         stdout: output.stdout,
