@@ -47,7 +47,7 @@ fn the_unit_and_the_format_can_be_said() {
     run(["trace", "info", &path, "--format", "msr"]).fails(65, &["sample.lis, line 1", "msr"]);
     run(["trace", "info", &path, "--format", "tape"])
         .fails(64, &["no format", "blkparse", "u32le"]);
-    run(["trace", "info", &path, "--unit", "2MiB"]).fails(64, &["1 byte to 1 MiB"]);
+    run(["trace", "info", &path, "--unit", "2MiB"]).fails(64, &["1 to 1MiB"]);
     run(["trace", "info", "/nowhere/t"]).fails(66, &["no such file"]);
 }
 
