@@ -47,6 +47,7 @@ use esker_base::units::to_u64;
 use esker_base::{AlignedBuf, Clock, Lba, Nanos};
 use esker_device::{Command, Completion, Device, Tag};
 
+use crate::awake::Awake;
 use crate::pages::{self, State};
 use crate::raw::Errno;
 use crate::slots::Slots;
@@ -65,6 +66,9 @@ const MARKS: usize = 64;
 const WRITE: u64 = 1 << 32;
 /// After so long without a page that could leave, those who wait get more memory than the budget.
 const STUCK: Duration = Duration::from_millis(500);
+/// The staging area is one part in so many of the budget. A page that comes back from it costs a fault, which is why more
+/// of it serves no program that was tried.
+const STAGING: usize = 16;
 /// Pages of zeroes at hand.
 const ZEROES: usize = 32;
 
@@ -129,6 +133,8 @@ pub(crate) struct Engine {
     pub(crate) is_held: bool,
     /// A program is ended of whose memory more than the budget is not paged.
     pub(crate) strict: bool,
+    /// Processors do not sleep while faults come often.
+    pub(crate) awake: Option<Awake>,
     /// Where it says that its pager has ended.
     pub(crate) output: Option<OwnedFd>,
     /// Buffers of reads that have ended: of a page, and of a run.
@@ -174,7 +180,7 @@ impl Engine {
         let slots = slots.min(slow / PAGE * 4).min(u32::MAX as usize - 1);
         // Paged memory never takes more than all of it, and the pager's own needs.
         let frames = options.budget_bytes.min(slow.saturating_add(LEAST_BUDGET)) / PAGE;
-        let chunks = (frames / 4 / CHUNK).max(4);
+        let chunks = (frames / STAGING / CHUNK).max(4);
         let most_ahead = if options.read_ahead { (frames / 32 / CHUNK).clamp(1, 24) } else { 0 };
         let window = CHUNK;
         let buffers = most_ahead * CHUNK + MARKS + ZEROES + window;
@@ -218,6 +224,7 @@ impl Engine {
             held: 0,
             is_held: false,
             strict: false,
+            awake: None,
             output: None,
             spare_pages: Vec::with_capacity(SINGLE),
             spare_runs: Vec::with_capacity(most_ahead),

@@ -26,6 +26,7 @@
 //! | [`client`] | the program's side of a region, and its helper |
 //! | `link` | the pager's end of a program |
 //! | `space` | one address space with a region |
+//! | [`awake`] | processors that do not sleep between faults |
 //! | `engine` | decisions at a fault, and which pages leave memory |
 //! | `shared` | state that the threads share |
 //! | `chase` | the thread that follows a snapshot's walk |
@@ -45,6 +46,7 @@ compile_error!("userfaultfd is Linux's");
 
 mod areas;
 pub mod arena;
+pub mod awake;
 pub mod bytes;
 mod chase;
 pub mod client;

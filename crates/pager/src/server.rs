@@ -15,6 +15,7 @@ use esker_base::{Clock, Nanos};
 use esker_device::{Command, Completion, Device, QueuePair};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
+use crate::awake::Awake;
 use crate::chase;
 use crate::engine::{Engine, SpaceId};
 use crate::greet::{Comes, Door, FIRST_GREETING, Guest, LISTENER};
@@ -100,6 +101,11 @@ impl Pager {
     pub fn hold_exit(&self, pid: u32) {
         let mut engine = self.shared.engine.lock();
         (engine.held, engine.is_held) = (pid, false);
+    }
+
+    /// Has processors stay awake while faults come often, or not. It concerns the whole machine, and takes root.
+    pub fn set_awake(&self, is_wanted: bool) {
+        self.shared.engine.lock().awake = is_wanted.then(Awake::default);
     }
 
     /// Whether a program is ended of whose memory more than the budget is not paged.

@@ -49,7 +49,7 @@ pub(crate) const ROOMS: [(&str, &str); 21] = [
     (
         "pager",
         "raw types heap filter pages predict protocol ranges areas compressed slots staging trap unserved uffd order client link \
-         space walk engine shared chase forks inject greet server probe launch signal arena bytes",
+         space walk awake engine shared chase forks inject greet server probe launch signal arena bytes",
     ),
     ("preload", "connect mapping"),
     ("preload-malloc", ""),

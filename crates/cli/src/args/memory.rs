@@ -35,6 +35,9 @@ pub(crate) struct MemoryArgs {
     /// A Python that has pandas, polars and DuckDB
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     pub(crate) python: PathBuf,
+    /// Keep the machine's processors from sleeping, on all sides alike
+    #[arg(long)]
+    pub(crate) keep_awake: bool,
     /// One round of few programs with half of their data; the report says so
     #[arg(long)]
     pub(crate) quick: bool,

@@ -13,8 +13,8 @@ use clap::Args;
     esker run --memory 256MiB --swap temp:4GiB -- python3 job.py   a file that is gone at the end\n  \
     esker run --check redis-server                                 what works here\n\n\
     The program's large anonymous mappings are paged to the device; it needs no change. Programs that bring no\n\
-    allocator get one that takes its memory so. What does not work: statically linked and setuid programs. The\n\
-    Java machine, Node and Go map memory in another way, which is not paged; `esker` says so. See docs/memory.md.\n\
+    allocator get one that takes its memory so. What does not work: setuid programs, and those built with\n\
+    a sanitizer. Memory that is not paged is told at the end. See docs/memory.md.\n\
     The exit code is the program's.")]
 pub(crate) struct RunArgs {
     /// The memory for paged data: resident pages, copies on their way out, buffers
@@ -49,6 +49,9 @@ pub(crate) struct RunArgs {
     /// Keep no compressed copies of pages in memory
     #[arg(long)]
     pub(crate) no_compression: bool,
+    /// Keep the machine's processors from sleeping while faults come often: faster, and takes power
+    #[arg(long)]
+    pub(crate) keep_awake: bool,
     /// End a program of whose memory more than --memory is not paged
     #[arg(long)]
     pub(crate) strict: bool,

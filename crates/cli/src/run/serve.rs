@@ -82,6 +82,7 @@ impl Service<'_> {
         // Before it can connect.
         pager.hold_exit(main.number());
         pager.set_strict(args.strict);
+        pager.set_awake(args.keep_awake);
         pager.set_output(io::stderr().as_fd().try_clone_to_owned().ok());
         let exporter = metrics::if_asked(args.telling.metrics, || {
             let paging = Paging { pager: pager.clone(), budget_bytes: args.memory };

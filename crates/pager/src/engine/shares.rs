@@ -13,7 +13,7 @@ use crate::compressed::Compressed;
 use crate::types::CHUNK;
 
 /// The budget is divided again after so many hits and reads, or so many pages that left the staging area.
-const HITS: u64 = 1024;
+const HITS: u64 = 512;
 const RETIRED: u64 = 4096;
 /// The time of a fault that finds a compressed copy, without the time that every fault takes.
 const RESTORE_NS: u64 = 6_000;

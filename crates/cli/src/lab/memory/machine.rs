@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub(crate) struct Machine {
     esker: PathBuf,
     seed: u64,
     clock: Clock,
+    /// Keeps processors awake, if they are to be.
+    _awake: Option<File>,
     /// The name of the device of compressed memory, once made.
     zram: Option<String>,
 }
@@ -82,7 +84,13 @@ impl Machine {
             is_quick: args.quick,
         };
         let (esker, clock) = (std::env::current_exe()?, Clock::real());
-        let machine = Machine { bounds, works, esker, seed: args.every.seed, clock, zram: None };
+        let awake = args.keep_awake.then(esker_pager::awake::stay_awake).transpose();
+        let awake = awake.map_err(|error| {
+            let why = format!("--keep-awake: {error}: leave it out, or run on the host");
+            Failure::new(ErrorKind::Unsupported, why)
+        })?;
+        let seed = args.every.seed;
+        let machine = Machine { bounds, works, esker, seed, clock, _awake: awake, zram: None };
         let file = machine.pages();
         write_file(&file, PAGES_BYTES, |_| zeroes.clone())
             .map_err(|error| Failure::file(&file, &error, "name another folder with --dir"))?;
