@@ -429,8 +429,18 @@ fn engine_code() -> Vec<(String, String)> {
 #[test]
 fn locks_of_the_engine_are_taken_in_the_order_that_is_stated() {
     let (order, code) = (stated_locks(), engine_code());
-    let shared = &code.iter().find(|(name, _)| name == "engine/shared.rs").unwrap().1;
-    let mut wanted = locks::mutexes(shared, "Engine");
+    let parts = [
+        ("engine/shared.rs", "Engine"),
+        ("log/open.rs", "Log"),
+        ("tree/current.rs", "CurrentView"),
+    ];
+    let of = |(file, part): (&str, &str)| {
+        let (_, code) = code.iter().find(|(name, _)| name == file).unwrap();
+        let mutexes = locks::mutexes(code, part);
+        assert!(!mutexes.is_empty(), "{part} has none in {file}");
+        mutexes
+    };
+    let mut wanted: Vec<&str> = parts.into_iter().flat_map(of).collect();
     // These have their locks inside.
     wanted.extend(["transactions", "scratch"]);
     wanted.sort_unstable();
@@ -452,6 +462,10 @@ fn a_lock_against_the_order_is_found() {
     assert_none(&judge("    let _a = self.flushing.lock();\n    let _b = self.writer.lock();\n"));
     assert_one(
         &judge("    let a = self.writer.lock();\n    let b = self.flushing.lock();\n"),
+        "holds writer and takes flushing",
+    );
+    assert_one(
+        &judge("    let a = engine.log.tail();\n    let b = engine.log.lead();\n"),
         "holds writer and takes flushing",
     );
     assert_one(

@@ -4,7 +4,7 @@
 //! (`tests/interleavings.rs`).
 
 #[cfg(not(shuttle))]
-pub(crate) use arc_swap::{ArcSwap, ArcSwapOption};
+pub(crate) use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 #[cfg(not(shuttle))]
 pub(crate) use esker_base::sync::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(shuttle))]
@@ -22,5 +22,6 @@ pub(crate) mod thread {
 mod scheduled;
 #[cfg(shuttle)]
 pub(crate) use scheduled::{
-    ArcSwap, ArcSwapOption, Condvar, JoinHandle, Mutex, MutexGuard, RwLock, atomic, mpsc, thread,
+    ArcSwap, ArcSwapOption, Condvar, Guard, JoinHandle, Mutex, MutexGuard, RwLock, atomic, mpsc,
+    thread,
 };

@@ -1,10 +1,11 @@
-//! The LSM tree of each KVS in DRAM: memtables, kvsets with their filters and pages, sources that merge, and the view
-//! that readers hold.
+//! The LSM tree of each KVS in DRAM: memtables, kvsets with their filters and pages, sources that merge, the view
+//! that readers hold, and which one is [`current`].
 //!
-//! Nothing here changes once it is published, but for memtables and caches.
+//! Nothing that is published changes, but for memtables and caches.
 //!
-//! Sees `log` (frames that are replayed), `values` and the rooms below them.
+//! Sees `log` (its tail, and frames that are replayed), `values` and the rooms below them.
 
+pub(crate) mod current;
 pub(crate) mod dead_ranges;
 pub(crate) mod filter;
 pub(crate) mod item;

@@ -23,11 +23,17 @@ pub(crate) fn mutexes<'c>(code: &'c str, of: &str) -> Vec<&'c str> {
     mutexes.map(|(name, _)| name.rsplit(' ').next().unwrap_or(name)).collect()
 }
 
-/// Calls that take a lock without naming it.
-const TAKE: [(&str, &str); 8] = [
-    (".lock_in_turn()", "writer"),
+/// Calls that return the guard of a lock which they do not name.
+const GUARDS: [(&str, &str); 5] = [
+    (".tail()", "writer"),
+    (".tail_in_turn()", "writer"),
     (".lock_writer()", "writer"),
+    (".lead()", "flushing"),
     (".scratch()", "scratch"),
+];
+
+/// Calls that take a lock and let go of it.
+const TAKE: [(&str, &str); 5] = [
     ("transactions.begin(", "transactions"),
     ("transactions.end(", "transactions"),
     ("transactions.end_late(", "transactions"),
@@ -106,9 +112,8 @@ fn held(function: &str, order: &[String]) -> Vec<(String, String)> {
             .filter(|lock| value.contains(&format!(".{lock}.lock()")))
             .map(|l| &l[..])
             .collect();
-        locks.extend(
-            TAKE[..3].iter().filter(|(call, _)| value.ends_with(call)).map(|(_, lock)| lock),
-        );
+        let guards = GUARDS.iter().filter(|(call, _)| value.ends_with(call));
+        locks.extend(guards.map(|(_, lock)| lock));
         let is_guard = value.ends_with(".lock()")
             || value.ends_with(".lock())")
             || !locks.is_empty() && value.ends_with("()");
@@ -169,7 +174,7 @@ fn taken<'c>(
             found.push((lock.clone(), String::new()));
         }
     }
-    let implied = TAKE.iter().filter(|(call, _)| code.contains(call));
+    let implied = GUARDS.iter().chain(&TAKE).filter(|(call, _)| code.contains(call));
     found.extend(implied.map(|(_, lock)| ((*lock).to_owned(), String::new())));
     for (name, body) in bodies {
         let called = code.contains(&format!(".{name}(")) || code.contains(&format!(" {name}("));

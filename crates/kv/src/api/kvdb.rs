@@ -25,7 +25,6 @@ use crate::omf::manifest::Edit;
 use crate::recover::check::{CheckReport, check};
 use crate::recover::devices::Devices;
 use crate::recover::open;
-use crate::sync::atomic::Ordering;
 use crate::sync::{JoinHandle, Mutex};
 use crate::tree::view::Tree;
 use crate::types::class::MediaClass;
@@ -131,9 +130,9 @@ impl Kvdb {
         Kvdb::check_kvs_name(name)?;
         check_ttl(options.ttl_ms)?;
         options.compression.check(name)?;
-        self.engine.check_owner()?;
+        self.engine.life.check_owner()?;
         let _naming = self.engine.naming.lock();
-        self.engine.check_running()?;
+        self.engine.life.check_running()?;
         if self.find(name).is_some() {
             return Err(KvError::KvsExists(name.into()));
         }
@@ -145,7 +144,7 @@ impl Kvdb {
             Edit::Leaf { id: leaf, kvs: id, lower: Vec::new() },
         ];
         self.engine.commit(edits)?;
-        self.engine.publish(|view| view.put_tree(Tree::new(id, name, options, leaf)));
+        self.engine.view.publish(|view| view.put_tree(Tree::new(id, name, options, leaf)));
         self.kvs(name)
     }
 
@@ -180,7 +179,7 @@ impl Kvdb {
     /// # Errors
     /// `Closed` when the KVDB is closed.
     pub fn find_kvs(&self, name: &str) -> Result<Option<Kvs>> {
-        self.engine.check_open()?;
+        self.engine.life.check_open()?;
         Ok(self.find(name))
     }
 
@@ -209,18 +208,18 @@ impl Kvdb {
     /// # Errors
     /// `NotFound` when there is none of this name.
     pub fn drop_kvs(&self, name: &str) -> Result<()> {
-        self.engine.check_owner()?;
+        self.engine.life.check_owner()?;
         let _naming = self.engine.naming.lock();
         // No step may be under way that would add to the KVS.
         // Ingest goes on while a long step of the other lane is waited for.
         let engine = &self.engine;
         let _lanes = (engine.compacting.lock(), engine.helping.lock(), engine.ingesting.lock());
-        self.engine.check_running()?;
+        self.engine.life.check_running()?;
         let kvs = self.kvs(name)?;
         let edits =
             vec![Edit::LastId { id: self.engine.ids.last() }, Edit::KvsDropped { id: kvs.id }];
         self.engine.commit(edits)?;
-        self.engine.publish(|view| view.remove_tree(kvs.id));
+        self.engine.view.publish(|view| view.remove_tree(kvs.id));
         self.engine.dead_ranges.forget(kvs.id);
         self.engine.balance_memory();
         Ok(())
@@ -288,7 +287,7 @@ impl Kvdb {
     pub fn write_with(&self, batch: &Batch, options: &WriteOptions) -> Result<()> {
         batch.check_of(&self.engine)?;
         if batch.is_empty() {
-            return self.engine.check_open();
+            return self.engine.life.check_open();
         }
         let seqno = self.engine.write_batch(batch, |_| Ok(()))?;
         self.engine.counters.batches.add(1);
@@ -333,7 +332,7 @@ impl Kvdb {
     /// # Errors
     /// A device's, since which the KVDB takes no writes; `NoSpace`, which more space mends.
     pub fn step(&self) -> Result<bool> {
-        self.engine.check_owner()?;
+        self.engine.life.check_owner()?;
         self.engine.tell_in_time();
         self.engine.step()
     }
@@ -344,7 +343,7 @@ impl Kvdb {
     /// As [`Kvdb::step`].
     #[doc(hidden)]
     pub fn help(&self) -> Result<bool> {
-        self.engine.check_owner()?;
+        self.engine.life.check_owner()?;
         self.engine.help()
     }
 
@@ -362,7 +361,7 @@ impl Kvdb {
     /// # Errors
     /// As [`Kvdb::step`].
     pub fn ingest(&self) -> Result<()> {
-        self.engine.check_running()?;
+        self.engine.life.check_running()?;
         self.engine.ingest_all().map(drop)
     }
 
@@ -373,7 +372,7 @@ impl Kvdb {
     /// `Exists` when it has one already or the medium holds data; `Conflict` when somebody still reads from the
     /// device since it was removed; `Invalid` for a name or path that cannot be; a device's.
     pub fn add_staging(&self, medium: &Medium) -> Result<()> {
-        self.engine.check_running()?;
+        self.engine.life.check_running()?;
         let (dir, class) = (self.opened.dir.as_deref(), MediaClass::Staging);
         let known_as = medium.known_as(dir, class)?;
         self.add_staging_on(|| medium.make(dir, class), known_as)
@@ -384,10 +383,10 @@ impl Kvdb {
         device: impl FnOnce() -> Result<Arc<dyn Device>>,
         path: String,
     ) -> Result<()> {
-        self.engine.check_owner()?;
+        self.engine.life.check_owner()?;
         let _naming = self.engine.naming.lock();
         let engine = &self.engine;
-        engine.check_running()?;
+        engine.life.check_running()?;
         if let Some(media) = engine.classes.staging() {
             return Err(KvError::StagingExists(media.device().name().into()));
         }
@@ -447,7 +446,7 @@ impl Kvdb {
     /// How a compaction, or the removal of a class, is getting on.
     #[must_use]
     pub fn compact_status(&self) -> CompactStatus {
-        let status = self.engine.check_owner().map(|()| self.engine.compact_status());
+        let status = self.engine.life.check_owner().map(|()| self.engine.compact_status());
         status.unwrap_or_default()
     }
 
@@ -460,7 +459,7 @@ impl Kvdb {
     /// readers that keep much space for long. [`Options::on_remark`] has each of them told.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
-        if let Err(forked) = self.engine.check_owner() {
+        if let Err(forked) = self.engine.life.check_owner() {
             return vec![forked.to_string()];
         }
         let manifest = self.manifest().map(|device| device.remarks()).unwrap_or_default();
@@ -482,7 +481,7 @@ impl Kvdb {
     pub fn stats(&self) -> Stats {
         let forked =
             |error: KvError| Stats { stopped: Some(error.to_string()), ..Stats::default() };
-        self.engine.check_owner().map_or_else(forked, |()| self.engine.stats())
+        self.engine.life.check_owner().map_or_else(forked, |()| self.engine.stats())
     }
 
     /// Ingests all records in memory, so that the next open has nothing to replay, and closes. The KVDB may be opened
@@ -493,7 +492,7 @@ impl Kvdb {
     /// A device's; writes that were not durable before may not be then.
     pub fn close(&self) -> Result<()> {
         let engine = &self.engine;
-        engine.check_owner()?;
+        engine.life.check_owner()?;
         let mut closed = self.opened.closed.lock();
         if let Some(result) = &*closed {
             return result.clone();
@@ -504,7 +503,7 @@ impl Kvdb {
             // Without room for it all is in the log, which the next open replays.
             let without_room =
                 |error: KvError| if error.lacks_space() { Ok(()) } else { Err(error) };
-            engine.check_running().and_then(|()| self.ingest().or_else(without_room))
+            engine.life.check_running().and_then(|()| self.ingest().or_else(without_room))
         };
         let result = ingested.and(self.opened.shut());
         *closed = Some(result.clone());
@@ -518,11 +517,9 @@ impl OpenKvdb {
         let engine = &self.engine;
         {
             // Under the lock: a write is acknowledged before this, or refused.
-            let _writer = engine.writer.lock();
-            engine.closing.store(true, Ordering::Release);
-            engine.pending.notify_all();
-            engine.opening.notify_all();
-            engine.room.notify_all();
+            let _writer = engine.log.tail();
+            engine.life.close();
+            engine.log.wake_all();
         }
         engine.work.notify();
         for thread in self.threads.lock().drain(..) {
@@ -532,11 +529,12 @@ impl OpenKvdb {
         // A writer that waits for space may run a step: no other one begins.
         drop((engine.compacting.lock(), engine.helping.lock()));
         drop(engine.ingesting.lock());
-        let flushed = engine.flush_through(engine.visible.load());
-        let ends_well = flushed.is_ok() && engine.stopped().is_none() && !engine.options.read_only;
+        let flushed = engine.flush_through(engine.log.visible());
+        let ends_well =
+            flushed.is_ok() && engine.life.stopped().is_none() && !engine.options.read_only;
         let given = if ends_well { engine.give_back() } else { Ok(()) };
         if flushed.is_ok() {
-            engine.writer.lock().kept().iter().for_each(|kept| kept.remove());
+            engine.log.tail().kept().iter().for_each(|kept| kept.remove());
         }
         // The next user of the devices may use the free space.
         engine.classes.keep_all();
@@ -550,14 +548,14 @@ impl OpenKvdb {
 
 impl Drop for OpenKvdb {
     fn drop(&mut self) {
-        if self.engine.check_owner().is_err() {
+        if self.engine.life.check_owner().is_err() {
             // The child has no such threads, and locks that they held stay locked: nothing is freed.
             let threads = self.threads.try_lock().map(|mut threads| mem::take(&mut *threads));
             let manifest = self.manifest.try_lock().map(|mut manifest| manifest.take());
             mem::forget((threads, self.engine.clone(), manifest));
             return;
         }
-        if !self.engine.closing.load(Ordering::Acquire) {
+        if !self.engine.life.is_closing() {
             let _ = self.engine.sync();
             let _ = self.shut();
         }

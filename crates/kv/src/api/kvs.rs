@@ -49,7 +49,7 @@ impl Kvs {
     /// # Errors
     /// `Closed` when the KVS was dropped or the KVDB is closed.
     pub fn options(&self) -> Result<KvsOptions> {
-        self.engine.check_open()?;
+        self.engine.life.check_open()?;
         let view = self.engine.view.load();
         let tree = view.tree(self.id).ok_or_else(|| KvError::Dropped(self.name.to_string()))?;
         Ok(tree.options)
@@ -87,13 +87,13 @@ impl Kvs {
     /// Changes options, durably.
     pub(crate) fn change_options(&self, change: impl FnOnce(&mut KvsOptions)) -> Result<()> {
         let engine = &self.engine;
-        engine.check_owner()?;
+        engine.life.check_owner()?;
         let _naming = engine.naming.lock();
-        engine.check_running()?;
+        engine.life.check_running()?;
         let mut options = self.options()?;
         change(&mut options);
         engine.commit(vec![Edit::Kvs { id: self.id, name: self.name.to_string(), options }])?;
-        engine.publish_tree(self.id, |tree| tree.set_options(options));
+        engine.view.publish_tree(self.id, |tree| tree.set_options(options));
         engine.backoff.lock().clear();
         engine.work.notify();
         Ok(())
@@ -164,7 +164,7 @@ impl Kvs {
 
     /// Refuses to read when the KVDB is closed, or the KVS is not `present` in the view to be read.
     pub(crate) fn check_present(&self, present: bool) -> Result<()> {
-        self.engine.check_open()?;
+        self.engine.life.check_open()?;
         if present {
             return Ok(());
         }
@@ -237,7 +237,7 @@ impl Kvs {
         engine.counters.gets.add(1);
         let view = engine.view.load();
         // After the view: all that is visible up to here is in it, or was written meanwhile.
-        let seqno = engine.visible.load();
+        let seqno = engine.log.visible();
         self.check_present(view.tree(self.id).is_some())?;
         find(engine, &view, engine.now(seqno))
     }
@@ -263,7 +263,7 @@ impl Kvs {
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         self.engine.counters.gets.add(keys.len() as u64);
         let view = self.engine.view.load();
-        let seqno = self.engine.visible.load();
+        let seqno = self.engine.log.visible();
         self.check_present(view.tree(self.id).is_some())?;
         let found = self.engine.find_many(&view, self.id, keys, self.engine.now(seqno))?;
         Ok(values(found))
@@ -274,7 +274,7 @@ impl Kvs {
     /// # Errors
     /// `Closed` when the KVS was dropped or the KVDB is closed.
     pub fn cursor(&self) -> Result<Cursor> {
-        let (view, seqno) = self.engine.snapshot();
+        let (view, seqno) = self.engine.view.snapshot(&self.engine.log);
         self.check_present(view.tree(self.id).is_some())?;
         let now_ms = self.engine.wall_clock.now_ms();
         Ok(Cursor::new(&self.engine, &view, (seqno, now_ms), self.id, None))
@@ -402,7 +402,7 @@ impl Kvs {
     /// # Errors
     /// `Closed` when the KVS was dropped or the KVDB is closed.
     pub fn metadata(&self) -> Result<Vec<u8>> {
-        self.engine.check_open()?;
+        self.engine.life.check_open()?;
         let view = self.engine.view.load();
         let tree = view.tree(self.id).ok_or_else(|| KvError::Dropped(self.name.to_string()))?;
         Ok(tree.metadata.to_vec())
@@ -422,14 +422,14 @@ impl Kvs {
                 "the KVS '{name}' has at most {METADATA_MAX} bytes of metadata; these are {got}"
             )));
         }
-        engine.check_owner()?;
+        engine.life.check_owner()?;
         let _naming = engine.naming.lock();
-        engine.check_running()?;
+        engine.life.check_running()?;
         self.options()?;
         engine.require(FormatVersion::V2)?;
         let metadata = metadata.to_vec();
         engine.commit(vec![Edit::KvsMetadata { id: self.id, metadata: metadata.clone() }])?;
-        engine.publish_tree(self.id, |tree| tree.set_metadata(&metadata));
+        engine.view.publish_tree(self.id, |tree| tree.set_metadata(&metadata));
         engine.balance_memory();
         Ok(())
     }

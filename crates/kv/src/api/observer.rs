@@ -8,7 +8,6 @@ use esker_device::{Device, DeviceStats};
 use crate::api::kvdb::Kvdb;
 use crate::api::stats::Stats;
 use crate::engine::shared::Engine;
-use crate::sync::atomic::Ordering;
 
 /// Reads the figures of a KVDB while it is open. It keeps neither the KVDB nor its devices open.
 pub struct Observer {
@@ -51,9 +50,8 @@ impl Observer {
     }
 
     fn open(&self) -> Option<Arc<Engine>> {
-        let is_open = |engine: &Arc<Engine>| {
-            !engine.closing.load(Ordering::Acquire) && engine.check_owner().is_ok()
-        };
+        let is_open =
+            |engine: &Arc<Engine>| !engine.life.is_closing() && engine.life.check_owner().is_ok();
         self.engine.upgrade().filter(is_open)
     }
 }

@@ -38,7 +38,7 @@ impl Drop for Inner {
 
 impl Snapshot {
     pub(crate) fn new(engine: &Arc<Engine>) -> Snapshot {
-        let (view, seqno) = engine.snapshot();
+        let (view, seqno) = engine.view.snapshot(&engine.log);
         let now_ms = engine.wall_clock.now_ms();
         let counted = engine.reader_begins(ReaderKind::Snapshot);
         Snapshot(Arc::new(Inner { engine: engine.clone(), view, seqno, now_ms, counted }))

@@ -361,7 +361,7 @@ impl Engine {
             dram: Dram {
                 budget_bytes: self.options.memory_bytes,
                 memtable_bytes: view.memtable_bytes() + self.ingested_bytes(),
-                log_buffer_bytes: self.writer.lock().dram_bytes(),
+                log_buffer_bytes: self.log.tail().dram_bytes(),
                 filter_bytes: pinned.filters,
                 index_bytes: pinned.indexes,
                 structure_bytes: pinned.structures + self.dead_ranges.bytes(),
@@ -434,8 +434,8 @@ impl Engine {
                         .collect(),
                 })
                 .collect(),
-            open_ns: self.options.clock.now().0 - self.opened.0,
-            stopped: self.stopped().map(ToString::to_string),
+            open_ns: self.options.clock.now().0 - self.life.opened().0,
+            stopped: self.life.stopped().map(ToString::to_string),
             damaged: self.damages(),
         }
     }

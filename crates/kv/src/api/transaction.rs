@@ -100,11 +100,11 @@ pub struct Transaction {
 
 impl Transaction {
     pub(crate) fn begin(engine: &Arc<Engine>) -> Transaction {
-        let (id, seqno, sight, own_max) = match engine.check_owner() {
+        let (id, seqno, sight, own_max) = match engine.life.check_owner() {
             Ok(()) => {
-                let snapshot = || engine.snapshot();
+                let snapshot = || engine.view.snapshot(&engine.log);
                 let (id, seqno, sight) = engine.transactions.begin(&engine.options, snapshot);
-                (id, seqno, sight, engine.writer.lock().batch_max())
+                (id, seqno, sight, engine.log.tail().batch_max())
             }
             // Its calls say so.
             Err(_) => (0, Seqno::ZERO, Arc::default(), 0),
@@ -133,7 +133,7 @@ impl Transaction {
     }
 
     fn over(&self) -> KvError {
-        if let Err(forked) = self.engine.check_owner() {
+        if let Err(forked) = self.engine.life.check_owner() {
             return forked;
         }
         let options = &self.engine.options;
@@ -286,7 +286,7 @@ impl Transaction {
 
     /// The seqno of the last write; `None` when there were none.
     fn apply(self) -> Result<Option<Seqno>> {
-        self.engine.check_open()?;
+        self.engine.life.check_open()?;
         let mut batch = Batch::new();
         self.each_own(|kvs, key, change| batch.push(kvs, key, change));
         self.sight.view().iter().for_each(|view| batch.name_as_in(view));
@@ -479,7 +479,7 @@ impl fmt::Debug for Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        if self.engine.check_owner().is_ok() {
+        if self.engine.life.check_owner().is_ok() {
             self.engine.transactions.end(self.id);
         }
     }

@@ -88,7 +88,7 @@ impl Kvdb {
     /// when something of this KVDB is damaged, `Invalid` when a device of the copy has other LBAs than
     /// the class that is to go there, or a device's error. `Closed` when the KVDB is closed, also meanwhile. The KVDB itself goes on.
     pub fn backup(&self, to: &Location) -> Result<BackupReport> {
-        self.engine.check_open()?;
+        self.engine.life.check_open()?;
         let made = to.make()?;
         let report = self.engine.back_up(&made)?;
         made.keep();
@@ -124,7 +124,7 @@ impl Engine {
         }
         let last = copy.blocks(&mut state, &blocks, seqno)?;
         if last < seqno {
-            let writer = self.writer.lock();
+            let writer = self.log.tail();
             let segment = writer.segment();
             let detail = format!("it was durable up to record {seqno}, and ends at {last}");
             return Err(segment.media().corrupt("log", segment.extent().lba, detail));
@@ -143,13 +143,13 @@ impl Engine {
     fn pin(&self) -> Result<Captured> {
         loop {
             // Closing frees the view, which then says nothing any more.
-            self.check_open()?;
+            self.life.check_open()?;
             // Frames are copied whole: one ends here, because later records may be of a KVS
             // that the copy does not know.
             let (view, seqno) = {
-                let mut log = self.lock_in_turn();
+                let mut log = self.log.tail_in_turn();
                 log.seal();
-                self.snapshot()
+                self.view.snapshot(&self.log)
             };
             let state = self.manifest.state();
             if describes(&state, &view) {

@@ -31,7 +31,6 @@ impl Engine {
 
     /// Whether writers wait for the log, and staging can hold the data that does not spill meanwhile.
     pub(crate) fn absorbs_burst(&self) -> bool {
-        self.is_much_of_log(self.write_controller.unflushed.load(Ordering::Relaxed))
-            && self.bears_backlog()
+        self.log.is_much(self.log.unflushed_bytes()) && self.bears_backlog()
     }
 }

@@ -20,12 +20,12 @@ impl Engine {
     }
 
     fn exits(&self) {
-        let Some(writer) = self.writer.try_lock_for(EXIT_PATIENCE) else { return };
+        let Some(writer) = self.log.tail_within(EXIT_PATIENCE) else { return };
         // Under the lock: a write is acknowledged before this, or refused.
         self.stop(&KvError::Exiting);
         drop(writer);
-        let leader = self.flushing.try_lock_for(EXIT_PATIENCE);
+        let leader = self.log.lead_within(EXIT_PATIENCE);
         // A failure has no caller to be told to.
-        let _ = leader.map(|leader| self.flush_as(leader, self.visible.load()));
+        let _ = leader.map(|leader| self.flush_as(leader, self.log.visible()));
     }
 }

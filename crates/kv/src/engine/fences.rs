@@ -72,7 +72,7 @@ impl Engine {
         let has_root = nodes.contains(&LeafId::ROOT);
         self.claims.lock().keep(kvs, nodes);
         if has_root {
-            self.publish_tree(kvs, |tree| tree.is_fenced = true);
+            self.view.publish_tree(kvs, |tree| tree.is_fenced = true);
         }
     }
 

@@ -186,7 +186,7 @@ impl Engine {
     /// Lets go of what it holds for reads, when it was closed: handles that are left answer `Closed`.
     pub(crate) fn free_memory(&self) {
         let nothing = || View::new(Arc::new(Memtable::new(0)), Vec::new());
-        self.publish(|view| *view = nothing());
+        self.view.publish(|view| *view = nothing());
         self.pages.set_limit(0);
         self.values.cache.set_capacity(0);
         release_unused();

@@ -13,20 +13,20 @@ use crate::types::class::MediaClass;
 impl Engine {
     /// Counts a reader that begins.
     pub(crate) fn reader_begins(&self, kind: ReaderKind) -> OpenReader {
-        let is_here = self.owner.is_here();
+        let is_here = self.life.is_here();
         is_here.then(|| (kind, self.readers.of(kind).begins(self.options.clock.now())))
     }
 
     /// Counts it no more.
     pub(crate) fn reader_ended(&self, reader: OpenReader) {
-        if let Some((kind, number)) = reader.filter(|_| self.owner.is_here()) {
+        if let Some((kind, number)) = reader.filter(|_| self.life.is_here()) {
             self.readers.of(kind).ended(number);
         }
     }
 
     /// Bytes of each class that nothing but readers keeps. A step of maintenance that ends counts for a moment, too.
     pub(crate) fn pinned_bytes(&self) -> [u64; MediaClass::ALL.len()] {
-        let (trees, memtables) = self.readers.retired();
+        let (trees, memtables) = self.view.retired();
         let mut pinned = [0; MediaClass::ALL.len()];
         if trees.is_empty() && memtables.is_empty() {
             return pinned;
@@ -40,8 +40,8 @@ impl Engine {
         };
         // After what was retired: nothing of that comes back.
         let view = self.view.load();
-        let tail = self.writer.lock().segment().clone();
-        let begins = self.replay_from.lock().clone();
+        let tail = self.log.tail().segment().clone();
+        let begins = self.log.replay_from();
         for block in view.log_blocks().chain([begins, tail]) {
             count(&block.allocation, false);
         }

@@ -1,11 +1,7 @@
-//! The cursors and snapshots that are open, and what all readers keep from being freed. Transactions count themselves
-//! (`engine/transactions.rs`).
-//!
-//! A reader holds trees and memtables, and these hold what lies on the media. So nothing is noted of what a reader may
-//! read: trees and memtables that leave the view are, as long as they live.
+//! The cursors and snapshots that are open. Transactions count themselves (`engine/transactions.rs`); `tree/current.rs`
+//! knows what all of them keep from being freed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
 
 use esker_base::Nanos;
 use esker_base::units::{human_bytes, to_usize};
@@ -13,8 +9,6 @@ use serde::Serialize;
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::tree::memtable::Memtable;
-use crate::tree::view::{Tree, View};
 
 /// Readers that begin and end at the same time do not wait for each other, mostly.
 const SHARDS: usize = 16;
@@ -24,7 +18,6 @@ const SHARDS: usize = 16;
 pub(crate) struct Readers {
     pub(crate) cursors: OpenReaders,
     pub(crate) snapshots: OpenReaders,
-    retired: Mutex<Retired>,
 }
 
 /// Readers of a kind that are open.
@@ -44,13 +37,6 @@ pub(crate) enum ReaderKind {
 
 /// A reader that was counted; none in a forked child, where a thread that is not there may hold a lock.
 pub(crate) type OpenReader = Option<(ReaderKind, u64)>;
-
-/// Trees and memtables that left the view.
-#[derive(Default)]
-struct Retired {
-    trees: Vec<Weak<Tree>>,
-    memtables: Vec<Weak<Memtable>>,
-}
 
 impl OpenReaders {
     /// Counts one that begins.
@@ -86,26 +72,6 @@ impl Readers {
             ReaderKind::Cursor => &self.cursors,
             ReaderKind::Snapshot => &self.snapshots,
         }
-    }
-
-    /// Those that left the view and live all the same.
-    pub(super) fn retired(&self) -> (Vec<Arc<Tree>>, Vec<Arc<Memtable>>) {
-        let retired = self.retired.lock();
-        let trees = retired.trees.iter().filter_map(Weak::upgrade).collect();
-        (trees, retired.memtables.iter().filter_map(Weak::upgrade).collect())
-    }
-
-    /// Notes the trees and memtables of `former` that its successor has no more.
-    pub(crate) fn retire(&self, former: &View, next: &View) {
-        let mut retired = self.retired.lock();
-        let Retired { trees, memtables } = &mut *retired;
-        trees.retain(|tree| tree.strong_count() > 0);
-        memtables.retain(|table| table.strong_count() > 0);
-        let stays =
-            |tree: &Arc<Tree>| next.tree(tree.kvs).is_some_and(|own| Arc::ptr_eq(own, tree));
-        trees.extend(former.trees.values().filter(|tree| !stays(tree)).map(Arc::downgrade));
-        let stays = |table: &Arc<Memtable>| next.memtables().any(|own| Arc::ptr_eq(own, table));
-        memtables.extend(former.memtables().filter(|table| !stays(table)).map(Arc::downgrade));
     }
 }
 

@@ -38,7 +38,7 @@ impl Engine {
         if !receiver.is_wanted() {
             return;
         }
-        let stopped = self.stopped().filter(|cause| !matches!(***cause, KvError::Exiting));
+        let stopped = self.life.stopped().filter(|cause| !matches!(***cause, KvError::Exiting));
         let warnings = opening.into_iter().chain(self.device_remarks());
         let errors = self.damages().into_iter();
         let errors = errors.chain(stopped.map(|cause| KvError::since(cause).to_string()));

@@ -32,7 +32,7 @@ impl Engine {
         let log_class = self.classes.staging().map_or(MediaClass::Capacity, |media| media.class);
         for media in self.classes.all().iter().filter(|media| media.keeps_reserve()) {
             let is_of_log = media.class == log_class;
-            let ends = if exactly && is_of_log { self.writer.lock().segment_bytes() } else { 0 };
+            let ends = if exactly && is_of_log { self.log.tail().segment_bytes() } else { 0 };
             let used = media.used_bytes().saturating_sub(ends);
             let (log, deletes) = match is_of_log {
                 true => (ingested, self.bytes_to_delete(used)),
@@ -102,7 +102,7 @@ impl Engine {
         // A KVDB with little on it gets little to ingest before it has grown.
         self.classes.all().iter().try_for_each(|media| media.reclaim().map(drop))?;
         let used: u64 = self.classes.all().iter().map(|media| media.used_bytes()).sum();
-        let used = used.saturating_sub(self.writer.lock().segment_bytes());
+        let used = used.saturating_sub(self.log.tail().segment_bytes());
         let most = self.most_to_ingest.load(Ordering::Relaxed).min(used / 8);
         self.keep_reserve_for(most.max(self.view.load().young_bytes()), true)?;
         let live = self.manifest.state().extents();
@@ -111,7 +111,7 @@ impl Engine {
 
     /// Has the log end where nothing more is written to it.
     fn cut_log(&self) -> Result<()> {
-        let edits = self.writer.lock().cuts();
+        let edits = self.log.tail().cuts();
         if edits.is_empty() { Ok(()) } else { self.commit(edits) }
     }
 }

@@ -4,10 +4,8 @@
 //! `flushing`, `writer`, that of `transactions`, `publishing`. The last two are never held during I/O.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use esker_base::Nanos;
-use esker_base::process::Owner;
 use esker_base::thread::said;
 use esker_base::units::to_usize;
 
@@ -17,18 +15,21 @@ use crate::engine::backoff::Backoff;
 use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
 use crate::engine::fences::Fences;
+use crate::engine::life::Life;
 use crate::engine::manual::ManualCompaction;
 use crate::engine::readers::Readers;
 use crate::engine::transactions::Transactions;
 use crate::engine::workers::{Trial, Worker};
 use crate::engine::write_controller::WriteController;
+use crate::log::open::Log;
 use crate::log::tail::LogTail;
 use crate::manifest::writer::Manifest;
 use crate::media::classes::Classes;
 use crate::media::writes::Writes;
 use crate::omf::manifest::Edit;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{ArcSwap, Condvar, Mutex};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex};
+use crate::tree::current::CurrentView;
 use crate::tree::dead_ranges::DeadRanges;
 use crate::tree::kvset::builder::BuilderContext;
 use crate::tree::page_cache::PageCache;
@@ -36,16 +37,15 @@ use crate::tree::view::{Table, View};
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::WallClock;
 use crate::types::format::FormatVersion;
-use crate::types::ids::{AtomicSeqno, Ids};
+use crate::types::ids::Ids;
 use crate::types::options::{Options, Tuning};
 use crate::types::remark::Told;
-use crate::values::block::{ValueBlock, Values};
+use crate::values::block::Values;
 
 /// Everything that the handles and threads of a KVDB share.
 pub(crate) struct Engine {
     pub(crate) options: Options,
-    /// The process that opened the KVDB.
-    pub(crate) owner: Owner,
+    pub(crate) life: Life,
     pub(crate) tuning: Tuning,
     pub(crate) classes: Classes,
     pub(crate) manifest: Manifest,
@@ -53,28 +53,10 @@ pub(crate) struct Engine {
     pub(crate) pages: Arc<PageCache>,
     pub(crate) values: Values,
     pub(crate) wall_clock: WallClock,
-    pub(crate) view: ArcSwap<View>,
-    /// The end of the log. Whoever holds it is the writer.
-    pub(crate) writer: Mutex<LogTail>,
-    /// How many have waited long for that lock, and still do.
-    pub(crate) waiting_long: AtomicU64,
-    /// Signalled when writers may go on, and when the log has something to flush.
-    pub(crate) room: Condvar,
-    pub(crate) pending: Condvar,
-    /// Signalled when a segment is to be opened ahead of need.
-    pub(crate) opening: Condvar,
-    /// The log segment in which the manifest lets replay begin: it must stay even when nothing
-    /// refers to its records any more.
-    pub(crate) replay_from: Mutex<Arc<ValueBlock>>,
+    pub(crate) view: CurrentView,
+    pub(crate) log: Log,
     /// Ranges of keys in which walks have found nothing. A put takes its key out of them, under the writer's lock.
     pub(crate) dead_ranges: DeadRanges,
-    /// Every record up to this seqno may be read.
-    pub(crate) visible: AtomicSeqno,
-    /// Every record up to this seqno is durable.
-    pub(crate) durable: AtomicSeqno,
-    /// Held by the thread that flushes the log. Why that failed: then nobody knows which records are durable, and
-    /// it is not tried again.
-    pub(crate) flushing: Mutex<Option<Arc<KvError>>>,
     /// Guards the names and options of KVSs, and which classes there are.
     pub(crate) naming: Mutex<()>,
     /// Tables that were ingested, as long as somebody may read them: freeing one takes longer than a
@@ -98,19 +80,14 @@ pub(crate) struct Engine {
     pub(crate) backoff: Mutex<Backoff>,
     /// Where maintenance has found damage.
     pub(crate) fences: Fences,
-    pub(crate) publishing: Mutex<()>,
     pub(crate) miss_rate: MissRate,
     pub(crate) transactions: Transactions,
     pub(crate) readers: Readers,
     pub(crate) told: Mutex<Told>,
     pub(crate) manual: ManualCompaction,
     pub(crate) write_controller: WriteController,
-    stopped: OnceLock<Arc<KvError>>,
-    pub(crate) closing: AtomicBool,
     pub(crate) work: Work,
     pub(crate) counters: Counters,
-    /// When it was opened.
-    pub(crate) opened: Nanos,
 }
 
 /// Parts that opening a KVDB yields, to make an engine of.
@@ -140,9 +117,8 @@ impl Work {
 impl Engine {
     pub(crate) fn new(options: Options, parts: Parts) -> Engine {
         let Parts { classes, manifest, ids, log, view, pages } = parts;
-        let last_seqno = log.last_seqno();
         let engine = Engine {
-            owner: Owner::here(),
+            life: Life::new(&options),
             tuning: options.tuning(),
             classes,
             manifest,
@@ -150,20 +126,12 @@ impl Engine {
             pages,
             values: Values::new(options.memory_bytes),
             wall_clock: WallClock::new(&options.clock),
-            view: ArcSwap::from_pointee(view),
-            replay_from: Mutex::new(log.segment().clone()),
-            writer: Mutex::new(log),
-            waiting_long: AtomicU64::new(0),
-            room: Condvar::new(),
-            pending: Condvar::new(),
-            opening: Condvar::new(),
+            view: CurrentView::new(view),
+            log: Log::new(log, &options),
             dead_ranges: DeadRanges::new(
                 to_usize(options.memory_bytes / 2048).min(256 << 10),
                 (options.tuning().memtable_bytes / 4096).clamp(2, 16),
             ),
-            visible: AtomicSeqno::new(last_seqno),
-            durable: AtomicSeqno::new(last_seqno),
-            flushing: Mutex::default(),
             naming: Mutex::new(()),
             ingesting: Mutex::default(),
             ingested_bytes: AtomicU64::new(0),
@@ -176,18 +144,14 @@ impl Engine {
             paused_ns: AtomicU64::new(0),
             backoff: Mutex::default(),
             fences: Fences::default(),
-            publishing: Mutex::new(()),
             miss_rate: MissRate::default(),
             transactions: Transactions::default(),
             readers: Readers::default(),
             told: Mutex::default(),
             manual: ManualCompaction::default(),
             write_controller: WriteController::default(),
-            stopped: OnceLock::new(),
-            closing: AtomicBool::new(false),
             work: Work::default(),
             counters: Counters::default(),
-            opened: options.clock.now(),
             options,
         };
         engine.balance_memory();
@@ -198,13 +162,7 @@ impl Engine {
         BuilderContext { classes: &self.classes, cache: &self.pages, tuning: &self.tuning, writes }
     }
 
-    // ---- forks and panics --------------------------------------------------------------------
-
-    /// Refuses a forked child of the process that opened the KVDB. A call asks this before it takes a lock: a thread
-    /// that the child does not have may hold it.
-    pub(crate) fn check_owner(&self) -> Result<()> {
-        if self.owner.is_here() { Ok(()) } else { Err(KvError::Forked) }
-    }
+    // ---- panics ------------------------------------------------------------------------------
 
     /// Does `work`; a panic of it stops the KVDB and is the error.
     pub(crate) fn caught<T>(&self, task: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -221,38 +179,9 @@ impl Engine {
     /// before become durable all the same, as long as the log can be written.
     pub(crate) fn stop(&self, cause: &KvError) {
         self.classes.keep_all();
-        let _ = self.stopped.set(Arc::new(cause.clone()));
-        self.pending.notify_all();
-        self.opening.notify_all();
-        self.room.notify_all();
+        self.life.note_stop(cause);
+        self.log.wake_all();
         self.work.notify();
-    }
-
-    pub(crate) fn stopped(&self) -> Option<&Arc<KvError>> {
-        self.stopped.get()
-    }
-
-    /// Refuses to write when the KVDB is stopped, closed, or was opened to be read.
-    pub(crate) fn check_running(&self) -> Result<()> {
-        if self.options.read_only {
-            return Err(KvError::ReadOnly);
-        }
-        self.check_open()?;
-        self.stopped.get().map_or(Ok(()), |cause| Err(KvError::since(cause)))
-    }
-
-    /// Refuses whatever needs the devices when the KVDB is closed, belongs to the parent process, or has panicked.
-    pub(crate) fn check_open(&self) -> Result<()> {
-        let is_closed = self.closing.load(Ordering::Acquire);
-        if !is_closed && self.owner.is_here() && self.stopped.get().is_none() {
-            return Ok(());
-        }
-        self.check_owner()?;
-        match self.stopped.get().map(|cause| &**cause) {
-            Some(panicked @ KvError::Panicked { .. }) => Err(panicked.clone()),
-            _ if is_closed => Err(KvError::Closed),
-            _ => Ok(()), // it may still be read
-        }
     }
 
     /// Refuses to go on with a step that nobody wants any more.
@@ -260,12 +189,7 @@ impl Engine {
         if asked && self.manual.cancelled.load(Ordering::Acquire) {
             return Err(KvError::Cancelled);
         }
-        self.check_open()
-    }
-
-    /// Passes the result of a read through; when the KVDB has closed meanwhile, that is why it failed.
-    pub(crate) fn if_open<T>(&self, result: Result<T>) -> Result<T> {
-        result.or_else(|error| self.check_open().and(Err(error)))
+        self.life.check_open()
     }
 
     /// Passes a result through, and stops the engine at an error that is not just lack of space:
@@ -301,8 +225,8 @@ impl Engine {
 
     /// The same; false where it had that version before.
     pub(crate) fn upgrade(&self, version: FormatVersion) -> Result<bool> {
-        self.check_owner()?;
-        self.check_running()?;
+        self.life.check_owner()?;
+        self.life.check_running()?;
         let mut upgraded = false;
         self.write_manifest(|manifest| {
             upgraded = manifest.upgrade(version)?;

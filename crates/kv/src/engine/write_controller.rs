@@ -23,8 +23,6 @@ pub(crate) struct WriteController {
     pub(crate) spill_rate: RateEstimator,
     /// How fast the log is written.
     pub(crate) log_rate: RateEstimator,
-    /// Bytes of the log that are not durable.
-    pub(crate) unflushed: AtomicU64,
     /// By how much the media hold more than the goal for space, in percent of the live bytes.
     pub(crate) over_goal: AtomicU64,
     /// Writers that wait for space.

@@ -19,18 +19,18 @@ use crate::values::block::ValueBlock;
 
 /// The log, as far as the manifest lets replay look.
 #[derive(Clone)]
-pub(crate) struct Log {
+pub(crate) struct FoundLog {
     /// The segments, in the order of the log.
     pub(crate) segments: Vec<Arc<ValueBlock>>,
     /// The last seqno that is in a kvset.
     ingested: Seqno,
 }
 
-impl Log {
-    pub(crate) fn of(state: &State, blocks: &BTreeMap<BlockId, Arc<ValueBlock>>) -> Log {
+impl FoundLog {
+    pub(crate) fn of(state: &State, blocks: &BTreeMap<BlockId, Arc<ValueBlock>>) -> FoundLog {
         let blocks = blocks.range(state.log_first..).map(|(_, block)| block);
         let segments = blocks.filter(|block| block.is_log()).cloned().collect();
-        Log { segments, ingested: state.ingested }
+        FoundLog { segments, ingested: state.ingested }
     }
 
     /// Bytes of its segments; a segment that is not full has fewer in frames.
@@ -87,7 +87,7 @@ pub(crate) fn verify_log(
     blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
     meter: &mut Meter<'_>,
 ) -> Result<Seqno> {
-    Log::of(state, blocks).replay(|frame| {
+    FoundLog::of(state, blocks).replay(|frame| {
         go_on(meter.add(frame.size()))?;
         frame.each_record(|_, _, _| ())?;
         Ok(CONTINUE)

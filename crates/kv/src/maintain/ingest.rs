@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::shared::Engine;
+use crate::maintain::install::additions;
 use crate::media::writes::Writes;
 use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
@@ -271,8 +272,8 @@ impl Engine {
         self.note_space(self.caught("an ingest", || self.ingest(&frozen)))?;
         self.write_controller.ingest_ends(self.options.clock.now(), frozen.table.bytes());
         // Under the lock, so that a writer about to wait does not miss it.
-        let writer = self.writer.lock();
-        self.room.notify_all();
+        let writer = self.log.tail();
+        self.log.wake_writers();
         drop(writer);
         self.work.notify();
         ingested.push(frozen.table.clone());
@@ -290,7 +291,7 @@ impl Engine {
         }?;
         let kvsets = self.commit_root(built, frozen.table.last_seqno(), &frozen.log_first)?;
         let publish = || {
-            self.publish(|view| {
+            self.view.publish(|view| {
                 view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
                 view.add_to_roots(&kvsets);
             });
@@ -314,10 +315,10 @@ impl Engine {
         log_first: &Arc<ValueBlock>,
     ) -> Result<Vec<Arc<Kvset>>> {
         self.classes.flush()?;
-        let mut edits = Engine::additions(&built.values, &built.kvsets);
+        let mut edits = additions(&built.values, &built.kvsets);
         edits.push(Edit::Ingested { seqno, first: log_first.id });
         self.commit(edits)?;
-        *self.replay_from.lock() = log_first.clone();
+        self.log.set_replay_from(log_first.clone());
         Ok(built.kvsets)
     }
 

@@ -4,12 +4,26 @@
 use std::sync::Arc;
 
 use crate::compaction::plan::{Compacted, Compaction, Rewrite};
-use crate::engine::shared::Engine;
 use crate::maintain::picker::MANY_SMALL_BLOCKS;
-use crate::omf::manifest::Edit;
+use crate::omf::manifest::{Edit, KvsetEdit};
 use crate::sync::atomic::Ordering;
+use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree};
 use crate::types::ids::{KvsetId, LeafId};
+use crate::values::block::ValueBlock;
+
+/// The edits that add new blocks and the kvsets which refer to them.
+pub(crate) fn additions(blocks: &[Arc<ValueBlock>], kvsets: &[Arc<Kvset>]) -> Vec<Edit> {
+    let blocks = blocks.iter().map(|block| Edit::Block {
+        id: block.id,
+        extent: *block.extent(),
+        log: false,
+        bytes: block.bytes,
+        plain_bytes: block.plain_bytes,
+    });
+    let kvsets = kvsets.iter().map(|kvset| Edit::Kvset(KvsetEdit::clone(&kvset.edit)));
+    blocks.chain(kvsets).collect()
+}
 
 /// The edits that put the output of a compaction in the place of its inputs.
 pub(crate) fn edits(tree: &Tree, compaction: &Compaction, done: &Compacted) -> Vec<Edit> {
@@ -19,7 +33,7 @@ pub(crate) fn edits(tree: &Tree, compaction: &Compaction, done: &Compacted) -> V
         .iter()
         .map(|target| Edit::Leaf { id: target.leaf, kvs, lower: target.lower.to_vec() })
         .collect();
-    edits.extend(Engine::additions(&done.blocks, &done.kvsets));
+    edits.extend(additions(&done.blocks, &done.kvsets));
     edits.extend(compaction.removed().map(|id| Edit::KvsetRemoved { id }));
     edits.extend(compaction.gone.map(|id| Edit::LeafRemoved { id }));
     edits

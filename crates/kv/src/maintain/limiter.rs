@@ -70,7 +70,7 @@ impl<'a> IoLimiter<'a> {
     /// wait for space, or somebody waits for the step to end; and less for readers when a spill waits for it.
     pub(crate) fn pause_after(&self, took: Duration) -> Duration {
         let engine = self.engine;
-        let is_awaited = engine.closing.load(Ordering::Acquire)
+        let is_awaited = engine.life.is_closing()
             || engine.manual.is_active()
             || engine.write_controller.without_space.load(Ordering::Relaxed) > 0;
         if is_awaited {

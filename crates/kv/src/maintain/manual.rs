@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use esker_base::Progress;
 use esker_base::memory::release_unused;
@@ -14,7 +13,6 @@ use serde::Serialize;
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
-use crate::log::tail::LogTail;
 use crate::maintain::picker::Picker;
 use crate::media::class::Media;
 use crate::media::space::Purpose;
@@ -115,12 +113,10 @@ impl Before {
 const LEAST_GOAL: u64 = 102;
 /// A leaf is done after so many steps, whatever is written to it meanwhile.
 const PASSES: usize = 4;
-/// How long to wait for a log segment that is being opened before looking again.
-const OPENING: Duration = Duration::from_millis(10);
 
 impl Engine {
     fn begin(&self) -> Result<Turn<'_>> {
-        self.check_running()?;
+        self.life.check_running()?;
         let manual = &self.manual;
         if manual.active.swap(true, Ordering::AcqRel) {
             return Err(KvError::Busy);
@@ -185,7 +181,7 @@ impl Engine {
     /// Saves space of the data that is there now. Later writes of others are left to maintenance: with them there
     /// would be no end.
     fn save_space(&self, goal: u64) -> Result<()> {
-        let before = Before { seqno: self.visible.load(), id: BlockId(self.ids.last()) };
+        let before = Before { seqno: self.log.visible(), id: BlockId(self.ids.last()) };
         while self.step_asked(|view| {
             let savings = Picker::new(self, view).savings(goal).into_iter().map(|(_, job)| job);
             savings.filter(|job| before.concerns(view, job)).collect::<Vec<Job>>()
@@ -342,24 +338,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The writer's lock, while no segment is being opened.
-    pub(super) fn wait_for_segment(&self) -> Result<MutexGuard<'_, LogTail>> {
-        let mut log = self.writer.lock();
-        while log.is_opening() {
-            self.check_running()?;
-            self.room.wait_for(&mut log, OPENING);
-        }
-        Ok(log)
-    }
-
     /// The log goes on in segments that may stay: the one that was opened ahead, too.
     pub(super) fn leave_segments(&self, stays: impl Fn(&ValueBlock) -> bool) -> Result<()> {
         loop {
-            let mut log = self.wait_for_segment()?;
+            let mut log = self.log.wait_for_segment(|| self.life.check_running())?;
             if log.segments().all(|segment| stays(segment)) {
                 return Ok(());
             }
-            self.check_running()?;
+            self.life.check_running()?;
             // It stays until the manifest lets go of it.
             self.view.load().active.refer_to(log.segment());
             if !log.pass_over() {
@@ -373,7 +359,7 @@ impl Engine {
     pub(super) fn advance_replay(&self) -> Result<()> {
         let _lane = self.ingesting.lock();
         let (seqno, first, active) = {
-            let log = self.writer.lock();
+            let log = self.log.tail();
             let view = self.view.load();
             if !view.active.is_empty() || !view.frozen.is_empty() {
                 // Written meanwhile, to where the log is now: the next ingest says so.
@@ -384,7 +370,7 @@ impl Engine {
         self.commit(vec![Edit::Ingested { seqno, first: first.id }])?;
         // It was empty: whatever it holds by now lies in that segment, or behind it.
         active.forget_blocks_before(first.id);
-        *self.replay_from.lock() = first;
+        self.log.set_replay_from(first);
         Ok(())
     }
 

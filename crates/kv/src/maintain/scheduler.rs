@@ -60,10 +60,10 @@ impl Engine {
         {
             return false;
         }
-        let mut log = self.writer.lock();
+        let mut log = self.log.tail();
         let freezes = is_due();
         if freezes {
-            self.rotate(&mut log);
+            self.view.rotate(&mut log, self.tuning.memtable_bytes);
             self.work.notify();
         }
         freezes
@@ -80,11 +80,11 @@ impl Engine {
         if !self.write_controller.is_quiet(self.options.clock.now()) || !is_due(&self.view.load()) {
             return false;
         }
-        let mut log = self.writer.lock();
+        let mut log = self.log.tail();
         // Another one may have frozen it meanwhile.
         let freezes = is_due(&self.view.load());
         if freezes {
-            self.rotate(&mut log);
+            self.view.rotate(&mut log, self.tuning.memtable_bytes);
             self.work.notify();
         }
         freezes
@@ -352,7 +352,7 @@ impl Engine {
             return Ok(());
         }
         self.commit(edits)?;
-        self.publish(|view| {
+        self.view.publish(|view| {
             for (compaction, compacted) in &done {
                 if let Some(tree) = view.tree(compaction.kvs) {
                     let mut tree = Tree::clone(tree);
@@ -378,7 +378,7 @@ impl Engine {
     pub(crate) fn step_for_space(&self) -> Result<bool> {
         // Stopped or not: acknowledged writes are to be durable in time.
         self.flush_when_due()?;
-        self.check_running()?;
+        self.life.check_running()?;
         self.transactions.end_late(&self.options);
         Ok(self.ingest_or_make_room()? || self.maintain()?)
     }
@@ -398,11 +398,11 @@ impl Engine {
             worked = true;
         }
         {
-            let mut log = self.writer.lock();
+            let mut log = self.log.tail();
             let view = self.view.load();
             // Another thread may have frozen one meanwhile; then that one goes next.
             if view.frozen.is_empty() && !view.active.is_empty() {
-                self.rotate(&mut log);
+                self.view.rotate(&mut log, self.tuning.memtable_bytes);
             }
         }
         Ok(self.ingest_with_room()? || worked)

@@ -99,8 +99,8 @@ impl Engine {
         let classes = self.classes.all();
         classes.iter().try_for_each(|media| media.reclaim().map(drop))?;
         // No write of the log is under way.
-        let _flushing = self.flushing.lock();
-        let mut log = self.wait_for_segment()?;
+        let _flushing = self.log.lead();
+        let mut log = self.log.wait_for_segment(|| self.life.check_running())?;
         let mut held = HeldRuns::default();
         let view = self.view.load_full();
         for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
@@ -112,7 +112,7 @@ impl Engine {
         }
         let current: Vec<BlockId> = log.segments().map(|segment| segment.id).collect();
         let is_left = |block: &Arc<ValueBlock>| !current.contains(&block.id);
-        for block in view.log_blocks().chain([self.replay_from.lock().clone()]).filter(is_left) {
+        for block in view.log_blocks().chain([self.log.replay_from()]).filter(is_left) {
             hold(&mut held, &block.allocation, block.allocation.bytes());
         }
         for media in classes {

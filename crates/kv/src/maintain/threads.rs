@@ -8,61 +8,36 @@ use esker_base::Nanos;
 
 use crate::engine::shared::Engine;
 use crate::engine::workers::{Progress, Worker};
+use crate::log::open::IDLE;
 use crate::sync::atomic::Ordering;
-use crate::sync::{JoinHandle, MutexGuard, thread};
+use crate::sync::{JoinHandle, thread};
 use crate::types::error::{KvError, Result};
-
-/// How long a thread with nothing to do sleeps before it looks again.
-pub(crate) const IDLE: Duration = Duration::from_millis(200);
 
 /// The second lane is behind when its first worker has had no pause for so long.
 const BEHIND: Duration = Duration::from_secs(1);
 
 impl Engine {
     pub(crate) fn flush_loop(&self) {
-        let window = Duration::from_millis(self.options.durability.ms);
-        let mut log = self.writer.lock();
-        while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
-            let many = self.is_much_of_log(log.unflushed_bytes());
-            let due = log.pending_since().map(|since| since + window / 2);
-            let now = self.options.clock.now();
-            match due {
-                Some(due) if many || due <= now => {
-                    let seqno = log.last_seqno();
-                    // An error stops the engine, and every writer is told why.
-                    MutexGuard::unlocked(&mut log, || {
-                        let _ = self.flush_through(seqno);
-                    });
-                }
-                Some(due) => drop(self.pending.wait_for(&mut log, due.since(now))),
-                None => drop(self.pending.wait_for(&mut log, IDLE)),
-            }
+        while let Some(seqno) = self.log.wait_for_due(|| self.life.is_over()) {
+            // An error stops the engine, and every writer is told why.
+            let _ = self.flush_through(seqno);
         }
         // The last one acknowledged before the engine stopped. A caller that closes the KVDB flushes by itself.
-        let seqno = log.last_seqno();
-        if self.stopped().is_some() {
-            MutexGuard::unlocked(&mut log, || {
-                let _ = self.flush_through(seqno);
-            });
+        if self.life.stopped().is_some() {
+            let seqno = self.log.tail().last_seqno();
+            let _ = self.flush_through(seqno);
         }
     }
 
     pub(crate) fn open_loop(&self) {
-        let mut log = self.writer.lock();
-        while !self.closing.load(Ordering::Acquire) && self.stopped().is_none() {
-            if log.is_opening() {
-                self.open_ahead(&mut log);
-            } else {
-                self.opening.wait_for(&mut log, IDLE);
-            }
-        }
+        self.log.open_all_ahead(|| self.life.is_over(), || self.open_next_segment());
     }
 
     pub(crate) fn lane_loop(&self, step: impl Fn(&Engine) -> Result<bool>) {
         loop {
             // First: a caller that closes or stops the engine sets that, and then makes a new generation.
             let seen = *self.work.generation.lock();
-            if self.closing.load(Ordering::Acquire) || self.stopped().is_some() {
+            if self.life.is_over() {
                 break;
             }
             // An error was noted where it happened: it stops the engine, or waits for space.

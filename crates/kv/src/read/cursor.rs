@@ -372,7 +372,7 @@ impl Cursor {
         self.ahead.begin();
         self.leaf_met = None;
         (self.gap, self.forward, self.taken, self.placed) = (gap, forward, 0, false);
-        let result = self.engine.check_open().and_then(|()| self.place());
+        let result = self.engine.life.check_open().and_then(|()| self.place());
         self.note(result)
     }
 
@@ -395,13 +395,13 @@ impl Cursor {
     }
 
     fn note<T>(&mut self, result: Result<T>) -> Result<T> {
-        let result = self.engine.if_open(result);
+        let result = self.engine.life.if_open(result);
         self.failed = result.as_ref().err().cloned();
         result
     }
 
     fn go(&mut self, forward: bool) -> Result<Option<(&[u8], &[u8])>> {
-        self.engine.check_open()?;
+        self.engine.life.check_open()?;
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }

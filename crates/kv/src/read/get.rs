@@ -50,7 +50,7 @@ impl Engine {
             Located::Found => Ok(true),
             Located::Stored(block, stored, age) => {
                 let wanted = Wanted { index: 0, block, key, stored, age };
-                self.if_open(self.values.read(&wanted, out)).map(|()| true)
+                self.life.if_open(self.values.read(&wanted, out)).map(|()| true)
             }
         }
     }
@@ -72,7 +72,7 @@ impl Engine {
             Located::Stored(block, stored, age) => {
                 let (wanted, mut value) =
                     (Wanted { index: 0, block, key, stored, age }, Vec::new());
-                self.if_open(self.values.read(&wanted, &mut value))?;
+                self.life.if_open(self.values.read(&wanted, &mut value))?;
                 Ok(Some(copy(&value, buffer)))
             }
         }
@@ -112,7 +112,7 @@ impl Engine {
         let read = self.values.read_many(wanted, |index, value| {
             values[index] = Some(value.to_vec());
         });
-        self.if_open(read).map(|()| values)
+        self.life.if_open(read).map(|()| values)
     }
 
     /// Looks for a key at `moment`, newest first: in the memtables, in replayed records, among the cached
@@ -125,7 +125,7 @@ impl Engine {
         moment: Moment<'_>,
         found: &mut dyn FnMut(&[u8]),
     ) -> Result<Located<'v>> {
-        self.if_open(self.locate_in(view, key, moment, found))
+        self.life.if_open(self.locate_in(view, key, moment, found))
     }
 
     fn locate_in<'v>(

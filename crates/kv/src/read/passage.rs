@@ -83,7 +83,7 @@ impl<'e> Passage<'e> {
             steps => steps % MANY == FEW,
         };
         if self.steps.is_multiple_of(MANY) {
-            self.walk.engine.check_open()?;
+            self.walk.engine.life.check_open()?;
         }
         if asks && self.pass_range(merge)? {
             return Ok(());
@@ -143,7 +143,7 @@ impl<'e> Passage<'e> {
         (self.from, self.is_next_to_range) = (far, true);
         (self.keys, self.has_expired, self.young, self.steps) = (0, false, 0, 0);
         // Ranges begin the count of steps anew.
-        engine.check_open()?;
+        engine.life.check_open()?;
         Ok(moved)
     }
 
@@ -155,7 +155,7 @@ impl<'e> Passage<'e> {
             return;
         }
         let scout = begin(false).or_else(|| {
-            let _log = engine.writer.try_lock()?;
+            let _log = engine.log.try_tail()?;
             begin(true)
         });
         // The walk looks again where keys were put meanwhile.

@@ -9,7 +9,7 @@ use esker_base::units::round_up;
 use serde::Serialize;
 
 use crate::log::frame::read_frame;
-use crate::log::replay::{Log, verify_log};
+use crate::log::replay::{FoundLog, verify_log};
 use crate::manifest::state::State;
 use crate::manifest::writer::Manifest;
 use crate::omf::frame::{HEADER_SIZE, record_size};
@@ -79,7 +79,7 @@ pub(crate) fn check(devices: &Devices, meter: &mut Meter<'_>) -> Result<Option<C
 fn bytes_to_check(state: &State, opened: &Opened) -> u64 {
     let kvsets = opened.trees.iter().flat_map(|tree| tree.kvsets()).map(|kvset| bytes_of(kvset));
     let blocks = opened.blocks.values().map(|block| block.allocation.bytes());
-    kvsets.chain(blocks).sum::<u64>() + Log::of(state, &opened.blocks).bytes()
+    kvsets.chain(blocks).sum::<u64>() + FoundLog::of(state, &opened.blocks).bytes()
 }
 
 /// Bytes of a kvset's keys, and of the values that it refers to.

@@ -42,7 +42,7 @@ impl Engine {
     /// Writes what was left anew, as far as there is room, and keeps the frames of this process in `dir`.
     pub(crate) fn take_up(&self, dir: &Path, left: Option<&LeftFrames>) -> Result<()> {
         if let Some(left) = left {
-            let written = left.behind(self.visible.load(), |records| {
+            let written = left.behind(self.log.visible(), |records| {
                 let size = records.iter().map(Record::size).sum();
                 self.write(size, Purpose::Opening, records.iter().copied(), |_| Ok(())).map(drop)
             });
@@ -51,7 +51,7 @@ impl Engine {
                 Err(error) if error.lacks_space() => {}
                 written => written?,
             }
-            self.flush_through(self.visible.load())?;
+            self.flush_through(self.log.visible())?;
         }
         remove_left(dir);
         let limit = self.options.durability_limit();
@@ -60,7 +60,7 @@ impl Engine {
             && let Some(kept) =
                 KeptFrames::create(dir, self.manifest.uuid(), (self.tuning.frame_bytes, limit))
         {
-            self.writer.lock().keep_in(kept);
+            self.log.tail().keep_in(kept);
         }
         Ok(())
     }
@@ -68,12 +68,12 @@ impl Engine {
     /// Shows what was left, in a KVDB that is read only.
     pub(crate) fn show_left(&self, left: &LeftFrames) -> Result<()> {
         let view = self.view.load();
-        left.behind(self.visible.load(), |records| {
+        left.behind(self.log.visible(), |records| {
             let mut expiry = Expiry::NEVER;
             for record in records {
-                let seqno = self.visible.load().next();
+                let seqno = self.log.visible().next();
                 expiry = view.active.apply(record, expiry, seqno, RecordAddress::NOWHERE);
-                self.visible.store(seqno);
+                self.log.show(seqno);
             }
             Ok(())
         })

@@ -20,7 +20,7 @@ use esker_device::Device;
 
 use crate::engine::shared::{Engine, Parts};
 use crate::log::kept::LeftFrames;
-use crate::log::replay::Log;
+use crate::log::replay::FoundLog;
 use crate::log::tail::{LogTail, new_segment};
 use crate::maintain::ingest::Ingested;
 use crate::maintain::ingest::placement::leave_log;
@@ -70,7 +70,7 @@ pub(crate) fn open(
     }
     let pages = Arc::new(PageCache::new(options.memory_bytes / 2));
     let opened = open_structures(&state, &classes, &pages, Err)?;
-    let log = Log::of(&state, &opened.blocks);
+    let log = FoundLog::of(&state, &opened.blocks);
     let left = match dir {
         Some(dir) => kept::left(dir, &state, &opened.blocks)?,
         None => None,
@@ -156,7 +156,7 @@ impl Engine {
     /// `next`. Maintenance makes kvsets of them later, unless they are too many for that.
     fn take_over(
         &self,
-        log: &Log,
+        log: &FoundLog,
         blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
         mut round: Round,
         (last_seqno, next): (Seqno, &Arc<ValueBlock>),
@@ -167,11 +167,11 @@ impl Engine {
             self.show_replayed(parts, &goes_on);
             if !self.ingest_replayed()? {
                 // All of it has to be in DRAM, then. Writers will hear of it.
-                self.publish(|view| view.frozen.clear());
+                self.view.publish(|view| view.frozen.clear());
                 limit = u64::MAX;
             }
             round = Round::new(limit, needs_values);
-            let rest = Log::of(&self.manifest.state(), blocks);
+            let rest = FoundLog::of(&self.manifest.state(), blocks);
             let last = round.read(&rest, false, &self.options.observer)?;
             if round.is_last {
                 check_again(last, last_seqno, next)?;
@@ -200,7 +200,7 @@ impl Engine {
             frozen.push(Arc::new(Frozen { table, log_first }));
             log_first = first;
         }
-        self.publish(|view| view.frozen = frozen);
+        self.view.publish(|view| view.frozen = frozen);
         self.balance_memory();
     }
 

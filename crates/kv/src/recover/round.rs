@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 use esker_base::progress::{OnProgress, Unit};
 
 use crate::log::frame::LogFrame;
-use crate::log::replay::{BREAK, CONTINUE, Log};
+use crate::log::replay::{BREAK, CONTINUE, FoundLog};
 use crate::sync::{JoinHandle, mpsc, thread};
 use crate::tree::replayed::Replayed;
 use crate::types::error::{KvError, Result, go_on};
@@ -45,7 +45,7 @@ impl Round {
     /// Returns the last seqno. A thread reads the frames that this one takes, and tells `observer` how far it is.
     pub(crate) fn read(
         &mut self,
-        log: &Log,
+        log: &FoundLog,
         to_the_end: bool,
         observer: &OnProgress,
     ) -> Result<Seqno> {

@@ -127,6 +127,9 @@ impl<T> RwLock<T> {
     }
 }
 
+/// A pointer that was loaded.
+pub(crate) type Guard<P> = P;
+
 /// A pointer that is loaded and stored at once, as a whole.
 #[derive(Default)]
 pub(crate) struct ArcSwapAny<P>(scheduled::Mutex<P>);
@@ -138,7 +141,7 @@ impl<P: Clone> ArcSwapAny<P> {
         ArcSwapAny(scheduled::Mutex::new(pointer))
     }
 
-    pub(crate) fn load(&self) -> P {
+    pub(crate) fn load(&self) -> Guard<P> {
         self.load_full()
     }
 

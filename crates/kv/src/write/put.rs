@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use esker_base::Nanos;
 
-use crate::engine::flush::LONG_WAIT;
 use crate::engine::shared::Engine;
+use crate::log::open::LONG_WAIT;
 use crate::log::tail::LogTail;
 use crate::media::space::Purpose;
 use crate::omf::frame::{Change, Record};
 use crate::sync::MutexGuard;
-use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::Expiry;
@@ -103,9 +102,9 @@ impl Engine {
         records: impl Iterator<Item = Record<'r>>,
         check: impl FnOnce(&LogTail) -> Result<()>,
     ) -> Result<Seqno> {
-        self.check_owner()?;
+        self.life.check_owner()?;
         let mut log = self.lock_writer();
-        self.check_running()?;
+        self.life.check_running()?;
         let max = log.batch_max();
         if size > max {
             return Err(KvError::BatchSize { got: size, max });
@@ -117,7 +116,7 @@ impl Engine {
         check(&log)?;
         let now = self.options.clock.now();
         if log.pending_since().is_none() {
-            self.pending.notify_one();
+            self.log.wake_flusher();
         }
         let view = self.view.load();
         view.active.refer_to(log.segment());
@@ -135,15 +134,12 @@ impl Engine {
             }
         }
         let unkept = log.keep();
-        let seqno = log.last_seqno();
-        self.visible.store(seqno);
-        let unflushed = log.unflushed_bytes();
-        self.write_controller.unflushed.store(unflushed, Ordering::Relaxed);
-        self.unlock_writer(log);
+        let (seqno, unflushed) = self.log.show_all(&log);
+        self.log.unlock_writer(log);
         // A waiter with a view keeps all that it refers to.
         drop(view);
         self.counters.user_bytes.add(user_bytes as u64);
-        if unkept > self.durable.load() {
+        if unkept > self.log.durable() {
             self.flush_through(unkept)?;
         }
         self.await_durability(seqno, unflushed)?;
@@ -153,22 +149,15 @@ impl Engine {
 
     /// Takes the writer's lock, and counts how long that takes.
     fn lock_writer(&self) -> MutexGuard<'_, LogTail> {
-        self.writer.try_lock().unwrap_or_else(|| {
+        self.log.try_tail().unwrap_or_else(|| {
             let waited = self.options.clock.now();
-            let log = self.lock_in_turn();
+            let log = self.log.tail_in_turn();
             if self.options.clock.now().since(waited) >= LONG_WAIT {
                 self.counters.writer_waits.add(1);
                 self.counters.stalled_since(waited, &self.options.clock);
             }
             log
         })
-    }
-
-    /// Lets go of the writer's lock.
-    fn unlock_writer(&self, log: MutexGuard<'_, LogTail>) {
-        if self.waiting_long.load(Ordering::Relaxed) > 0 {
-            MutexGuard::unlock_fair(log);
-        }
     }
 
     /// Refuses puts to a KVS whose policy allows no place for them: one of its classes is full, or
@@ -184,7 +173,7 @@ impl Engine {
                     continue;
                 };
                 // Looking for room may discard.
-                self.check_running()?;
+                self.life.check_running()?;
                 wait.steps = self.counters.steps.get();
                 if tree.has_strays(class) || !media.has_room()? {
                     // To ingest frees nothing but some of the log.
@@ -196,7 +185,7 @@ impl Engine {
         };
         let mut wait = Wait::default();
         while let Some(full) = refused(&mut wait)? {
-            drop(self.await_space(self.writer.lock(), full, &mut wait)?);
+            drop(self.await_space(self.log.tail(), full, &mut wait)?);
         }
         Ok(())
     }
@@ -214,8 +203,8 @@ impl Engine {
             return Ok(());
         }
         match self.options.maintenance {
-            Maintenance::Threads if self.is_much_of_log(unflushed) => {
-                self.pending.notify_one();
+            Maintenance::Threads if self.log.is_much(unflushed) => {
+                self.log.wake_flusher();
             }
             Maintenance::Manual => self.flush_when_due()?,
             Maintenance::Threads => {}
@@ -232,7 +221,7 @@ impl Engine {
         let mut wait = Wait::default();
         while self.view.load().active.bytes() >= self.tuning.memtable_bytes {
             if self.view.load().frozen.is_empty() {
-                self.rotate(&mut log);
+                self.view.rotate(&mut log, self.tuning.memtable_bytes);
                 self.work.notify();
                 break;
             }
@@ -248,14 +237,14 @@ impl Engine {
             match self.options.maintenance {
                 Maintenance::Threads => {
                     self.work.notify();
-                    self.room.wait_for(&mut log, Duration::from_millis(100));
+                    self.log.wait_for_room(&mut log);
                 }
                 Maintenance::Manual => {
                     MutexGuard::unlocked(&mut log, || self.catch_up())?;
                 }
             }
             self.counters.stalled_since(waited, &self.options.clock);
-            self.check_running()?;
+            self.life.check_running()?;
             let full = self.counters.no_space.lock().clone();
             if let Some(full) = full {
                 log = self.await_space(log, full, &mut wait)?;
@@ -283,8 +272,8 @@ impl Engine {
             let waited = self.options.clock.now();
             wait.steps = self.counters.steps.get();
             if log.is_opening() {
-                self.room.wait_for(&mut log, Duration::from_millis(100));
-                self.check_running()?;
+                self.log.wait_for_room(&mut log);
+                self.life.check_running()?;
             } else {
                 match self.open_segment(purpose, size) {
                     Ok(segment) => log.set_spare(segment),
@@ -314,7 +303,7 @@ impl Engine {
         full: KvError,
         wait: &mut Wait,
     ) -> Result<MutexGuard<'e, LogTail>> {
-        self.check_running()?;
+        self.life.check_running()?;
         // Space that another step lacks is not the space lacking here.
         let moved = |result: Result<bool>| match result {
             Err(error) if error.lacks_space() => Ok(false),
@@ -330,7 +319,7 @@ impl Engine {
         let now = self.options.clock.now();
         let patient = now.since(*wait.began.get_or_insert(now)) < PATIENCE;
         let worked = MutexGuard::unlocked(&mut log, || self.write_controller.for_space(work))?;
-        self.check_running()?;
+        self.life.check_running()?;
         let moves = worked || self.counters.steps.get() != wait.steps;
         if patient && moves { Ok(log) } else { Err(full) }
     }

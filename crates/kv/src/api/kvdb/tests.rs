@@ -57,7 +57,7 @@ fn writes_acknowledged_before_a_stop_become_durable_in_time() {
     assert_eq!(kvs.put(b"k", b"w").unwrap_err().kind(), ErrorKind::Conflict);
     clock.advance(Duration::from_secs(1));
     let _ = db.step();
-    let durable = |db: &Kvdb| db.engine.durable.load().0;
+    let durable = |db: &Kvdb| db.engine.log.durable().0;
     assert_eq!(durable(&db), 1);
 
     let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
@@ -90,7 +90,7 @@ fn writes_acknowledged_while_a_segment_opens_become_durable_in_time() {
     // A part of a segment of 64 KiB, and then less.
     for (seqno, size) in [(1, 20_000), (2, 10)] {
         kvs.put(b"k", vec![7; size]).unwrap();
-        while db.engine.durable.load().0 < seqno {
+        while db.engine.log.durable().0 < seqno {
             clock.sleep(Duration::from_millis(1));
         }
     }
@@ -98,7 +98,7 @@ fn writes_acknowledged_while_a_segment_opens_become_durable_in_time() {
     while plan.fired() == 0 {
         clock.sleep(Duration::from_millis(1));
     }
-    assert!(db.engine.writer.lock().is_opening());
+    assert!(db.engine.log.tail().is_opening());
 }
 
 #[test]

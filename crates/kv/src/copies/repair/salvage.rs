@@ -60,7 +60,7 @@ impl<'a> Salvage<'a> {
         Salvage {
             into,
             batch: Vec::new(),
-            batch_max: into.engine.writer.lock().batch_max().min(BATCH_BYTES),
+            batch_max: into.engine.log.tail().batch_max().min(BATCH_BYTES),
             kvss: BTreeMap::new(),
             dropped,
             knows_all: false,

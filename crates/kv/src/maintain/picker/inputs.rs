@@ -16,7 +16,7 @@ impl<'v> Picker<'v> {
             view,
             tuning: &engine.tuning,
             room: Room::on(&engine.classes),
-            replay_from: engine.replay_from.lock().id,
+            replay_from: engine.log.replay_from().id,
             now_ms: engine.wall_clock.now_ms(),
             space_percent: engine.options.space_percent(),
             is_quiet: engine.write_controller.is_quiet(engine.options.clock.now()),

@@ -18,7 +18,7 @@ use crate::types::stream::Stream;
 
 /// Ingests `count` records of 1 KiB, none of which hides another.
 fn ingest(db: &Kvdb, kvs: &Kvs, count: u64) {
-    let first = db.engine.visible.load().0;
+    let first = db.engine.log.visible().0;
     (first..first + count).for_each(|n| kvs.put(n.to_be_bytes(), [7; 1024]).unwrap());
     db.ingest().unwrap();
 }

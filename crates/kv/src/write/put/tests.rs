@@ -13,7 +13,7 @@ fn wait_for_another_writer_is_counted() {
         if db.stats().stalls.writer > 0 {
             break;
         }
-        let log = db.engine.writer.lock();
+        let log = db.engine.log.tail();
         let writer = kvs.clone();
         let put = thread::spawn("put", move || writer.put(b"k", b"v").unwrap()).unwrap();
         Clock::real().sleep(Duration::from_millis(1));
@@ -30,15 +30,15 @@ fn fair_unlock_hands_lock_to_waiter() {
     let (db, kvs, _) = kvdb();
     let engine = &db.engine;
     let comes_first = |until_it_sleeps: Duration| {
-        let log = engine.writer.lock();
+        let log = engine.log.tail();
         let (before, writer) = (log.last_seqno(), kvs.clone());
         let put = thread::spawn("put", move || writer.put(b"k", b"v").unwrap()).unwrap();
-        while engine.waiting_long.load(Ordering::Relaxed) == 0 {
+        while !engine.log.is_awaited() {
             Clock::real().sleep(Duration::from_millis(1));
         }
         Clock::real().sleep(until_it_sleeps);
-        engine.unlock_writer(log);
-        let after = engine.writer.lock().last_seqno();
+        engine.log.unlock_writer(log);
+        let after = engine.log.tail().last_seqno();
         put.join().unwrap();
         after > before
     };
@@ -58,7 +58,7 @@ fn writer_without_space_gives_up_while_others_go_on() {
     let mut waits = || {
         wait.steps = engine.counters.steps.get();
         engine.counters.steps.add(1);
-        engine.await_space(engine.writer.lock(), full(), &mut wait).map(drop)
+        engine.await_space(engine.log.tail(), full(), &mut wait).map(drop)
     };
     waits().unwrap();
     clock.advance(PATIENCE / 2);
@@ -79,7 +79,7 @@ fn writer_without_space_waits_for_no_preload() {
     let engine = &db.engine;
     let full =
         KvError::ClassFull { class: crate::types::class::MediaClass::Capacity, kvs: "a".into() };
-    let waits = engine.await_space(engine.writer.lock(), full, &mut Wait::default());
+    let waits = engine.await_space(engine.log.tail(), full, &mut Wait::default());
     assert!(waits.map(drop).unwrap_err().lacks_space());
     assert_eq!(engine.pages.resident_bytes(), 0);
     assert!(engine.preload(), "there are some to be loaded");
@@ -110,7 +110,7 @@ fn wait_for_an_opening_segment_is_counted() {
     let (db, kvs, _) = kvdb();
     (0..20).for_each(|_| kvs.put(b"k", [7; 1000]).unwrap());
     {
-        let mut log = db.engine.writer.lock();
+        let mut log = db.engine.log.tail();
         log.seal();
         assert!(log.begin_opening());
     }
@@ -125,7 +125,7 @@ fn wait_for_an_opening_segment_is_counted() {
         waits()
     }));
     let segment = db.engine.open_segment(Purpose::User, 0).unwrap();
-    db.engine.writer.lock().opened(Some(segment));
-    db.engine.room.notify_all();
+    db.engine.log.tail().opened(Some(segment));
+    db.engine.log.wake_writers();
     puts.unwrap().join().unwrap();
 }
