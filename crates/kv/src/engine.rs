@@ -8,8 +8,8 @@
 //!
 //! Sees `compaction`, `tree`, `log`, `manifest` and the rooms below them.
 
-pub(crate) mod backlog;
 pub(crate) mod backoff;
+pub(crate) mod budget;
 pub(crate) mod claims;
 pub(crate) mod counters;
 pub(crate) mod ending;
@@ -18,8 +18,7 @@ pub(crate) mod flush;
 pub(crate) mod job;
 pub(crate) mod life;
 pub(crate) mod manual;
-pub(crate) mod memory;
-pub(crate) mod pinned;
+pub(crate) mod pacer;
 pub(crate) mod rate;
 pub(crate) mod readers;
 pub(crate) mod remarks;
@@ -27,4 +26,3 @@ pub(crate) mod reserve;
 pub(crate) mod shared;
 pub(crate) mod transactions;
 pub(crate) mod workers;
-pub(crate) mod write_controller;

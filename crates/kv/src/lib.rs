@@ -51,7 +51,7 @@
 //! 4. `tree/memtable.rs` gets key, value and place, and the record becomes visible;
 //! 5. `engine/flush.rs` writes and flushes the frame, at once or within the time of [`Durability`], through
 //!    `media/class.rs` and the device's port (`esker-device`: `blocking.rs`);
-//! 6. `write/throttle.rs` delays the writer when maintenance or the log is behind.
+//! 6. `engine/pacer.rs` delays the writer when maintenance or the log is behind.
 //!
 //! # Life of a get
 //!

@@ -24,12 +24,11 @@ pub(crate) fn mutexes<'c>(code: &'c str, of: &str) -> Vec<&'c str> {
 }
 
 /// Calls that return the guard of a lock which they do not name.
-const GUARDS: [(&str, &str); 5] = [
+const GUARDS: [(&str, &str); 4] = [
     (".tail()", "writer"),
     (".tail_in_turn()", "writer"),
     (".lock_writer()", "writer"),
     (".lead()", "flushing"),
-    (".scratch()", "scratch"),
 ];
 
 /// Calls that take a lock and let go of it.

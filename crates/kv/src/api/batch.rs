@@ -188,7 +188,7 @@ impl Engine {
             for record in batch.records() {
                 version = version.max(record.version());
                 check_record(&record)?;
-                self.check_unfenced(&record)?;
+                self.fences.check_unfenced(&self.view, &record)?;
                 let Some(tree) = view.tree(record.kvs) else {
                     let name = batch.names.get(&record.kvs).map(ToString::to_string);
                     return Err(KvError::Dropped(name.unwrap_or_default()));

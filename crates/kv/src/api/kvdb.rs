@@ -463,10 +463,10 @@ impl Kvdb {
             return vec![forked.to_string()];
         }
         let manifest = self.manifest().map(|device| device.remarks()).unwrap_or_default();
-        let mut remarks = self.engine.device_remarks();
+        let mut remarks = self.engine.classes.remarks();
         remarks.extend(manifest);
         remarks.dedup();
-        remarks.extend(self.engine.damages());
+        remarks.extend(self.engine.fences.damages(&self.engine.view));
         remarks.extend(self.engine.readers_remark());
         remarks
     }

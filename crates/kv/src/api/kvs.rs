@@ -151,7 +151,7 @@ impl Kvs {
         let record = Record { kvs: self.id, key, change };
         check_record(&record)?;
         let options = self.options()?;
-        self.engine.check_unfenced(&record)?;
+        self.engine.fences.check_unfenced(&self.engine.view, &record)?;
         self.engine.require(record.version())?;
         let purpose = purpose(change.value().is_none());
         if change.value().is_some() {

@@ -32,7 +32,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.engine.reader_ended(self.counted);
+        self.engine.readers.end(&self.engine.life, self.counted);
     }
 }
 
@@ -40,7 +40,7 @@ impl Snapshot {
     pub(crate) fn new(engine: &Arc<Engine>) -> Snapshot {
         let (view, seqno) = engine.view.snapshot(&engine.log);
         let now_ms = engine.wall_clock.now_ms();
-        let counted = engine.reader_begins(ReaderKind::Snapshot);
+        let counted = engine.readers.begin(&engine.life, ReaderKind::Snapshot);
         Snapshot(Arc::new(Inner { engine: engine.clone(), view, seqno, now_ms, counted }))
     }
 

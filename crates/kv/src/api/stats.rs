@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
+use crate::engine::pacer::PacedBy;
 use crate::engine::readers::ReaderStats;
 use crate::engine::shared::Engine;
 use crate::media::class::{Allocation, Media};
@@ -327,7 +328,7 @@ impl Engine {
     pub(crate) fn stats(&self) -> Stats {
         let c = &self.counters;
         let view = self.view.load();
-        let pinned_by_readers = self.pinned_bytes();
+        let pinned_by_readers = self.view.pinned_bytes(&self.log);
         let classes: Vec<ClassStats> = self
             .classes
             .all()
@@ -365,7 +366,7 @@ impl Engine {
                 filter_bytes: pinned.filters,
                 index_bytes: pinned.indexes,
                 structure_bytes: pinned.structures + self.dead_ranges.bytes(),
-                key_page_bytes: self.pages.resident_bytes(),
+                key_page_bytes: self.budget.pages().resident_bytes(),
                 record_cache_bytes: cache.bytes,
                 record_cache_capacity_bytes: cache.capacity,
                 window_bytes: self.values.windows.held_bytes(),
@@ -376,7 +377,7 @@ impl Engine {
                 record_hits_by_key: cache.hits_by_key,
                 record_misses: cache.misses,
                 records: cache.entries,
-                key_page_misses: self.pages.misses(),
+                key_page_misses: self.budget.pages().misses(),
             },
             maintenance: MaintenanceStats {
                 log_flushes: c.log_flushes.get(),
@@ -398,9 +399,9 @@ impl Engine {
                 durability: c.durability_waits.get(),
                 total_ns: c.stalled_ns.get(),
                 longest_ns: c.longest_stall_ns.load(Ordering::Relaxed),
-                paced_by_spills_ns: c.paced_spills_ns.get(),
-                paced_by_ingest_ns: c.paced_ingest_ns.get(),
-                paced_by_log_ns: c.paced_log_ns.get(),
+                paced_by_spills_ns: self.pacer.paced_ns(PacedBy::Spills),
+                paced_by_ingest_ns: self.pacer.paced_ns(PacedBy::Ingest),
+                paced_by_log_ns: self.pacer.paced_ns(PacedBy::Log),
             },
             transactions: TransactionStats {
                 open: self.transactions.open().0,
@@ -436,7 +437,7 @@ impl Engine {
                 .collect(),
             open_ns: self.options.clock.now().0 - self.life.opened().0,
             stopped: self.life.stopped().map(ToString::to_string),
-            damaged: self.damages(),
+            damaged: self.fences.damages(&self.view),
         }
     }
 

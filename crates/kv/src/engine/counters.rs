@@ -22,17 +22,6 @@ impl Counter {
     }
 }
 
-/// The reason for which writers are slowed down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PacedBy {
-    /// The roots hold much.
-    Spills,
-    /// A memtable is being ingested.
-    Ingest,
-    /// Much of the log is not durable.
-    Log,
-}
-
 /// The engine's counters since it was opened.
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -53,10 +42,6 @@ pub(crate) struct Counters {
     pub(crate) durability_waits: Counter,
     pub(crate) stalled_ns: Counter,
     pub(crate) longest_stall_ns: AtomicU64,
-    /// For spills, for ingest and for the log.
-    pub(crate) paced_spills_ns: Counter,
-    pub(crate) paced_ingest_ns: Counter,
-    pub(crate) paced_log_ns: Counter,
     /// Of both lanes.
     pub(crate) steps: Counter,
     pub(crate) ingests: Counter,
@@ -77,15 +62,6 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// How long writers were slowed down for a reason.
-    pub(crate) fn paced(&self, cause: PacedBy) -> &Counter {
-        match cause {
-            PacedBy::Spills => &self.paced_spills_ns,
-            PacedBy::Ingest => &self.paced_ingest_ns,
-            PacedBy::Log => &self.paced_log_ns,
-        }
-    }
-
     /// Values that were asked for, one by one or by walking.
     pub(crate) fn reads(&self) -> u64 {
         self.gets.get() + self.cursor_steps.get()

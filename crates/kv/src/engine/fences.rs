@@ -10,10 +10,10 @@ use std::sync::Arc;
 use esker_base::ErrorKind;
 
 use crate::engine::claims::Claim;
-use crate::engine::shared::Engine;
 use crate::omf::frame::Record;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::tree::current::CurrentView;
 use crate::tree::view::Tree;
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result, SALVAGE_ADVICE};
@@ -43,56 +43,38 @@ impl Fences {
         self.all.lock().iter().any(|it| (it.kvs, it.node) == (kvs, node))
     }
 
+    /// Fences nodes of which keys are damaged.
+    pub(super) fn add_keys(&self, kvs: KvsId, nodes: &BTreeSet<LeafId>, cause: &KvError) {
+        let cause = Arc::new(cause.clone());
+        for &node in nodes {
+            self.add(Fence { kvs, node, values_only: false, cause: cause.clone() });
+        }
+    }
+
     fn add(&self, fence: Fence) {
         let mut all = self.all.lock();
         all.retain(|it| (it.kvs, it.node) != (fence.kvs, fence.node));
         all.push(fence);
         self.any.store(true, Ordering::Relaxed);
     }
-}
-
-impl Engine {
-    /// Fences the nodes of kvsets whose metas are damaged.
-    pub(crate) fn fence_unreadable(&self) {
-        for tree in self.view.load_full().trees.values() {
-            for kvset in tree.kvsets() {
-                if let Some(damage) = kvset.damage() {
-                    self.fence(tree.kvs, BTreeSet::from([kvset.edit.leaf]), damage);
-                }
-            }
-        }
-    }
-
-    /// Fences nodes of which keys are damaged.
-    pub(crate) fn fence(&self, kvs: KvsId, nodes: BTreeSet<LeafId>, cause: &KvError) {
-        let cause = Arc::new(cause.clone());
-        for &node in &nodes {
-            self.fences.add(Fence { kvs, node, values_only: false, cause: cause.clone() });
-        }
-        let has_root = nodes.contains(&LeafId::ROOT);
-        self.claims.lock().keep(kvs, nodes);
-        if has_root {
-            self.view.publish_tree(kvs, |tree| tree.is_fenced = true);
-        }
-    }
 
     /// Notes that values to which the nodes refer are damaged, while their keys are sound.
-    pub(crate) fn fence_values(&self, claim: &Claim, cause: &KvError) {
+    pub(crate) fn add_values(&self, claim: &Claim, cause: &KvError) {
         // Of a spill the values are the leaves' from now on; a step there finds the damage by itself.
         for &node in claim.inputs.iter().filter(|node| **node != LeafId::ROOT) {
             let cause = Arc::new(cause.clone());
-            self.fences.add(Fence { kvs: claim.kvs, node, values_only: true, cause });
+            self.add(Fence { kvs: claim.kvs, node, values_only: true, cause });
         }
     }
 
     /// Refuses a record for a part of a KVS that is read-only. Without damage it costs one relaxed load.
-    pub(crate) fn check_unfenced(&self, record: &Record<'_>) -> Result<()> {
-        if !self.fences.any.load(Ordering::Relaxed) {
+    pub(crate) fn check_unfenced(&self, view: &CurrentView, record: &Record<'_>) -> Result<()> {
+        if !self.any.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let view = self.view.load();
+        let view = view.load();
         let Some(tree) = view.tree(record.kvs) else { return Ok(()) };
-        let all = self.fences.all.lock();
+        let all = self.all.lock();
         let mut of_kvs = all.iter().filter(|it| it.kvs == record.kvs && !it.values_only);
         of_kvs.find(|it| it.concerns(tree, record)).map_or(Ok(()), |fence| {
             let keys = fence.range(tree).map_or_else(String::new, in_words);
@@ -102,9 +84,9 @@ impl Engine {
     }
 
     /// Refuses when a fence keeps something on a class.
-    pub(crate) fn check_unfenced_on(&self, class: MediaClass) -> Result<()> {
-        let view = self.view.load();
-        let all = self.fences.all.lock();
+    pub(crate) fn check_unfenced_on(&self, view: &CurrentView, class: MediaClass) -> Result<()> {
+        let view = view.load();
+        let all = self.all.lock();
         let keeps = |fence: &&Fence| {
             let mut kvsets = view.tree(fence.kvs).into_iter().flat_map(|tree| tree.kvsets());
             kvsets.any(|kvset| kvset.edit.leaf == fence.node && kvset.is_on(class))
@@ -113,9 +95,9 @@ impl Engine {
     }
 
     /// A sentence for each fence, with what to do.
-    pub(crate) fn damages(&self) -> Vec<String> {
-        let view = self.view.load();
-        let all = self.fences.all.lock();
+    pub(crate) fn damages(&self, view: &CurrentView) -> Vec<String> {
+        let view = view.load();
+        let all = self.all.lock();
         let told = all.iter().filter_map(|fence| {
             let tree = view.tree(fence.kvs)?;
             // A leaf whose values alone are damaged may have been joined with another one.

@@ -36,15 +36,12 @@ impl Engine {
     /// The same as [`Engine::flush_through`], by the thread that leads.
     pub(crate) fn flush_as(&self, leader: Leader<'_>, seqno: Seqno) -> Result<()> {
         let Some(mut flush) = self.log.begin_flush(&leader, seqno)? else { return Ok(()) };
-        // How long a small one takes says nothing of how fast the log is.
-        let (clock, is_large) = (&self.options.clock, self.log.is_much(flush.bytes()));
-        if is_large {
-            self.write_controller.log_rate.begins(clock.now());
+        if self.log.is_much(flush.bytes()) {
+            self.pacer.flush_begins();
         }
         let flushed =
             self.stop_at_any(self.caught("a flush of the log", || flush.write_and_flush()));
-        self.write_controller.log_rate.drained(clock.now(), flush.bytes());
-        self.write_controller.log_rate.rests();
+        self.pacer.flush_ends(flush.bytes());
         if flushed.is_ok() {
             self.counters.log_flushes.add(1);
         }
@@ -73,7 +70,7 @@ impl Engine {
 
     pub(crate) fn open_segment(&self, purpose: Purpose, size: usize) -> Result<Arc<ValueBlock>> {
         if purpose == Purpose::User {
-            self.keep_reserve(self.tuning.block_bytes)?;
+            self.reserve.keep(&self.view, self.tuning.block_bytes)?;
         }
         let (segment, edit) = new_segment(&self.classes, &self.ids, &self.tuning, purpose, size)?;
         self.commit(vec![edit])?;

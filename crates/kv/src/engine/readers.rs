@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use esker_base::Nanos;
 use esker_base::units::{human_bytes, to_usize};
+use esker_base::{Clock, Nanos};
 use serde::Serialize;
 
+use crate::engine::life::Life;
+use crate::engine::transactions::Transactions;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,15 +16,15 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 const SHARDS: usize = 16;
 
 /// The readers of a KVDB.
-#[derive(Default)]
 pub(crate) struct Readers {
-    pub(crate) cursors: OpenReaders,
-    pub(crate) snapshots: OpenReaders,
+    clock: Clock,
+    cursors: OpenReaders,
+    snapshots: OpenReaders,
 }
 
 /// Readers of a kind that are open.
 #[derive(Default)]
-pub(crate) struct OpenReaders {
+struct OpenReaders {
     next: AtomicU64,
     /// When each began, by number.
     shards: [Mutex<BTreeMap<u64, Nanos>>; SHARDS],
@@ -40,18 +42,18 @@ pub(crate) type OpenReader = Option<(ReaderKind, u64)>;
 
 impl OpenReaders {
     /// Counts one that begins.
-    pub(super) fn begins(&self, now: Nanos) -> u64 {
+    fn begins(&self, now: Nanos) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.shard(number).lock().insert(number, now);
         number
     }
 
-    pub(super) fn ended(&self, number: u64) {
+    fn ended(&self, number: u64) {
         self.shard(number).lock().remove(&number);
     }
 
     /// How many there are, and when the oldest began.
-    pub(crate) fn open(&self) -> (usize, Option<Nanos>) {
+    fn open(&self) -> (usize, Option<Nanos>) {
         let shards = self.shards.iter().map(|shard| {
             let shard = shard.lock();
             (shard.len(), shard.first_key_value().map(|(_, began)| *began))
@@ -67,10 +69,46 @@ impl OpenReaders {
 }
 
 impl Readers {
-    pub(super) fn of(&self, kind: ReaderKind) -> &OpenReaders {
+    pub(crate) fn new(clock: Clock) -> Readers {
+        Readers { clock, cursors: OpenReaders::default(), snapshots: OpenReaders::default() }
+    }
+
+    fn of(&self, kind: ReaderKind) -> &OpenReaders {
         match kind {
             ReaderKind::Cursor => &self.cursors,
             ReaderKind::Snapshot => &self.snapshots,
+        }
+    }
+
+    /// Counts a reader that begins.
+    pub(crate) fn begin(&self, life: &Life, kind: ReaderKind) -> OpenReader {
+        life.is_here().then(|| (kind, self.of(kind).begins(self.clock.now())))
+    }
+
+    /// Counts it no more.
+    pub(crate) fn end(&self, life: &Life, reader: OpenReader) {
+        if let Some((kind, number)) = reader.filter(|_| life.is_here()) {
+            self.of(kind).ended(number);
+        }
+    }
+
+    /// The readers that are open, with what they keep on all classes and in DRAM.
+    pub(crate) fn stats(
+        &self,
+        transactions: &Transactions,
+        (pinned_bytes, pinned_memtable_bytes): (u64, u64),
+    ) -> ReaderStats {
+        let now = self.clock.now();
+        let of = |(open, oldest): (usize, Option<Nanos>)| OpenStats {
+            open,
+            oldest_ns: oldest.map_or(0, |began| now.0.saturating_sub(began.0)),
+        };
+        ReaderStats {
+            cursors: of(self.cursors.open()),
+            snapshots: of(self.snapshots.open()),
+            transactions: of(transactions.open()),
+            pinned_bytes,
+            pinned_memtable_bytes,
         }
     }
 }

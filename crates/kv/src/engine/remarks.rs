@@ -1,54 +1,62 @@
 //! Remarks for the program that has the KVDB open: each is told once, when it is new
 //! ([`Options::on_remark`](crate::Options::on_remark)).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::engine::shared::Engine;
-use crate::types::error::KvError;
-use crate::types::remark::RemarkLevel;
+use esker_base::{Clock, Nanos};
+
+use crate::sync::Mutex;
+use crate::types::options::Options;
+use crate::types::remark::{OnRemark, RemarkLevel};
 
 /// New ones are looked for this often.
 const APART: Duration = Duration::from_secs(1);
 
-impl Engine {
-    /// Remarks about how its devices were opened.
-    pub(crate) fn device_remarks(&self) -> Vec<String> {
-        let all = self.classes.all();
-        all.iter().flat_map(|media| media.device().remarks()).collect()
+/// Remarks of a KVDB.
+pub(crate) struct Remarks {
+    clock: Clock,
+    receiver: OnRemark,
+    told: Mutex<Told>,
+}
+
+/// Remarks that were told so far.
+#[derive(Default)]
+struct Told {
+    texts: BTreeSet<String>,
+    /// Whether readers keep much space, which was told: its words change all the time.
+    readers: bool,
+    last: Option<Nanos>,
+}
+
+impl Remarks {
+    pub(crate) fn new(options: &Options) -> Remarks {
+        let (clock, receiver) = (options.clock.clone(), options.remarks.clone());
+        Remarks { clock, receiver, told: Mutex::default() }
     }
 
-    /// The remark about readers that keep much space for long.
-    pub(crate) fn readers_remark(&self) -> Option<String> {
-        self.reader_stats(self.pinned_bytes().iter().sum()).remark()
+    /// Whether somebody wants them.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.receiver.is_wanted()
     }
 
-    /// Tells remarks that are new, if somebody wants them and some time has passed.
-    pub(crate) fn tell_in_time(&self) {
-        if self.options.remarks.is_wanted() {
-            let (now, last) = (self.options.clock.now(), self.told.lock().last);
-            if last.is_none_or(|last| now.since(last) >= APART) {
-                self.tell_remarks(Vec::new());
-            }
+    /// Whether somebody wants them and some time has passed.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_wanted() && {
+            let (now, last) = (self.clock.now(), self.told.lock().last);
+            last.is_none_or(|last| now.since(last) >= APART)
         }
     }
 
-    /// Tells remarks that are new, and those of the opening that the engine does not know.
-    pub(crate) fn tell_remarks(&self, opening: Vec<String>) {
-        let receiver = &self.options.remarks;
-        if !receiver.is_wanted() {
-            return;
-        }
-        let stopped = self.life.stopped().filter(|cause| !matches!(***cause, KvError::Exiting));
-        let warnings = opening.into_iter().chain(self.device_remarks());
-        let errors = self.damages().into_iter();
-        let errors = errors.chain(stopped.map(|cause| KvError::since(cause).to_string()));
-        let all = warnings
-            .map(|remark| (RemarkLevel::Warning, remark))
-            .chain(errors.map(|remark| (RemarkLevel::Error, remark)));
-        let readers = self.readers_remark();
+    /// Tells those that are new: of `all`, and that of the readers.
+    pub(crate) fn tell(
+        &self,
+        all: impl Iterator<Item = (RemarkLevel, String)>,
+        readers: Option<String>,
+    ) {
         let new: Vec<(RemarkLevel, String)> = {
             let mut told = self.told.lock();
-            told.last = Some(self.options.clock.now());
+            told.last = Some(self.clock.now());
             let of_readers = readers.is_some() && !told.readers;
             told.readers = readers.is_some();
             let mut new: Vec<_> =
@@ -57,6 +65,6 @@ impl Engine {
             new
         };
         // Without the lock: the receiver may read the KVDB.
-        new.iter().for_each(|(level, remark)| receiver.tell(*level, remark));
+        new.iter().for_each(|(level, remark)| self.receiver.tell(*level, remark));
     }
 }

@@ -7,32 +7,54 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::shared::Engine;
 use crate::media::class::Media;
-use crate::sync::atomic::Ordering;
-use crate::tree::view::Leaf;
+use crate::media::classes::Classes;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::tree::current::CurrentView;
+use crate::tree::view::{Leaf, View};
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
 use crate::types::ids::BlockId;
 use crate::types::options::Tuning;
 use crate::values::block::ValueBlock;
 
-impl Engine {
+/// Finds out how much the reserves of classes that are files need.
+pub(crate) struct ReserveNeed {
+    classes: Arc<Classes>,
+    tuning: Tuning,
+    /// The most bytes of log that waited to be ingested so far: the reserve is to bear as much.
+    most_to_ingest: AtomicU64,
+}
+
+impl ReserveNeed {
+    pub(crate) fn new(classes: Arc<Classes>, tuning: Tuning) -> ReserveNeed {
+        ReserveNeed { classes, tuning, most_to_ingest: AtomicU64::new(0) }
+    }
+
     /// Has each class that is a file keep as much in reserve as is of use now, `more` bytes of log to come included.
-    pub(crate) fn keep_reserve(&self, more: u64) -> Result<()> {
+    pub(crate) fn keep(&self, view: &CurrentView, more: u64) -> Result<()> {
         if !self.classes.all().iter().any(|media| media.keeps_reserve()) {
             return Ok(());
         }
-        self.keep_reserve_for(self.bytes_to_ingest(more), false)
+        let view = view.load();
+        self.keep_for(&view, self.bytes_to_ingest(&view, more), None)
     }
 
-    /// The same, with so many bytes for kvsets that the log becomes; `exactly` so much when the KVDB closes, and its log
-    /// takes no more.
-    fn keep_reserve_for(&self, ingested: u64, exactly: bool) -> Result<()> {
+    /// Has them keep exactly as much as the next opening needs. The KVDB closes, and its log takes no more than the
+    /// `log_bytes` that it has.
+    pub(crate) fn keep_last(&self, view: &View, log_bytes: u64) -> Result<()> {
+        let used: u64 = self.classes.all().iter().map(|media| media.used_bytes()).sum();
+        let used = used.saturating_sub(log_bytes);
+        let most = self.most_to_ingest.load(Ordering::Relaxed).min(used / 8);
+        self.keep_for(view, most.max(view.young_bytes()), Some(log_bytes))
+    }
+
+    /// The same, with so many bytes for kvsets that the log becomes.
+    fn keep_for(&self, view: &View, ingested: u64, last: Option<u64>) -> Result<()> {
         let log_class = self.classes.staging().map_or(MediaClass::Capacity, |media| media.class);
         for media in self.classes.all().iter().filter(|media| media.keeps_reserve()) {
             let is_of_log = media.class == log_class;
-            let ends = if exactly && is_of_log { self.log.tail().segment_bytes() } else { 0 };
+            let ends = last.filter(|_| is_of_log).unwrap_or(0);
             let used = media.used_bytes().saturating_sub(ends);
             let (log, deletes) = match is_of_log {
                 true => (ingested, self.bytes_to_delete(used)),
@@ -40,8 +62,8 @@ impl Engine {
             };
             // Values are written anew by the block.
             let values = (2 * self.tuning.block_bytes).min(used / 8);
-            let needed = log + deletes + values + self.largest_merge(media);
-            media.keep_reserve(needed / 4 * 5, exactly)?;
+            let needed = log + deletes + values + self.largest_merge(view, media);
+            media.keep_reserve(needed / 4 * 5, last.is_some())?;
         }
         Ok(())
     }
@@ -53,8 +75,7 @@ impl Engine {
     }
 
     /// The most that the kvsets take which are not there yet, in bytes: no more than their log, nor than memtables.
-    fn bytes_to_ingest(&self, more: u64) -> u64 {
-        let view = self.view.load();
+    fn bytes_to_ingest(&self, view: &View, more: u64) -> u64 {
         let size = |block: Arc<ValueBlock>| (block.id, block.allocation.bytes());
         let log: BTreeMap<BlockId, u64> = view.log_blocks().map(size).collect();
         let bytes: u64 = log.values().sum();
@@ -63,10 +84,9 @@ impl Engine {
     }
 
     /// The keys of the largest leaf on a class, in bytes.
-    fn largest_merge(&self, media: &Media) -> u64 {
+    fn largest_merge(&self, view: &View, media: &Media) -> u64 {
         let on_class =
             |leaf: &&Leaf| leaf.kvsets.iter().any(|kvset| kvset.keys_are_on(media.class));
-        let view = self.view.load();
         let leaves = view.trees.values().flat_map(|tree| &tree.leaves);
         let largest = leaves.filter(on_class).map(Leaf::key_bytes).max().unwrap_or(0);
         // A spill adds to each leaf, and begins with the oldest of the root.
@@ -82,36 +102,8 @@ impl Engine {
     }
 
     /// Whether the class that the log lies on has nothing left but its reserve.
-    pub(crate) fn log_lives_on_reserve(&self) -> bool {
+    pub(crate) fn has_log(&self) -> bool {
         let media = self.classes.staging().unwrap_or_else(|| self.classes.capacity.clone());
         media.lives_on_reserve()
-    }
-
-    /// Cuts the log and the reserve to what the next opening needs, as nothing is left to ingest, and discards all that the
-    /// manifest does not name. The log keeps the room that it was given where the file system is full: the next process
-    /// takes it into the reserve.
-    pub(crate) fn give_back(&self) -> Result<()> {
-        if self.log_lives_on_reserve() {
-            return self.classes.all().iter().try_for_each(|media| media.save_reserve());
-        }
-        match self.cut_log() {
-            // It stays as long as it is.
-            Err(error) if error.lacks_space() => {}
-            cut => cut?,
-        }
-        // A KVDB with little on it gets little to ingest before it has grown.
-        self.classes.all().iter().try_for_each(|media| media.reclaim().map(drop))?;
-        let used: u64 = self.classes.all().iter().map(|media| media.used_bytes()).sum();
-        let used = used.saturating_sub(self.log.tail().segment_bytes());
-        let most = self.most_to_ingest.load(Ordering::Relaxed).min(used / 8);
-        self.keep_reserve_for(most.max(self.view.load().young_bytes()), true)?;
-        let live = self.manifest.state().extents();
-        self.classes.all().iter().try_for_each(|media| media.discard_rest(&live))
-    }
-
-    /// Has the log end where nothing more is written to it.
-    fn cut_log(&self) -> Result<()> {
-        let edits = self.log.tail().cuts();
-        if edits.is_empty() { Ok(()) } else { self.commit(edits) }
     }
 }

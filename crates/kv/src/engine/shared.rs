@@ -3,24 +3,27 @@
 //! Locks, in the order in which they may be taken: `naming`, `compacting`, `helping`, `ingesting`, `scratch`, `claims`,
 //! `flushing`, `writer`, that of `transactions`, `publishing`. The last two are never held during I/O.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use esker_base::thread::said;
 use esker_base::units::to_usize;
 
-use crate::compaction::miss_rate::MissRate;
-use crate::compaction::scratch::Workspace;
+use crate::compaction::reader::GatherContext;
 use crate::engine::backoff::Backoff;
+use crate::engine::budget::{Budget, Takers};
 use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
 use crate::engine::fences::Fences;
 use crate::engine::life::Life;
 use crate::engine::manual::ManualCompaction;
-use crate::engine::readers::Readers;
+use crate::engine::pacer::Pacer;
+use crate::engine::readers::{ReaderStats, Readers};
+use crate::engine::remarks::Remarks;
+use crate::engine::reserve::ReserveNeed;
 use crate::engine::transactions::Transactions;
-use crate::engine::workers::{Trial, Worker};
-use crate::engine::write_controller::WriteController;
+use crate::engine::workers::Trial;
 use crate::log::open::Log;
 use crate::log::tail::LogTail;
 use crate::manifest::writer::Manifest;
@@ -37,9 +40,9 @@ use crate::tree::view::{Table, View};
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::WallClock;
 use crate::types::format::FormatVersion;
-use crate::types::ids::Ids;
+use crate::types::ids::{Ids, KvsId, LeafId};
 use crate::types::options::{Options, Tuning};
-use crate::types::remark::Told;
+use crate::types::remark::RemarkLevel;
 use crate::values::block::Values;
 
 /// Everything that the handles and threads of a KVDB share.
@@ -47,10 +50,9 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) life: Life,
     pub(crate) tuning: Tuning,
-    pub(crate) classes: Classes,
+    pub(crate) classes: Arc<Classes>,
     pub(crate) manifest: Manifest,
     pub(crate) ids: Ids,
-    pub(crate) pages: Arc<PageCache>,
     pub(crate) values: Values,
     pub(crate) wall_clock: WallClock,
     pub(crate) view: CurrentView,
@@ -64,15 +66,12 @@ pub(crate) struct Engine {
     pub(crate) ingesting: Mutex<Vec<Table>>,
     /// Bytes of these tables.
     pub(crate) ingested_bytes: AtomicU64,
-    /// The most bytes of log that waited to be ingested so far: the reserve is to bear as much.
-    pub(crate) most_to_ingest: AtomicU64,
     /// Held by the first worker of the second lane during a step.
     pub(crate) compacting: Mutex<()>,
     /// Held by the helper during a step.
     pub(crate) helping: Mutex<()>,
     /// The nodes that the steps of both work on.
     pub(crate) claims: Mutex<Claims>,
-    pub(crate) workspaces: [Workspace; Worker::ALL.len()],
     pub(crate) trial: Trial,
     /// When the first worker last found nothing to do, in nanoseconds of the clock.
     pub(crate) paused_ns: AtomicU64,
@@ -80,12 +79,13 @@ pub(crate) struct Engine {
     pub(crate) backoff: Mutex<Backoff>,
     /// Where maintenance has found damage.
     pub(crate) fences: Fences,
-    pub(crate) miss_rate: MissRate,
     pub(crate) transactions: Transactions,
     pub(crate) readers: Readers,
-    pub(crate) told: Mutex<Told>,
+    pub(crate) remarks: Remarks,
     pub(crate) manual: ManualCompaction,
-    pub(crate) write_controller: WriteController,
+    pub(crate) pacer: Pacer,
+    pub(crate) budget: Budget,
+    pub(crate) reserve: ReserveNeed,
     pub(crate) work: Work,
     pub(crate) counters: Counters,
 }
@@ -117,13 +117,12 @@ impl Work {
 impl Engine {
     pub(crate) fn new(options: Options, parts: Parts) -> Engine {
         let Parts { classes, manifest, ids, log, view, pages } = parts;
+        let classes = Arc::new(classes);
         let engine = Engine {
             life: Life::new(&options),
             tuning: options.tuning(),
-            classes,
             manifest,
             ids,
-            pages,
             values: Values::new(options.memory_bytes),
             wall_clock: WallClock::new(&options.clock),
             view: CurrentView::new(view),
@@ -135,23 +134,23 @@ impl Engine {
             naming: Mutex::new(()),
             ingesting: Mutex::default(),
             ingested_bytes: AtomicU64::new(0),
-            most_to_ingest: AtomicU64::new(0),
             compacting: Mutex::new(()),
             helping: Mutex::new(()),
             claims: Mutex::default(),
-            workspaces: Default::default(),
             trial: Trial::default(),
             paused_ns: AtomicU64::new(0),
             backoff: Mutex::default(),
             fences: Fences::default(),
-            miss_rate: MissRate::default(),
             transactions: Transactions::default(),
-            readers: Readers::default(),
-            told: Mutex::default(),
+            readers: Readers::new(options.clock.clone()),
+            remarks: Remarks::new(&options),
             manual: ManualCompaction::default(),
-            write_controller: WriteController::default(),
+            pacer: Pacer::new(&options, classes.clone()),
+            budget: Budget::new(&options, classes.clone(), pages),
+            reserve: ReserveNeed::new(classes.clone(), options.tuning()),
             work: Work::default(),
             counters: Counters::default(),
+            classes,
             options,
         };
         engine.balance_memory();
@@ -159,7 +158,94 @@ impl Engine {
     }
 
     pub(crate) fn builder_context<'a>(&'a self, writes: &'a Writes) -> BuilderContext<'a> {
-        BuilderContext { classes: &self.classes, cache: &self.pages, tuning: &self.tuning, writes }
+        let cache = self.budget.pages();
+        BuilderContext { classes: &self.classes, cache, tuning: &self.tuning, writes }
+    }
+
+    /// The parts of the engine that a compaction gathers records with.
+    pub(crate) fn gather_context(&self) -> GatherContext<'_> {
+        GatherContext {
+            cache: &self.values.cache,
+            miss_rate: self.budget.miss_rate(),
+            wall_clock: &self.wall_clock,
+            read_size: self.budget.gather_read_size(),
+        }
+    }
+
+    // ---- what spans parts --------------------------------------------------------------------
+
+    /// What takes memory beside the budget's own parts.
+    pub(crate) fn takers(&self) -> Takers<'_> {
+        Takers {
+            view: &self.view,
+            values: &self.values,
+            ingested_bytes: self.ingested_bytes(),
+            history_bytes: self.transactions.history_bytes(),
+            is_quiet: self.pacer.is_quiet(),
+        }
+    }
+
+    /// Divides the memory budget anew.
+    pub(crate) fn balance_memory(&self) {
+        self.budget.balance(&self.takers());
+    }
+
+    /// Bytes of memtables that were ingested, and that somebody still reads.
+    pub(crate) fn ingested_bytes(&self) -> u64 {
+        self.ingested_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The readers that are open, with what they keep.
+    pub(crate) fn reader_stats(&self, pinned_bytes: u64) -> ReaderStats {
+        self.readers.stats(&self.transactions, (pinned_bytes, self.ingested_bytes()))
+    }
+
+    /// The remark about readers that keep much space for long.
+    pub(crate) fn readers_remark(&self) -> Option<String> {
+        self.reader_stats(self.view.pinned_bytes(&self.log).iter().sum()).remark()
+    }
+
+    /// Tells remarks that are new, if somebody wants them and some time has passed.
+    pub(crate) fn tell_in_time(&self) {
+        if self.remarks.is_due() {
+            self.tell_remarks(Vec::new());
+        }
+    }
+
+    /// Tells remarks that are new, and those of the opening that the engine does not know.
+    pub(crate) fn tell_remarks(&self, opening: Vec<String>) {
+        if !self.remarks.is_wanted() {
+            return;
+        }
+        let stopped = self.life.stopped().filter(|cause| !matches!(***cause, KvError::Exiting));
+        let warnings = opening.into_iter().chain(self.classes.remarks());
+        let errors = self.fences.damages(&self.view).into_iter();
+        let errors = errors.chain(stopped.map(|cause| KvError::since(cause).to_string()));
+        let all = warnings
+            .map(|remark| (RemarkLevel::Warning, remark))
+            .chain(errors.map(|remark| (RemarkLevel::Error, remark)));
+        self.remarks.tell(all, self.readers_remark());
+    }
+
+    /// Fences the nodes of kvsets whose metas are damaged.
+    pub(crate) fn fence_unreadable(&self) {
+        for tree in self.view.load_full().trees.values() {
+            for kvset in tree.kvsets() {
+                if let Some(damage) = kvset.damage() {
+                    self.fence(tree.kvs, BTreeSet::from([kvset.edit.leaf]), damage);
+                }
+            }
+        }
+    }
+
+    /// Fences nodes of which keys are damaged.
+    pub(crate) fn fence(&self, kvs: KvsId, nodes: BTreeSet<LeafId>, cause: &KvError) {
+        self.fences.add_keys(kvs, &nodes, cause);
+        let has_root = nodes.contains(&LeafId::ROOT);
+        self.claims.lock().keep(kvs, nodes);
+        if has_root {
+            self.view.publish_tree(kvs, |tree| tree.is_fenced = true);
+        }
     }
 
     // ---- panics ------------------------------------------------------------------------------

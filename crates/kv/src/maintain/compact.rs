@@ -62,17 +62,17 @@ impl<'a> CompactionRun<'a> {
             if plan.is_spill() {
                 let bytes = window.bytes() as u64;
                 written += bytes;
-                engine.write_controller.spill_rate.wrote(engine.options.clock.now(), bytes);
+                engine.pacer.spill_wrote(bytes);
             }
             engine.balance_memory();
             windows.give_back(window);
         }
         if written > 0 {
             let drained = plan.inputs.iter().map(|kvset| kvset.bytes()).sum();
-            engine.write_controller.spill_rate.learn(drained, written);
+            engine.pacer.spill_ends(drained, written);
         }
         let done = writer.finish()?;
-        engine.end_spill(worker, &mut scratch);
+        engine.budget.end_spill(worker, &mut scratch, &engine.takers());
         Ok(done)
     }
 
@@ -81,16 +81,16 @@ impl<'a> CompactionRun<'a> {
     fn begin(&self, spilled: u64) -> Result<(MutexGuard<'a, Scratch>, InputReader)> {
         let CompactionRun { engine, plan, worker, .. } = *self;
         loop {
-            let mut scratch = engine.scratch(worker, spilled);
+            let mut scratch = engine.budget.scratch(worker, spilled, &engine.takers());
             let Scratch { windows, ahead, .. } = &mut *scratch;
             if let Some(begun) = ahead.take().filter(|it| it.is_of(plan.kvs, &plan.inputs)) {
                 return Ok((scratch, begun));
             }
-            let bytes = engine.spill_windows();
+            let bytes = engine.budget.spill_windows();
             let context = engine.gather_context();
             let reader =
                 InputReader::begin(context, plan.kvs, &plan.inputs, &plan.rewrite, windows)?;
-            if spilled == 0 || engine.spill_windows() <= bytes {
+            if spilled == 0 || engine.budget.spill_windows() <= bytes {
                 return Ok((scratch, reader));
             }
         }

@@ -268,9 +268,9 @@ impl Engine {
         };
         // Before the next memtable has grown.
         self.balance_memory();
-        self.write_controller.ingest_begins(self.options.clock.now());
+        self.pacer.ingest_begins();
         self.note_space(self.caught("an ingest", || self.ingest(&frozen)))?;
-        self.write_controller.ingest_ends(self.options.clock.now(), frozen.table.bytes());
+        self.pacer.ingest_ends(frozen.table.bytes());
         // Under the lock, so that a writer about to wait does not miss it.
         let writer = self.log.tail();
         self.log.wake_writers();

@@ -10,7 +10,6 @@ use esker_base::Nanos;
 use crate::compaction::reader::DeviceShare;
 use crate::compaction::window::READS;
 use crate::engine::shared::Engine;
-use crate::sync::atomic::Ordering;
 use crate::types::options::Maintenance;
 
 /// Limiter of the I/O of a step.
@@ -24,7 +23,7 @@ pub(crate) struct IoLimiter<'a> {
     /// Whether somebody has read during the last piece of work. Then the step has one command under way at a
     /// time: a read in between waits for no more than that.
     has_readers: bool,
-    /// Whether staging takes the writers' data and spills are in no hurry, see [`Engine::absorbs_burst`].
+    /// Whether staging takes the writers' data and spills are in no hurry, see [`Pacer::absorbs_burst`](crate::engine::pacer::Pacer).
     absorbs_burst: bool,
 }
 
@@ -47,7 +46,7 @@ impl<'a> IoLimiter<'a> {
     pub(crate) fn share(&mut self) -> DeviceShare {
         self.pause();
         let is_limited = self.has_readers || self.absorbs_burst;
-        let is_short = is_limited && self.engine.bears_backlog();
+        let is_short = is_limited && self.engine.pacer.bears_backlog(&self.engine.view);
         DeviceShare { commands: if is_limited { 1 } else { READS }, is_short }
     }
 
@@ -60,7 +59,7 @@ impl<'a> IoLimiter<'a> {
             return;
         }
         self.has_readers = engine.counters.reads() != self.reads;
-        self.absorbs_burst = engine.absorbs_burst();
+        self.absorbs_burst = engine.pacer.absorbs_burst(&engine.log, &engine.view);
         clock.sleep(self.pause_after(took));
         (self.began, self.reads) = (clock.now(), engine.counters.reads());
     }
@@ -70,17 +69,16 @@ impl<'a> IoLimiter<'a> {
     /// wait for space, or somebody waits for the step to end; and less for readers when a spill waits for it.
     pub(crate) fn pause_after(&self, took: Duration) -> Duration {
         let engine = self.engine;
-        let is_awaited = engine.life.is_closing()
-            || engine.manual.is_active()
-            || engine.write_controller.without_space.load(Ordering::Relaxed) > 0;
+        let is_awaited =
+            engine.life.is_closing() || engine.manual.is_active() || engine.pacer.is_awaited();
         if is_awaited {
             return Duration::ZERO;
         }
         let times = match () {
             () if self.has_readers && self.can_wait => {
-                pauses(engine.view.load().root_bytes(), engine.spill_bytes())
+                pauses(engine.view.load().root_bytes(), engine.pacer.spill_bytes())
             }
-            () if self.has_readers && engine.bears_backlog() => 3,
+            () if self.has_readers && engine.pacer.bears_backlog(&engine.view) => 3,
             () if self.absorbs_burst => 1,
             () => 0,
         };
@@ -118,7 +116,7 @@ mod tests {
             limiter.pause_after(took)
         };
         assert_eq!((pause(true), pause(false)), (3 * took, Duration::ZERO));
-        assert_eq!(db.engine.write_controller.for_space(|| pause(true)), Duration::ZERO);
+        assert_eq!(db.engine.pacer.for_space(|| pause(true)), Duration::ZERO);
         assert_eq!(
             IoLimiter::new(&db.engine, true).pause_after(took),
             Duration::ZERO,

@@ -307,7 +307,7 @@ impl Engine {
             self.advance_replay()?;
             self.sweep(Sweep::Leaving(MediaClass::Staging))?;
             // Damaged data does not move.
-            self.check_unfenced_on(MediaClass::Staging)?;
+            self.fences.check_unfenced_on(&self.view, MediaClass::Staging)?;
             if let Some(naming) = self.end_staging()? {
                 break naming;
             }

@@ -3,12 +3,9 @@
 //! A step writes its output, flushes it, commits to the manifest and publishes. Until the commit it has changed nothing, so
 //! it may fail or be forgotten at any point. Ingest, which writers may wait for, is a lane of its own (`ingest.rs`).
 
-use std::sync::Arc;
-
 use esker_base::memory::release_unused;
 
 use crate::compaction::plan::{Compacted, Compaction, Rewrite};
-use crate::compaction::reader::InputReader;
 use crate::engine::backoff::Conditions;
 use crate::engine::claims::{Claimed, Claims};
 use crate::engine::job::Job;
@@ -22,7 +19,6 @@ use crate::maintain::picker::{PASSED_BYTES, PASSED_LEAST, Picker};
 use crate::maintain::planner::{claim, plan, spilled_after};
 use crate::media::writes::Writes;
 use crate::omf::manifest::Edit;
-use crate::sync::atomic::Ordering;
 use crate::tree::view::{Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::error::Result;
@@ -54,10 +50,7 @@ impl Engine {
             let view = self.view.load();
             view.frozen.is_empty() && !view.active.is_empty()
         };
-        if !self.write_controller.is_quiet(self.options.clock.now())
-            || !is_due()
-            || !self.log_lives_on_reserve()
-        {
+        if !self.pacer.is_quiet() || !is_due() || !self.reserve.has_log() {
             return false;
         }
         let mut log = self.log.tail();
@@ -77,7 +70,7 @@ impl Engine {
             let is_worth = passed * PASSED_BYTES >= view.active.bytes() / KEYS_PART;
             passed >= PASSED_LEAST && is_worth && view.frozen.is_empty() && !view.active.is_empty()
         };
-        if !self.write_controller.is_quiet(self.options.clock.now()) || !is_due(&self.view.load()) {
+        if !self.pacer.is_quiet() || !is_due(&self.view.load()) {
             return false;
         }
         let mut log = self.log.tail();
@@ -101,18 +94,6 @@ impl Engine {
         self.reclaim(Worker::Helper)?;
         let of_leaves = |view: &View| pick(self, view).into_iter().filter(Job::is_of_leaf);
         self.run_first(Worker::Helper, of_leaves, false)
-    }
-
-    /// Lets go of the reader of a spill that does not come: it holds on to blocks.
-    pub(super) fn forget_ahead(&self) {
-        let view = self.view.load();
-        let ahead = &mut self.workspaces[Worker::First as usize].scratch.lock().ahead;
-        let comes = |reader: &mut InputReader| {
-            let (kvs, inputs) = reader.inputs();
-            let root = view.tree(kvs).map_or(&[][..], |tree| &tree.root);
-            inputs.iter().all(|input| root.iter().any(|kvset| Arc::ptr_eq(kvset, input)))
-        };
-        *ahead = ahead.take_if(comes);
     }
 
     /// Runs the first of the steps that `choose` names which finds room and is in nobody's way, and with a small one
@@ -188,7 +169,7 @@ impl Engine {
                 claims.allow(&claim).then_some((compaction, claim))
             };
             let Some((compaction, claim)) = planned(&job) else { continue };
-            let spill_bytes = self.spill_bytes();
+            let spill_bytes = self.pacer.spill_bytes();
             let is_small = is_small(view, &job, spill_bytes);
             let others = grouped_with(&job, &mut jobs, view, spill_bytes);
             let (mut group, mut of) = (vec![(job, compaction)], vec![claim]);
@@ -216,16 +197,20 @@ impl Engine {
 
     fn reclaim(&self, worker: Worker) -> Result<()> {
         if worker == Worker::First {
-            self.forget_ahead();
+            self.budget.forget_ahead(&self.view.load());
         }
         let classes = self.classes.all();
         classes.iter().try_for_each(|media| self.fail_stop(media.reclaim()).map(drop))?;
-        if worker == Worker::First { self.fail_stop(self.keep_reserve(0)) } else { Ok(()) }
+        if worker == Worker::First {
+            self.fail_stop(self.reserve.keep(&self.view, 0))
+        } else {
+            Ok(())
+        }
     }
 
     /// Runs a step. The lane of the worker is the caller's.
     fn run(&self, worker: Worker, step: Step<'_>) -> Result<()> {
-        self.note_backlog();
+        self.pacer.note_backlog(&self.view);
         let Step { jobs, is_small, _claimed } = step;
         let writes = Writes::new(is_small);
         let (mut done, mut ran) = (Vec::new(), Vec::new());
@@ -251,24 +236,14 @@ impl Engine {
         self.counters.step_bytes.add(written);
         writes.write_out()?;
         self.install(done)?;
-        self.note_backlog();
+        self.pacer.note_backlog(&self.view);
         release_unused();
-        let now = self.options.clock.now();
-        self.workspaces[worker as usize].worked_ns.store(now.0, Ordering::Relaxed);
+        self.budget.worked(worker);
         ran.iter().for_each(|job| self.count(job));
         if worker == Worker::Helper {
             self.counters.helped.add(1);
         }
         Ok(())
-    }
-
-    /// Whether spills have work from now on: else time that passes says nothing of how fast they are.
-    fn note_backlog(&self) {
-        if self.view.load().root_bytes() < self.spill_bytes() {
-            self.write_controller.spill_rate.rests();
-        } else {
-            self.write_controller.spill_rate.begins(self.options.clock.now());
-        }
     }
 
     fn count(&self, job: &Job) {
@@ -325,7 +300,7 @@ impl Engine {
                         compaction.rewrite = Rewrite::None;
                         let compacted = run(&compaction)?;
                         if let Some(tree) = self.view.load().tree(compaction.kvs) {
-                            self.fence_values(&claim(tree, &compaction), &damage);
+                            self.fences.add_values(&claim(tree, &compaction), &damage);
                         }
                         compacted
                     }
@@ -367,6 +342,23 @@ impl Engine {
         }
         self.balance_memory();
         Ok(())
+    }
+
+    /// Reads some key pages ahead of need, roots first, because they are searched first; false when all
+    /// are in DRAM or no more fit. A KVDB opens without its pages, so that opening takes no longer with
+    /// more keys.
+    pub(crate) fn preload(&self) -> bool {
+        let _lane = self.compacting.lock();
+        let view = self.view.load_full();
+        let trees = || view.trees.values();
+        let roots = trees().flat_map(|tree| &tree.root);
+        let leaves = trees().flat_map(|tree| tree.leaves.iter().flat_map(|leaf| &leaf.kvsets));
+        // An unreadable kvset is an error for the reader that needs it.
+        let loaded = roots.chain(leaves).any(|kvset| kvset.preload().unwrap_or(true));
+        if loaded {
+            self.balance_memory();
+        }
+        loaded
     }
 
     /// One step of whatever is due, the timed flush of the log included; false when nothing is.

@@ -78,13 +78,13 @@ impl Engine {
     /// Refuses while readers keep anything. A read under way ends soon.
     fn check_unpinned(&self) -> Result<()> {
         for _ in 0..READS_END {
-            if self.pinned_bytes().iter().sum::<u64>() == 0 {
+            if self.view.pinned_bytes(&self.log).iter().sum::<u64>() == 0 {
                 return Ok(());
             }
             self.check_wanted(true)?;
             self.options.clock.sleep(READ_ENDS);
         }
-        let pinned = self.reader_stats(self.pinned_bytes().iter().sum());
+        let pinned = self.reader_stats(self.view.pinned_bytes(&self.log).iter().sum());
         Err(KvError::Pinned(pinned.in_words()))
     }
 
@@ -93,7 +93,7 @@ impl Engine {
         let _lanes = (self.compacting.lock(), self.helping.lock());
         let mut ingested = self.ingesting.lock();
         self.check_wanted(true)?;
-        self.forget_ahead();
+        self.budget.forget_ahead(&self.view.load());
         self.free_unread(&mut ingested);
         self.check_unpinned()?;
         let classes = self.classes.all();

@@ -90,7 +90,7 @@ impl Engine {
             if self.preload() {
                 return Ok(true);
             }
-            self.rest(Worker::First);
+            self.budget.rest(Worker::First, &self.view);
         }
         if !matches!(maintained, Ok(true)) {
             self.paused_ns.store(self.options.clock.now().0, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Engine {
         self.tell_in_time();
         let helped = if self.help_pays() { self.help() } else { Ok(false) };
         if !matches!(helped, Ok(true)) {
-            self.rest(Worker::Helper);
+            self.budget.rest(Worker::Helper, &self.view);
         }
         helped
     }

@@ -95,6 +95,11 @@ impl Classes {
         MediaClass::ALL.iter().filter_map(|&class| self.get(class)).collect()
     }
 
+    /// Remarks about how the devices were opened.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        self.all().iter().flat_map(|media| media.device().remarks()).collect()
+    }
+
     /// The size of the largest LBAs, in bytes.
     pub(crate) fn largest_lba(&self) -> u64 {
         self.all().iter().map(|media| media.lba_size.into()).max().unwrap_or(0)

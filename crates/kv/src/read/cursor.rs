@@ -245,7 +245,7 @@ impl Cursor {
             taken: 0,
             placed: false,
             failed: None,
-            counted: engine.reader_begins(ReaderKind::Cursor),
+            counted: engine.readers.begin(&engine.life, ReaderKind::Cursor),
         };
         cursor.count_held(0);
         cursor
@@ -533,7 +533,7 @@ impl fmt::Debug for Cursor {
 impl Drop for Cursor {
     fn drop(&mut self) {
         self.count_steps();
-        self.engine.reader_ended(self.counted);
+        self.engine.readers.end(&self.engine.life, self.counted);
     }
 }
 

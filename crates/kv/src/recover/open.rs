@@ -133,7 +133,7 @@ pub(crate) fn open(
     let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
     engine.fence_unreadable();
     engine.take_over(&log, &opened.blocks, round, (last_seqno, &next))?;
-    engine.keep_reserve(0)?;
+    engine.reserve.keep(&engine.view, 0)?;
     Ok(Some((Arc::new(engine), left)))
 }
 

@@ -3,13 +3,16 @@
 //! A reader holds trees and memtables, and these hold what lies on the media. So nothing is noted of what a reader may
 //! read: trees and memtables that leave the view are, as long as they live.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use crate::log::open::Log;
 use crate::log::tail::LogTail;
+use crate::media::class::Allocation;
 use crate::sync::{ArcSwap, Guard, Mutex};
 use crate::tree::memtable::Memtable;
 use crate::tree::view::{Frozen, Table, Tree, View};
+use crate::types::class::MediaClass;
 use crate::types::ids::{KvsId, Seqno};
 
 /// The view that readers and steps begin with.
@@ -103,9 +106,44 @@ impl CurrentView {
     }
 
     /// The trees and memtables that left the view and live all the same.
-    pub(crate) fn retired(&self) -> (Vec<Arc<Tree>>, Vec<Arc<Memtable>>) {
+    fn retired(&self) -> (Vec<Arc<Tree>>, Vec<Arc<Memtable>>) {
         let retired = self.retired.lock();
         let trees = retired.trees.iter().filter_map(Weak::upgrade).collect();
         (trees, retired.memtables.iter().filter_map(Weak::upgrade).collect())
+    }
+
+    /// Bytes of each class that nothing but readers keeps. A step of maintenance that ends counts for a moment, too.
+    pub(crate) fn pinned_bytes(&self, log: &Log) -> [u64; MediaClass::ALL.len()] {
+        let (trees, memtables) = self.retired();
+        let mut pinned = [0; MediaClass::ALL.len()];
+        if trees.is_empty() && memtables.is_empty() {
+            return pinned;
+        }
+        let mut seen = BTreeSet::new();
+        let mut count = |allocation: &Allocation, counts: bool| {
+            let class = allocation.extent.class;
+            if seen.insert((class as usize, allocation.extent.lba)) && counts {
+                pinned[class as usize] += allocation.bytes();
+            }
+        };
+        // After what was retired: nothing of that comes back.
+        let view = self.load();
+        let tail = log.tail().segment().clone();
+        let begins = log.replay_from();
+        for block in view.log_blocks().chain([begins, tail]) {
+            count(&block.allocation, false);
+        }
+        let mut count_tree = |tree: &Tree, counts: bool| {
+            for kvset in tree.kvsets() {
+                kvset.key_extents().iter().for_each(|keys| count(keys, counts));
+                kvset.blocks.iter().for_each(|(block, _)| count(&block.allocation, counts));
+            }
+        };
+        view.trees.values().for_each(|tree| count_tree(tree, false));
+        trees.iter().for_each(|tree| count_tree(tree, true));
+        for block in memtables.iter().flat_map(|table| table.blocks()) {
+            count(&block.allocation, true);
+        }
+        pinned
     }
 }

@@ -1,11 +1,8 @@
 //! The receiver of remarks, such as the log of the program that has a KVDB open.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
-use esker_base::Nanos;
 
 type Receiver = dyn Fn(RemarkLevel, &str) + Send + Sync;
 
@@ -37,15 +34,6 @@ impl OnRemark {
             let _ = catch_unwind(AssertUnwindSafe(|| receiver(level, remark)));
         }
     }
-}
-
-/// Remarks that were told so far.
-#[derive(Default)]
-pub(crate) struct Told {
-    pub(crate) texts: BTreeSet<String>,
-    /// Whether readers keep much space, which was told: its words change all the time.
-    pub(crate) readers: bool,
-    pub(crate) last: Option<Nanos>,
 }
 
 impl fmt::Debug for OnRemark {

@@ -143,7 +143,7 @@ impl Engine {
             self.flush_through(unkept)?;
         }
         self.await_durability(seqno, unflushed)?;
-        self.throttle(size, unflushed);
+        self.pacer.throttle(&self.view, size, unflushed);
         Ok(seqno)
     }
 
@@ -227,7 +227,8 @@ impl Engine {
             }
             let manual = self.options.maintenance == Maintenance::Manual;
             let has_space = self.counters.no_space.lock().is_none();
-            if !manual && has_space && self.view.load().active.bytes() < self.memtable_most() {
+            if !manual && has_space && self.view.load().active.bytes() < self.pacer.memtable_most()
+            {
                 self.work.notify();
                 break;
             }
@@ -318,7 +319,7 @@ impl Engine {
         };
         let now = self.options.clock.now();
         let patient = now.since(*wait.began.get_or_insert(now)) < PATIENCE;
-        let worked = MutexGuard::unlocked(&mut log, || self.write_controller.for_space(work))?;
+        let worked = MutexGuard::unlocked(&mut log, || self.pacer.for_space(work))?;
         self.life.check_running()?;
         let moves = worked || self.counters.steps.get() != wait.steps;
         if patient && moves { Ok(log) } else { Err(full) }
@@ -330,7 +331,8 @@ impl Engine {
         let lags = |view: &View| {
             let spilling = || view.trees.values().filter(|tree| !tree.is_fenced);
             let deepest = spilling().map(|tree| tree.root.len()).max().unwrap_or(0);
-            view.root_bytes() > 2 * self.spill_bytes() || deepest > 2 * self.tuning.root_kvsets
+            view.root_bytes() > 2 * self.pacer.spill_bytes()
+                || deepest > 2 * self.tuning.root_kvsets
         };
         while lags(&self.view.load()) && self.maintain()? {}
         Ok(())

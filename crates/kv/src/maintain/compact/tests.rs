@@ -35,7 +35,7 @@ fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
     db.ingest().unwrap();
     let limit = db.engine.tuning.gather_bytes;
     let dram = || {
-        let mut scratch = db.engine.scratch(Worker::First, 0);
+        let mut scratch = db.engine.budget.scratch(Worker::First, 0, &db.engine.takers());
         let windows = [(); 2].map(|()| scratch.windows.take());
         let kept = windows.iter().filter_map(|window| window.records.as_ref()).map(|it| it.len());
         let dram =
@@ -87,7 +87,9 @@ fn compaction_without_room_holds_on_to_no_block() {
     };
     let error = run.run().err().unwrap();
     assert!(error.lacks_space(), "{error}");
-    assert!(engine.scratch(Worker::First, 0).windows.take().entries.is_empty());
+    assert!(
+        engine.budget.scratch(Worker::First, 0, &engine.takers()).windows.take().entries.is_empty()
+    );
 }
 
 /// Reads and writes under way on all devices.
@@ -189,7 +191,7 @@ fn much_to_spill(seen: &Arc<Seen>) -> (Kvdb, Kvs) {
     let (db, kvs, _) = kvdb_on(devices, small_blocks());
     // Keys in no order: each window needs something of each segment.
     let mut n = 0u64;
-    while db.engine.view.load().root_bytes() < 8 * db.engine.spill_bytes() {
+    while db.engine.view.load().root_bytes() < 8 * db.engine.pacer.spill_bytes() {
         for _ in 0..500 {
             n += 1;
             kvs.put(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), [7; 1000]).unwrap();
@@ -212,7 +214,7 @@ fn reads_of_one_window_are_under_way_with_writes_of_another() {
     }
     // Of a leaf, because a spill that reads its values has one window.
     seen_beside.iter().for_each(|it| it.store(false, Ordering::Relaxed));
-    (0..10).for_each(|_| db.engine.miss_rate.note(1, 0));
+    (0..10).for_each(|_| db.engine.budget.miss_rate().note(1, 0));
     let leaf = db.engine.view.load().tree(kvs.id).unwrap().leaves[0].id;
     assert!(db.engine.run_job(Job::Sort { kvs: kvs.id, leaf }).unwrap());
     assert_eq!(beside(), [true, true]);
@@ -236,7 +238,7 @@ fn spills_of_what_the_cache_has_lost_read_the_log_once() {
     // While the roots hold many spills, and when they hold few.
     for spills in [4, 1] {
         let (before, root) = (read(), engine.view.load().root_bytes());
-        while engine.view.load().root_bytes() > spills * engine.spill_bytes() {
+        while engine.view.load().root_bytes() > spills * engine.pacer.spill_bytes() {
             assert!(spill());
         }
         let (read, spilled) = (read() - before, root - engine.view.load().root_bytes());
@@ -250,13 +252,16 @@ fn spills_of_what_the_cache_has_lost_read_the_log_once() {
     }
     // A spill has memory for all of it in one window, as long as the cache has lost most; other steps need less.
     let Tuning { gather_bytes, spill_bytes, .. } = engine.tuning;
-    let of_spills = || engine.scratch(Worker::First, spill_bytes).windows.bytes;
+    let of_spills =
+        || engine.budget.scratch(Worker::First, spill_bytes, &engine.takers()).windows.bytes;
     assert!(gather_bytes < spill_bytes && of_spills() == spill_bytes);
-    (0..4).for_each(|_| engine.miss_rate.note(10, 1));
-    assert!(engine.miss_rate.is_much() && of_spills() == gather_bytes);
-    assert!(engine.scratch(Worker::Helper, 0).windows.bytes < gather_bytes);
-    (0..4).for_each(|_| engine.miss_rate.note(1, 1));
+    (0..4).for_each(|_| engine.budget.miss_rate().note(10, 1));
+    assert!(engine.budget.miss_rate().is_much() && of_spills() == gather_bytes);
+    assert!(
+        engine.budget.scratch(Worker::Helper, 0, &engine.takers()).windows.bytes < gather_bytes
+    );
+    (0..4).for_each(|_| engine.budget.miss_rate().note(1, 1));
     engine.values.cache.set_capacity(0);
     assert!(spill());
-    assert_eq!(engine.workspaces[Worker::First as usize].window_bytes(), gather_bytes);
+    assert_eq!(engine.budget.window_bytes_of(Worker::First), gather_bytes);
 }

@@ -11,7 +11,7 @@ use crate::tree::view::View;
 impl<'v> Picker<'v> {
     /// A picker of the next step, in a view.
     pub(crate) fn new(engine: &'v Engine, view: &'v View) -> Picker<'v> {
-        let is_much = engine.miss_rate.is_much();
+        let is_much = engine.budget.miss_rate().is_much();
         Picker {
             view,
             tuning: &engine.tuning,
@@ -19,7 +19,7 @@ impl<'v> Picker<'v> {
             replay_from: engine.log.replay_from().id,
             now_ms: engine.wall_clock.now_ms(),
             space_percent: engine.options.space_percent(),
-            is_quiet: engine.write_controller.is_quiet(engine.options.clock.now()),
+            is_quiet: engine.pacer.is_quiet(),
             spill_most: if is_much { spill_of_one_window(engine, view) } else { None },
             emptying: *engine.manual.emptying.lock(),
         }
@@ -30,8 +30,8 @@ impl<'v> Picker<'v> {
 /// one of two that overlap where the roots hold several spills. None where it holds less than a spill: small ones would
 /// scatter a leaf's values.
 fn spill_of_one_window(engine: &Engine, view: &View) -> Option<u64> {
-    let spill_bytes = engine.spill_bytes();
-    let (of_two, alone) = Windows::most(engine.spill_windows());
+    let spill_bytes = engine.pacer.spill_bytes();
+    let (of_two, alone) = Windows::most(engine.budget.spill_windows());
     if view.root_bytes() > 3 * spill_bytes {
         Some(of_two)
     } else {
@@ -44,12 +44,12 @@ fn spill_of_one_window(engine: &Engine, view: &View) -> Option<u64> {
 pub(crate) fn pick(engine: &Engine, view: &View) -> Vec<Job> {
     let picker = Picker::new(engine, view);
     // Staging that has room for more is no reason to hold garbage.
-    if view.root_bytes() > engine.spill_bytes() && engine.classes.staging_room() > 0 {
+    if view.root_bytes() > engine.pacer.spill_bytes() && engine.classes.staging_room() > 0 {
         let asked = engine.manual.goal.load(Ordering::Relaxed);
         let is_asked = engine.manual.is_active() && asked > 0;
         let goal = if is_asked { asked.min(picker.space_percent) } else { picker.space_percent };
         let over = picker.space().percent().saturating_sub(goal);
-        engine.write_controller.over_goal.store(over, Ordering::Relaxed);
+        engine.pacer.set_over_goal(over);
     }
     picker.pick()
 }

@@ -35,7 +35,7 @@ fn all_roots_together_make_a_spill_due_and_the_fullest_goes_first() {
         });
         spills.collect::<Vec<KvsId>>()
     };
-    let most = db.engine.spill_bytes();
+    let most = db.engine.pacer.spill_bytes();
     assert_eq!(most, 4 << 20, "a quarter of the medium, and not half of the budget");
     while db.engine.view.load().root_bytes() < most {
         assert_eq!(spills(), [] as [KvsId; 0]);
@@ -87,7 +87,7 @@ fn sort_for_scans_is_due_after_spill_for_writers() {
     leaf.in_vain.store(100 << 20, Ordering::Relaxed);
     let sort = Job::Sort { kvs: kvs.id, leaf: leaf.id };
     assert_eq!(pick(&db.engine, &db.engine.view.load()), std::slice::from_ref(&sort));
-    while db.engine.view.load().root_bytes() < db.engine.spill_bytes() {
+    while db.engine.view.load().root_bytes() < db.engine.pacer.spill_bytes() {
         ingest(&db, &kvs, 200);
     }
     let due = pick(&db.engine, &db.engine.view.load());
@@ -236,7 +236,7 @@ fn where_space_is_short_leaves_are_merged_early_that_save_some() {
 #[test]
 fn idle_root_spills_at_a_quarter() {
     let (db, kvs, clock) = kvdb();
-    while db.engine.view.load().root_bytes() < db.engine.spill_bytes() / 4 {
+    while db.engine.view.load().root_bytes() < db.engine.pacer.spill_bytes() / 4 {
         ingest(&db, &kvs, 200);
     }
     clock.advance(Duration::from_millis(4999));

@@ -81,7 +81,7 @@ fn writer_without_space_waits_for_no_preload() {
         KvError::ClassFull { class: crate::types::class::MediaClass::Capacity, kvs: "a".into() };
     let waits = engine.await_space(engine.log.tail(), full, &mut Wait::default());
     assert!(waits.map(drop).unwrap_err().lacks_space());
-    assert_eq!(engine.pages.resident_bytes(), 0);
+    assert_eq!(engine.budget.pages().resident_bytes(), 0);
     assert!(engine.preload(), "there are some to be loaded");
 }
 
