@@ -431,6 +431,7 @@ fn locks_of_the_engine_are_taken_in_the_order_that_is_stated() {
     let (order, code) = (stated_locks(), engine_code());
     let parts = [
         ("engine/shared.rs", "Engine"),
+        ("engine/scheduler.rs", "Scheduler"),
         ("engine/remarks.rs", "Remarks"),
         ("log/open.rs", "Log"),
         ("tree/current.rs", "CurrentView"),

@@ -23,6 +23,7 @@ pub(crate) mod rate;
 pub(crate) mod readers;
 pub(crate) mod remarks;
 pub(crate) mod reserve;
+pub(crate) mod scheduler;
 pub(crate) mod shared;
 pub(crate) mod transactions;
 pub(crate) mod workers;

@@ -24,7 +24,13 @@ pub(crate) fn mutexes<'c>(code: &'c str, of: &str) -> Vec<&'c str> {
 }
 
 /// Calls that return the guard of a lock which they do not name.
-const GUARDS: [(&str, &str); 4] = [
+const GUARDS: [(&str, &str); 10] = [
+    (".first_lane()", "compacting"),
+    (".helper_lane()", "helping"),
+    (".both_lanes()", "compacting"),
+    (".both_lanes()", "helping"),
+    (".ingest_lane()", "ingesting"),
+    (".choosing()", "claims"),
     (".tail()", "writer"),
     (".tail_in_turn()", "writer"),
     (".lock_writer()", "writer"),

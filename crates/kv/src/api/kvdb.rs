@@ -213,7 +213,8 @@ impl Kvdb {
         // No step may be under way that would add to the KVS.
         // Ingest goes on while a long step of the other lane is waited for.
         let engine = &self.engine;
-        let _lanes = (engine.compacting.lock(), engine.helping.lock(), engine.ingesting.lock());
+        let _lanes = engine.scheduler.both_lanes();
+        let _ingesting = engine.scheduler.ingest_lane();
         self.engine.life.check_running()?;
         let kvs = self.kvs(name)?;
         let edits =
@@ -391,7 +392,7 @@ impl Kvdb {
             return Err(KvError::StagingExists(media.device().name().into()));
         }
         let device = device()?;
-        engine.free_unread(&mut engine.ingesting.lock());
+        engine.scheduler.free_unread(&mut engine.scheduler.ingest_lane());
         if engine.classes.is_still_read(&device) {
             return Err(KvError::StillRead(device.name().into()));
         }
@@ -452,7 +453,7 @@ impl Kvdb {
 
     /// Calls off the compaction, or the removal of a class, that is under way. It ends soon; its work so far stays.
     pub fn cancel_compact(&self) {
-        self.engine.manual.cancel();
+        self.engine.scheduler.manual.cancel();
     }
 
     /// Remarks for the user about how the devices were opened, about damage that maintenance has found since, and about
@@ -521,14 +522,14 @@ impl OpenKvdb {
             engine.life.close();
             engine.log.wake_all();
         }
-        engine.work.notify();
+        engine.scheduler.notify();
         for thread in self.threads.lock().drain(..) {
             // A panic has stopped the engine.
             let _ = thread.join();
         }
         // A writer that waits for space may run a step: no other one begins.
-        drop((engine.compacting.lock(), engine.helping.lock()));
-        drop(engine.ingesting.lock());
+        drop(engine.scheduler.both_lanes());
+        drop(engine.scheduler.ingest_lane());
         let flushed = engine.flush_through(engine.log.visible());
         let ends_well =
             flushed.is_ok() && engine.life.stopped().is_none() && !engine.options.read_only;

@@ -94,8 +94,8 @@ impl Kvs {
         change(&mut options);
         engine.commit(vec![Edit::Kvs { id: self.id, name: self.name.to_string(), options }])?;
         engine.view.publish_tree(self.id, |tree| tree.set_options(options));
-        engine.backoff.lock().clear();
-        engine.work.notify();
+        engine.scheduler.try_all_again();
+        engine.scheduler.notify();
         Ok(())
     }
 

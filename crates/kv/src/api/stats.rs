@@ -361,7 +361,7 @@ impl Engine {
             classes,
             dram: Dram {
                 budget_bytes: self.options.memory_bytes,
-                memtable_bytes: view.memtable_bytes() + self.ingested_bytes(),
+                memtable_bytes: view.memtable_bytes() + self.scheduler.ingested_bytes(),
                 log_buffer_bytes: self.log.tail().dram_bytes(),
                 filter_bytes: pinned.filters,
                 index_bytes: pinned.indexes,

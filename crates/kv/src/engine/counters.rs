@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_base::units::to_nanos;
 use esker_base::{Clock, Nanos};
 
-use crate::sync::Mutex;
-use crate::types::error::KvError;
-
 /// A counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -57,8 +54,6 @@ pub(crate) struct Counters {
     pub(crate) helped: Counter,
     /// Bytes that steps have written, each counted when it was through.
     pub(crate) step_bytes: Counter,
-    /// Set while maintenance cannot go on for lack of space.
-    pub(crate) no_space: Mutex<Option<KvError>>,
 }
 
 impl Counters {

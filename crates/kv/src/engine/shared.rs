@@ -11,32 +11,28 @@ use esker_base::thread::said;
 use esker_base::units::to_usize;
 
 use crate::compaction::reader::GatherContext;
-use crate::engine::backoff::Backoff;
 use crate::engine::budget::{Budget, Takers};
-use crate::engine::claims::Claims;
 use crate::engine::counters::Counters;
 use crate::engine::fences::Fences;
 use crate::engine::life::Life;
-use crate::engine::manual::ManualCompaction;
 use crate::engine::pacer::Pacer;
 use crate::engine::readers::{ReaderStats, Readers};
 use crate::engine::remarks::Remarks;
 use crate::engine::reserve::ReserveNeed;
+use crate::engine::scheduler::Scheduler;
 use crate::engine::transactions::Transactions;
-use crate::engine::workers::Trial;
 use crate::log::open::Log;
 use crate::log::tail::LogTail;
 use crate::manifest::writer::Manifest;
 use crate::media::classes::Classes;
 use crate::media::writes::Writes;
 use crate::omf::manifest::Edit;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::Mutex;
 use crate::tree::current::CurrentView;
 use crate::tree::dead_ranges::DeadRanges;
 use crate::tree::kvset::builder::BuilderContext;
 use crate::tree::page_cache::PageCache;
-use crate::tree::view::{Table, View};
+use crate::tree::view::View;
 use crate::types::error::{KvError, Result};
 use crate::types::expiry::WallClock;
 use crate::types::format::FormatVersion;
@@ -61,32 +57,15 @@ pub(crate) struct Engine {
     pub(crate) dead_ranges: DeadRanges,
     /// Guards the names and options of KVSs, and which classes there are.
     pub(crate) naming: Mutex<()>,
-    /// Tables that were ingested, as long as somebody may read them: freeing one takes longer than a
-    /// put or a get may, so it is for the lane to do.
-    pub(crate) ingesting: Mutex<Vec<Table>>,
-    /// Bytes of these tables.
-    pub(crate) ingested_bytes: AtomicU64,
-    /// Held by the first worker of the second lane during a step.
-    pub(crate) compacting: Mutex<()>,
-    /// Held by the helper during a step.
-    pub(crate) helping: Mutex<()>,
-    /// The nodes that the steps of both work on.
-    pub(crate) claims: Mutex<Claims>,
-    pub(crate) trial: Trial,
-    /// When the first worker last found nothing to do, in nanoseconds of the clock.
-    pub(crate) paused_ns: AtomicU64,
-    /// Steps of that lane that need not be tried now.
-    pub(crate) backoff: Mutex<Backoff>,
     /// Where maintenance has found damage.
     pub(crate) fences: Fences,
     pub(crate) transactions: Transactions,
     pub(crate) readers: Readers,
     pub(crate) remarks: Remarks,
-    pub(crate) manual: ManualCompaction,
     pub(crate) pacer: Pacer,
     pub(crate) budget: Budget,
     pub(crate) reserve: ReserveNeed,
-    pub(crate) work: Work,
+    pub(crate) scheduler: Scheduler,
     pub(crate) counters: Counters,
 }
 
@@ -98,20 +77,6 @@ pub(crate) struct Parts {
     pub(crate) log: LogTail,
     pub(crate) view: View,
     pub(crate) pages: Arc<PageCache>,
-}
-
-/// Wakes maintenance threads.
-#[derive(Default)]
-pub(crate) struct Work {
-    pub(crate) generation: Mutex<u64>,
-    pub(crate) changed: Condvar,
-}
-
-impl Work {
-    pub(crate) fn notify(&self) {
-        *self.generation.lock() += 1;
-        self.changed.notify_all();
-    }
 }
 
 impl Engine {
@@ -132,23 +97,14 @@ impl Engine {
                 (options.tuning().memtable_bytes / 4096).clamp(2, 16),
             ),
             naming: Mutex::new(()),
-            ingesting: Mutex::default(),
-            ingested_bytes: AtomicU64::new(0),
-            compacting: Mutex::new(()),
-            helping: Mutex::new(()),
-            claims: Mutex::default(),
-            trial: Trial::default(),
-            paused_ns: AtomicU64::new(0),
-            backoff: Mutex::default(),
             fences: Fences::default(),
             transactions: Transactions::default(),
             readers: Readers::new(options.clock.clone()),
             remarks: Remarks::new(&options),
-            manual: ManualCompaction::default(),
             pacer: Pacer::new(&options, classes.clone()),
             budget: Budget::new(&options, classes.clone(), pages),
             reserve: ReserveNeed::new(classes.clone(), options.tuning()),
-            work: Work::default(),
+            scheduler: Scheduler::new(&options),
             counters: Counters::default(),
             classes,
             options,
@@ -179,7 +135,7 @@ impl Engine {
         Takers {
             view: &self.view,
             values: &self.values,
-            ingested_bytes: self.ingested_bytes(),
+            ingested_bytes: self.scheduler.ingested_bytes(),
             history_bytes: self.transactions.history_bytes(),
             is_quiet: self.pacer.is_quiet(),
         }
@@ -190,14 +146,9 @@ impl Engine {
         self.budget.balance(&self.takers());
     }
 
-    /// Bytes of memtables that were ingested, and that somebody still reads.
-    pub(crate) fn ingested_bytes(&self) -> u64 {
-        self.ingested_bytes.load(Ordering::Relaxed)
-    }
-
     /// The readers that are open, with what they keep.
     pub(crate) fn reader_stats(&self, pinned_bytes: u64) -> ReaderStats {
-        self.readers.stats(&self.transactions, (pinned_bytes, self.ingested_bytes()))
+        self.readers.stats(&self.transactions, (pinned_bytes, self.scheduler.ingested_bytes()))
     }
 
     /// The remark about readers that keep much space for long.
@@ -242,7 +193,7 @@ impl Engine {
     pub(crate) fn fence(&self, kvs: KvsId, nodes: BTreeSet<LeafId>, cause: &KvError) {
         self.fences.add_keys(kvs, &nodes, cause);
         let has_root = nodes.contains(&LeafId::ROOT);
-        self.claims.lock().keep(kvs, nodes);
+        self.scheduler.keep_nodes(kvs, nodes);
         if has_root {
             self.view.publish_tree(kvs, |tree| tree.is_fenced = true);
         }
@@ -267,12 +218,12 @@ impl Engine {
         self.classes.keep_all();
         self.life.note_stop(cause);
         self.log.wake_all();
-        self.work.notify();
+        self.scheduler.notify();
     }
 
     /// Refuses to go on with a step that nobody wants any more.
     pub(crate) fn check_wanted(&self, asked: bool) -> Result<()> {
-        if asked && self.manual.cancelled.load(Ordering::Acquire) {
+        if asked && self.scheduler.manual.is_cancelled() {
             return Err(KvError::Cancelled);
         }
         self.life.check_open()

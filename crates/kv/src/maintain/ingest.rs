@@ -18,7 +18,6 @@ use crate::media::writes::Writes;
 use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
 use crate::omf::page::INLINE_MAX;
-use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
 use crate::tree::kvset::builder::{KvsetBuilder, NewEntry};
 use crate::tree::view::{Frozen, Table, Tree};
@@ -251,18 +250,11 @@ impl<'a> RootBuilder<'a> {
 }
 
 impl Engine {
-    /// Frees tables that nobody else has: those that were ingested, when nobody reads them any more. Counts the others.
-    pub(crate) fn free_unread(&self, ingested: &mut Vec<Table>) {
-        ingested.retain(Table::is_shared);
-        let bytes = ingested.iter().map(Table::bytes).sum();
-        self.ingested_bytes.store(bytes, Ordering::Relaxed);
-    }
-
     /// Turns the oldest frozen table into kvsets; false when there is none.
     pub(crate) fn ingest_oldest(&self) -> Result<bool> {
-        let mut ingested = self.ingesting.lock();
+        let mut ingested = self.scheduler.ingest_lane();
         self.check_wanted(false)?;
-        self.free_unread(&mut ingested);
+        self.scheduler.free_unread(&mut ingested);
         let Some(frozen) = self.view.load().frozen.last().cloned() else {
             return Ok(false);
         };
@@ -275,10 +267,10 @@ impl Engine {
         let writer = self.log.tail();
         self.log.wake_writers();
         drop(writer);
-        self.work.notify();
+        self.scheduler.notify();
         ingested.push(frozen.table.clone());
         drop(frozen);
-        self.free_unread(&mut ingested);
+        self.scheduler.free_unread(&mut ingested);
         self.balance_memory();
         Ok(true)
     }
@@ -326,7 +318,7 @@ impl Engine {
     /// the engine at any other error.
     pub(crate) fn note_space<T>(&self, result: Result<T>) -> Result<T> {
         let full = result.as_ref().err().filter(|error| error.lacks_space()).cloned();
-        *self.counters.no_space.lock() = full;
+        self.scheduler.set_ingest_lacks(full);
         self.fail_stop(result)
     }
 }

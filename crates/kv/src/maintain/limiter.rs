@@ -69,8 +69,9 @@ impl<'a> IoLimiter<'a> {
     /// wait for space, or somebody waits for the step to end; and less for readers when a spill waits for it.
     pub(crate) fn pause_after(&self, took: Duration) -> Duration {
         let engine = self.engine;
-        let is_awaited =
-            engine.life.is_closing() || engine.manual.is_active() || engine.pacer.is_awaited();
+        let is_awaited = engine.life.is_closing()
+            || engine.scheduler.manual.is_active()
+            || engine.pacer.is_awaited();
         if is_awaited {
             return Duration::ZERO;
         }

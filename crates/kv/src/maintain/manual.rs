@@ -18,7 +18,6 @@ use crate::media::class::Media;
 use crate::media::space::Purpose;
 use crate::omf::manifest::Edit;
 use crate::sync::MutexGuard;
-use crate::sync::atomic::Ordering;
 use crate::tree::kvset::Kvset;
 use crate::tree::view::{Leaf, Tree, View};
 use crate::types::class::MediaClass;
@@ -68,7 +67,7 @@ pub(crate) struct Turn<'a>(&'a Engine);
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.classes.leave_staging(false);
-        self.0.manual.active.store(false, Ordering::Release);
+        self.0.scheduler.manual.end();
     }
 }
 
@@ -117,33 +116,23 @@ const PASSES: usize = 4;
 impl Engine {
     fn begin(&self) -> Result<Turn<'_>> {
         self.life.check_running()?;
-        let manual = &self.manual;
-        if manual.active.swap(true, Ordering::AcqRel) {
-            return Err(KvError::Busy);
-        }
-        manual.cancelled.store(false, Ordering::Release);
-        manual.goal.store(0, Ordering::Relaxed);
-        manual.leaves.store(0, Ordering::Relaxed);
-        manual.leaves_done.store(0, Ordering::Relaxed);
-        manual.written_before.store(self.counters.step_bytes.get(), Ordering::Relaxed);
-        Ok(Turn(self))
+        let begins = self.scheduler.manual.begin(self.counters.step_bytes.get());
+        if begins { Ok(Turn(self)) } else { Err(KvError::Busy) }
     }
 
     #[allow(clippy::cast_precision_loss)] // ratios for people
     pub(crate) fn compact_status(&self) -> CompactStatus {
-        let manual = &self.manual;
+        let manual = &self.scheduler.manual;
         let space = Picker::new(self, &self.view.load()).space();
-        let goal = manual.goal.load(Ordering::Relaxed);
-        let before = manual.written_before.load(Ordering::Relaxed);
-        let leaves = manual.leaves.load(Ordering::Relaxed);
+        let (goal, (leaves, leaves_done)) = (manual.goal(), manual.leaves());
         CompactStatus {
             active: manual.is_active(),
-            cancelled: manual.cancelled.load(Ordering::Acquire),
+            cancelled: manual.is_cancelled(),
             goal: (goal > 0).then_some(goal as f64 / 100.0),
             space_amplification: space.used as f64 / space.live.max(1) as f64,
             leaves,
-            leaves_done: manual.leaves_done.load(Ordering::Relaxed).min(leaves),
-            written_bytes: self.counters.step_bytes.get().saturating_sub(before),
+            leaves_done,
+            written_bytes: manual.written_bytes(self.counters.step_bytes.get()),
         }
     }
 
@@ -158,7 +147,7 @@ impl Engine {
                 .and_then(|()| self.erase_deleted()),
             CompactRequest::SpaceAmplification(goal) => {
                 let percent = crate::types::options::percent(goal)?;
-                self.manual.goal.store(percent, Ordering::Relaxed);
+                self.scheduler.manual.set_goal(percent);
                 self.ingest_all().and_then(|_| self.save_space(percent))
             }
         };
@@ -173,7 +162,7 @@ impl Engine {
     /// Runs one step of the requested work; the lanes are taken for it alone.
     fn step_asked<J: IntoIterator<Item = Job>>(&self, choose: impl Fn(&View) -> J) -> Result<bool> {
         self.tell_progress();
-        let _lanes = (self.compacting.lock(), self.helping.lock());
+        let _lanes = self.scheduler.both_lanes();
         self.check_wanted(true)?;
         self.run_first(Worker::First, choose, true)
     }
@@ -217,15 +206,11 @@ impl Engine {
         let kvss: Vec<KvsId> = {
             let view = self.view.load();
             let leaves = view.trees.values().map(|tree| tree.leaves.len() as u64).sum();
-            self.manual.leaves.store(leaves, Ordering::Relaxed);
+            self.scheduler.manual.begin_leaves(leaves);
             view.trees.keys().copied().collect()
         };
-        self.manual.leaves_done.store(0, Ordering::Relaxed);
         for kvs in kvss {
-            *self.manual.emptying.lock() = Some(kvs);
-            let emptied = self.sweep_root(kvs, sweep);
-            *self.manual.emptying.lock() = None;
-            emptied?;
+            self.scheduler.manual.while_emptying(kvs, || self.sweep_root(kvs, sweep))?;
             self.sweep_leaves(kvs, sweep)?;
             // Leaves share blocks: what others have left since is garbage of those that came first.
             if !matches!(sweep, Sweep::Leaving(_)) {
@@ -255,13 +240,12 @@ impl Engine {
 
     /// Tells the observer how far the work is, and cancels it as that wishes.
     fn tell_progress(&self) {
-        let (leaves, done) = (&self.manual.leaves, &self.manual.leaves_done);
-        let leaves = leaves.load(Ordering::Relaxed);
+        let (leaves, done) = self.scheduler.manual.leaves();
         let total = (leaves > 0).then_some(leaves);
         let mut progress = Progress::new("compacting", total, Unit::Leaves);
-        progress.done = done.load(Ordering::Relaxed).min(leaves);
+        progress.done = done;
         if self.options.observer.tell(&progress).is_break() {
-            self.manual.cancel();
+            self.scheduler.manual.cancel();
         }
     }
 
@@ -278,7 +262,7 @@ impl Engine {
                     break;
                 }
             }
-            self.manual.leaves_done.fetch_add(1, Ordering::Relaxed);
+            self.scheduler.manual.leaf_done();
             let view = self.view.load();
             let next = view.tree(kvs).and_then(|tree| tree.leaves.get(tree.leaf_of(&from) + 1));
             match next {
@@ -357,7 +341,7 @@ impl Engine {
 
     /// Replay begins in the log's segment when there is nothing to replay before it.
     pub(super) fn advance_replay(&self) -> Result<()> {
-        let _lane = self.ingesting.lock();
+        let _lane = self.scheduler.ingest_lane();
         let (seqno, first, active) = {
             let log = self.log.tail();
             let view = self.view.load();
@@ -377,7 +361,8 @@ impl Engine {
     /// Ends the staging class if nothing is on it any more.
     fn end_staging(&self) -> Result<Option<MutexGuard<'_, ()>>> {
         let naming = self.naming.lock();
-        let _lanes = (self.compacting.lock(), self.helping.lock(), self.ingesting.lock());
+        let _lanes = self.scheduler.both_lanes();
+        let _ingesting = self.scheduler.ingest_lane();
         let class = MediaClass::Staging;
         if self.manifest.uses(class) {
             return Ok(None);

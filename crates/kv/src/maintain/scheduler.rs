@@ -7,7 +7,7 @@ use esker_base::memory::release_unused;
 
 use crate::compaction::plan::{Compacted, Compaction, Rewrite};
 use crate::engine::backoff::Conditions;
-use crate::engine::claims::{Claimed, Claims};
+use crate::engine::claims::Claimed;
 use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
@@ -36,7 +36,7 @@ struct Step<'c> {
 impl Engine {
     /// Runs the step that is due; false when none is.
     pub(crate) fn maintain(&self) -> Result<bool> {
-        let _lane = self.compacting.lock();
+        let _lane = self.scheduler.first_lane();
         self.check_wanted(false)?;
         self.reclaim(Worker::First)?;
         Ok(self.run_first(Worker::First, |view| pick(self, view), false)?
@@ -57,7 +57,7 @@ impl Engine {
         let freezes = is_due();
         if freezes {
             self.view.rotate(&mut log, self.tuning.memtable_bytes);
-            self.work.notify();
+            self.scheduler.notify();
         }
         freezes
     }
@@ -78,17 +78,17 @@ impl Engine {
         let freezes = is_due(&self.view.load());
         if freezes {
             self.view.rotate(&mut log, self.tuning.memtable_bytes);
-            self.work.notify();
+            self.scheduler.notify();
         }
         freezes
     }
 
     /// Runs a step of a leaf that is due and in nobody's way, beside the first worker; false when there is none.
     pub(crate) fn help(&self) -> Result<bool> {
-        let _lane = self.helping.lock();
+        let _lane = self.scheduler.helper_lane();
         self.check_wanted(false)?;
         // A compaction that somebody asked for has both lanes.
-        if self.manual.is_active() {
+        if self.scheduler.manual.is_active() {
             return Ok(false);
         }
         self.reclaim(Worker::Helper)?;
@@ -126,7 +126,7 @@ impl Engine {
                 break;
             }
             let after = self.conditions();
-            self.backoff.lock().add(job.clone(), &before, &after, full);
+            self.scheduler.found_no_room(job.clone(), (&before, &after), full);
             tried.push(job);
             before = after;
         }
@@ -141,14 +141,14 @@ impl Engine {
         tried: &[Job],
         (before, asked): (&Conditions, bool),
     ) -> Result<Option<Step<'_>>> {
-        let claims = self.claims.lock();
+        let claims = self.scheduler.choosing();
         // All of it holds for one view: changes that others publish now are on nodes that are theirs until the lock
         // is free.
         let view = &self.view.load_full();
         let mut none = Ok(None);
         let mut jobs = choose(view).into_iter().filter(|job| !tried.contains(job));
         while let Some(job) = jobs.next() {
-            if !asked && let Some(full) = self.backoff.lock().reason_to_wait(&job, before) {
+            if !asked && let Some(full) = self.scheduler.why_not_now(&job, before) {
                 none = Err(full);
                 continue;
             }
@@ -179,7 +179,7 @@ impl Engine {
                     of.push(claim);
                 }
             }
-            let claimed = Claims::add(claims, &self.claims, of);
+            let claimed = self.scheduler.claim(claims, of);
             return Ok(Some(Step { jobs: group, is_small, _claimed: claimed }));
         }
         none
@@ -190,7 +190,7 @@ impl Engine {
         self.reclaim(worker)?;
         if matches!(outcome, Ok(true)) {
             self.counters.steps.add(1);
-            self.work.notify();
+            self.scheduler.notify();
         }
         Ok(())
     }
@@ -348,7 +348,7 @@ impl Engine {
     /// are in DRAM or no more fit. A KVDB opens without its pages, so that opening takes no longer with
     /// more keys.
     pub(crate) fn preload(&self) -> bool {
-        let _lane = self.compacting.lock();
+        let _lane = self.scheduler.first_lane();
         let view = self.view.load_full();
         let trees = || view.trees.values();
         let roots = trees().flat_map(|tree| &tree.root);
@@ -414,7 +414,7 @@ impl Engine {
     pub(crate) fn make_room(&self) -> Result<bool> {
         let worked = self.maintain()?;
         if worked {
-            *self.counters.no_space.lock() = None;
+            self.scheduler.set_ingest_lacks(None);
         }
         Ok(worked)
     }

@@ -90,11 +90,11 @@ impl Engine {
 
     /// Erases all that no record and no key takes.
     pub(crate) fn erase_deleted(&self) -> Result<()> {
-        let _lanes = (self.compacting.lock(), self.helping.lock());
-        let mut ingested = self.ingesting.lock();
+        let _lanes = self.scheduler.both_lanes();
+        let mut ingested = self.scheduler.ingest_lane();
         self.check_wanted(true)?;
         self.budget.forget_ahead(&self.view.load());
-        self.free_unread(&mut ingested);
+        self.scheduler.free_unread(&mut ingested);
         self.check_unpinned()?;
         let classes = self.classes.all();
         classes.iter().try_for_each(|media| media.reclaim().map(drop))?;

@@ -2,19 +2,11 @@
 //! need. [`Builder::open`](crate::Builder::open) starts them; closing the KVDB ends them.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use esker_base::Nanos;
 
 use crate::engine::shared::Engine;
 use crate::engine::workers::{Progress, Worker};
-use crate::log::open::IDLE;
-use crate::sync::atomic::Ordering;
 use crate::sync::{JoinHandle, thread};
 use crate::types::error::{KvError, Result};
-
-/// The second lane is behind when its first worker has had no pause for so long.
-const BEHIND: Duration = Duration::from_secs(1);
 
 impl Engine {
     pub(crate) fn flush_loop(&self) {
@@ -36,7 +28,7 @@ impl Engine {
     pub(crate) fn lane_loop(&self, step: impl Fn(&Engine) -> Result<bool>) {
         loop {
             // First: a caller that closes or stops the engine sets that, and then makes a new generation.
-            let seen = *self.work.generation.lock();
+            let seen = self.scheduler.generation();
             if self.life.is_over() {
                 break;
             }
@@ -44,10 +36,7 @@ impl Engine {
             if matches!(step(self), Ok(true)) {
                 continue;
             }
-            let mut generation = self.work.generation.lock();
-            if *generation == seen {
-                self.work.changed.wait_for(&mut generation, IDLE);
-            }
+            self.scheduler.wait_for_work(seen);
         }
     }
 
@@ -93,7 +82,7 @@ impl Engine {
             self.budget.rest(Worker::First, &self.view);
         }
         if !matches!(maintained, Ok(true)) {
-            self.paused_ns.store(self.options.clock.now().0, Ordering::Relaxed);
+            self.scheduler.first_pauses();
         }
         maintained
     }
@@ -109,14 +98,10 @@ impl Engine {
     }
 
     fn help_pays(&self) -> bool {
-        let now = self.options.clock.now();
-        let paused = Nanos(self.paused_ns.load(Ordering::Relaxed));
         let counters = &self.counters;
-        let progress = Progress {
+        self.scheduler.help_pays(Progress {
             maintained: self.classes.all().iter().map(|media| media.written_by_maintenance()).sum(),
             served: counters.reads() + counters.puts.get() + counters.deletes.get(),
-        };
-        self.trial.helps(now, now.since(paused) >= BEHIND, progress)
-            || self.tuning.workers == Worker::ALL.len()
+        })
     }
 }

@@ -222,14 +222,14 @@ impl Engine {
         while self.view.load().active.bytes() >= self.tuning.memtable_bytes {
             if self.view.load().frozen.is_empty() {
                 self.view.rotate(&mut log, self.tuning.memtable_bytes);
-                self.work.notify();
+                self.scheduler.notify();
                 break;
             }
             let manual = self.options.maintenance == Maintenance::Manual;
-            let has_space = self.counters.no_space.lock().is_none();
+            let has_space = self.scheduler.ingest_lacks().is_none();
             if !manual && has_space && self.view.load().active.bytes() < self.pacer.memtable_most()
             {
-                self.work.notify();
+                self.scheduler.notify();
                 break;
             }
             let waited = self.options.clock.now();
@@ -237,7 +237,7 @@ impl Engine {
             self.counters.memtable_waits.add(1);
             match self.options.maintenance {
                 Maintenance::Threads => {
-                    self.work.notify();
+                    self.scheduler.notify();
                     self.log.wait_for_room(&mut log);
                 }
                 Maintenance::Manual => {
@@ -246,7 +246,7 @@ impl Engine {
             }
             self.counters.stalled_since(waited, &self.options.clock);
             self.life.check_running()?;
-            let full = self.counters.no_space.lock().clone();
+            let full = self.scheduler.ingest_lacks();
             if let Some(full) = full {
                 log = self.await_space(log, full, &mut wait)?;
             }

@@ -17,7 +17,7 @@ fn a_step_that_another_thread_runs_ends_before_the_kvdb_and_no_other_begins() {
     let (begun, has_begun) = mpsc::channel();
     let (ended, has_ended) = mpsc::channel();
     let step = thread::spawn("step", move || {
-        let _lanes = (other.compacting.lock(), other.ingesting.lock());
+        let _lanes = (other.scheduler.first_lane(), other.scheduler.ingest_lane());
         begun.send(()).unwrap();
         Clock::real().sleep(Duration::from_millis(50));
         ended.send(()).unwrap();
@@ -35,7 +35,7 @@ fn ingest_goes_on_while_a_drop_waits_for_a_long_step() {
     let (db, kvs, _) = kvdb();
     kvs.put(b"k", b"v").unwrap();
     let db = Arc::new(db);
-    let step = db.engine.compacting.lock();
+    let step = db.engine.scheduler.first_lane();
     let dropper = db.clone();
     let dropped = thread::spawn("drop", move || dropper.drop_kvs("a").unwrap()).unwrap();
     while db.engine.naming.try_lock().is_some() {
@@ -43,7 +43,7 @@ fn ingest_goes_on_while_a_drop_waits_for_a_long_step() {
     }
     // It may not have come to the lanes yet, and takes no more time to come there than this.
     Clock::real().sleep(Duration::from_millis(20));
-    assert!(db.engine.ingesting.try_lock().is_some());
+    assert!(!db.engine.scheduler.is_ingesting());
     drop(step);
     dropped.join().unwrap();
 }

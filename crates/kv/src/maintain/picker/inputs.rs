@@ -5,7 +5,6 @@ use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::maintain::picker::Picker;
 use crate::maintain::picker::room::Room;
-use crate::sync::atomic::Ordering;
 use crate::tree::view::View;
 
 impl<'v> Picker<'v> {
@@ -21,7 +20,7 @@ impl<'v> Picker<'v> {
             space_percent: engine.options.space_percent(),
             is_quiet: engine.pacer.is_quiet(),
             spill_most: if is_much { spill_of_one_window(engine, view) } else { None },
-            emptying: *engine.manual.emptying.lock(),
+            emptying: engine.scheduler.manual.emptying(),
         }
     }
 }
@@ -45,8 +44,8 @@ pub(crate) fn pick(engine: &Engine, view: &View) -> Vec<Job> {
     let picker = Picker::new(engine, view);
     // Staging that has room for more is no reason to hold garbage.
     if view.root_bytes() > engine.pacer.spill_bytes() && engine.classes.staging_room() > 0 {
-        let asked = engine.manual.goal.load(Ordering::Relaxed);
-        let is_asked = engine.manual.is_active() && asked > 0;
+        let asked = engine.scheduler.manual.goal();
+        let is_asked = engine.scheduler.manual.is_active() && asked > 0;
         let goal = if is_asked { asked.min(picker.space_percent) } else { picker.space_percent };
         let over = picker.space().percent().saturating_sub(goal);
         engine.pacer.set_over_goal(over);
