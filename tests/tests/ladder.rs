@@ -467,6 +467,10 @@ fn a_lock_against_the_order_is_found() {
         "holds writer and takes flushing",
     );
     assert_one(
+        &judge("    let a = self.writer.lock();\n    log::flushes(engine);\n"),
+        "takes flushing in flushes",
+    );
+    assert_one(
         &judge("    let a = engine.log.tail();\n    let b = engine.log.lead();\n"),
         "holds writer and takes flushing",
     );

@@ -33,7 +33,7 @@ const GUARDS: [(&str, &str); 10] = [
     (".choosing()", "claims"),
     (".tail()", "writer"),
     (".tail_in_turn()", "writer"),
-    (".lock_writer()", "writer"),
+    ("lock_writer(engine)", "writer"),
     (".lead()", "flushing"),
 ];
 
@@ -104,7 +104,8 @@ fn block(code: &str) -> usize {
 fn held(function: &str, order: &[String]) -> Vec<(String, String)> {
     let mut held = Vec::new();
     let (signature, body) = function.split_once('{').unwrap_or((function, ""));
-    if signature.contains("MutexGuard<") && signature.contains("LogTail>,") {
+    let parameters = signature.split("->").next().unwrap_or_default();
+    if parameters.contains("MutexGuard<") && parameters.contains("LogTail>") {
         held.push(("writer".into(), released(body)));
     }
     for (at, _) in body.match_indices("let ") {
@@ -121,7 +122,7 @@ fn held(function: &str, order: &[String]) -> Vec<(String, String)> {
         locks.extend(guards.map(|(_, lock)| lock));
         let is_guard = value.ends_with(".lock()")
             || value.ends_with(".lock())")
-            || !locks.is_empty() && value.ends_with("()");
+            || GUARDS.iter().any(|(call, _)| value.ends_with(call));
         if !is_guard || value.contains('{') || value.contains("drop(") {
             continue;
         }
@@ -182,11 +183,19 @@ fn taken<'c>(
     let implied = GUARDS.iter().chain(&TAKE).filter(|(call, _)| code.contains(call));
     found.extend(implied.map(|(_, lock)| ((*lock).to_owned(), String::new())));
     for (name, body) in bodies {
-        let called = code.contains(&format!(".{name}(")) || code.contains(&format!(" {name}("));
-        if called && seen.insert(name) {
+        if calls(&code, name) && seen.insert(name) {
             let deeper = taken(body, order, bodies, seen);
             found.extend(deeper.into_iter().map(|(lock, _)| (lock, format!(" in {name}"))));
         }
     }
     found
+}
+
+/// Whether code calls a function of this name.
+fn calls(code: &str, name: &str) -> bool {
+    let call = format!("{name}(");
+    code.match_indices(&call).any(|(at, _)| {
+        let before = &code[..at];
+        !before.ends_with(|c: char| c.is_alphanumeric() || c == '_') && !before.ends_with("fn ")
+    })
 }

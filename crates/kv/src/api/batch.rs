@@ -14,6 +14,7 @@ use crate::types::expiry::Expiry;
 use crate::types::format::FormatVersion;
 use crate::types::ids::{KvsId, Seqno};
 use crate::types::spans::{Span, bound_of};
+use crate::write::put;
 use crate::write::put::{check_record, purpose, span_of, with_expiry};
 
 /// Writes to any KVSs of one KVDB that happen all or not at all. It keeps its records when it is written.
@@ -174,23 +175,23 @@ impl Batch {
     }
 }
 
-impl Engine {
-    /// Writes a batch if `check` agrees, which is asked while nobody else writes; returns the seqno of
+impl Batch {
+    /// Writes it if `check` agrees, which is asked while nobody else writes; returns the seqno of
     /// its last record.
-    pub(crate) fn write_batch(
+    pub(crate) fn write_to(
         &self,
-        batch: &Batch,
+        engine: &Engine,
         check: impl FnOnce(&LogTail) -> Result<()>,
     ) -> Result<Seqno> {
         let (mut puts_to, mut version) = (BTreeMap::new(), FormatVersion::V1);
         {
-            let view = self.view.load();
-            for record in batch.records() {
+            let view = engine.view.load();
+            for record in self.records() {
                 version = version.max(record.version());
                 check_record(&record)?;
-                self.fences.check_unfenced(&self.view, &record)?;
+                engine.fences.check_unfenced(&engine.view, &record)?;
                 let Some(tree) = view.tree(record.kvs) else {
-                    let name = batch.names.get(&record.kvs).map(ToString::to_string);
+                    let name = self.names.get(&record.kvs).map(ToString::to_string);
                     return Err(KvError::Dropped(name.unwrap_or_default()));
                 };
                 if record.change.value().is_some() {
@@ -198,21 +199,21 @@ impl Engine {
                 }
             }
         }
-        self.require(version)?;
+        engine.require(version)?;
         let mut expiries = BTreeMap::new();
         for (kvs, options) in puts_to {
-            self.admit(kvs)?;
-            expiries.insert(kvs, self.expiry_of_put(&options));
+            put::admit(engine, kvs)?;
+            expiries.insert(kvs, put::expiry_of_put(engine, &options));
         }
         let records = || {
-            batch.records().flat_map(|record| {
+            self.records().flat_map(|record| {
                 let expiry = expiries.get(&record.kvs).copied().unwrap_or(Expiry::NEVER);
                 with_expiry(record, expiry)
             })
         };
-        let deletes_only = batch.records().all(|record| record.change.value().is_none());
+        let deletes_only = self.records().all(|record| record.change.value().is_none());
         let size = records().map(|record| record.size()).sum();
-        self.write(size, purpose(deletes_only), records(), check)
+        put::write(engine, size, purpose(deletes_only), records(), check)
     }
 }
 

@@ -19,11 +19,15 @@ use crate::api::snapshot::Snapshot;
 use crate::api::stats::Stats;
 use crate::api::transaction::Transaction;
 use crate::engine::shared::Engine;
+use crate::maintain::manual;
 use crate::maintain::manual::{CompactRequest, CompactStatus};
+use crate::maintain::steps;
+use crate::maintain::threads;
 use crate::media::class::Media;
 use crate::omf::manifest::Edit;
 use crate::recover::check::{CheckReport, check};
 use crate::recover::devices::Devices;
+use crate::recover::kept;
 use crate::recover::open;
 use crate::sync::{JoinHandle, Mutex};
 use crate::tree::view::Tree;
@@ -82,7 +86,7 @@ impl Kvdb {
         };
         let db = Kvdb { engine, opened: Arc::new(opened) };
         if threads {
-            let started = db.engine.start_threads().map_err(|error| {
+            let started = threads::start_threads(&db.engine).map_err(|error| {
                 KvError::Options(format!("the maintenance threads could not be started: {error}"))
             })?;
             *db.opened.threads.lock() = started;
@@ -90,7 +94,7 @@ impl Kvdb {
         if let Some(dir) = dir
             && !db.engine.options.read_only
         {
-            db.engine.take_up(dir, left.as_ref())?;
+            kept::take_up(&db.engine, dir, left.as_ref())?;
             creation::end_left(dir);
         }
         db.engine.tell_remarks(devices.manifest.remarks());
@@ -290,7 +294,7 @@ impl Kvdb {
         if batch.is_empty() {
             return self.engine.life.check_open();
         }
-        let seqno = self.engine.write_batch(batch, |_| Ok(()))?;
+        let seqno = batch.write_to(&self.engine, |_| Ok(()))?;
         self.engine.counters.batches.add(1);
         self.engine.make_durable(seqno, options)
     }
@@ -335,7 +339,7 @@ impl Kvdb {
     pub fn step(&self) -> Result<bool> {
         self.engine.life.check_owner()?;
         self.engine.tell_in_time();
-        self.engine.step()
+        steps::step(&self.engine)
     }
 
     /// Runs one step of a leaf that is due as a second worker does beside [`Kvdb::step`]; false when none is.
@@ -345,7 +349,7 @@ impl Kvdb {
     #[doc(hidden)]
     pub fn help(&self) -> Result<bool> {
         self.engine.life.check_owner()?;
-        self.engine.help()
+        steps::help(&self.engine)
     }
 
     /// Runs or waits for maintenance until nothing is due.
@@ -363,7 +367,7 @@ impl Kvdb {
     /// As [`Kvdb::step`].
     pub fn ingest(&self) -> Result<()> {
         self.engine.life.check_running()?;
-        self.engine.ingest_all().map(drop)
+        steps::ingest_all(&self.engine).map(drop)
     }
 
     /// Gives the KVDB a staging class while it runs. On a device of the caller's the manifest keeps its name. Such a
@@ -424,7 +428,7 @@ impl Kvdb {
     /// `Conflict` when a compaction is under way, or it was cancelled; `Corrupt` when something on it is damaged, which
     /// cannot be moved; a device's.
     pub fn remove_staging(&self) -> Result<()> {
-        let (staging, known_as, _naming) = self.engine.remove_staging()?;
+        let (staging, known_as, _naming) = manual::remove_staging(&self.engine)?;
         staging.end_reserve();
         staging.clear_header()?;
         staging.reclaim()?;
@@ -441,13 +445,13 @@ impl Kvdb {
     /// `Conflict` when one is under way already, `Invalid` for a goal that cannot be, `NoSpace`, or
     /// a device's.
     pub fn compact(&self, request: CompactRequest) -> Result<CompactStatus> {
-        self.engine.compact(request)
+        manual::compact(&self.engine, request)
     }
 
     /// How a compaction, or the removal of a class, is getting on.
     #[must_use]
     pub fn compact_status(&self) -> CompactStatus {
-        let status = self.engine.life.check_owner().map(|()| self.engine.compact_status());
+        let status = self.engine.life.check_owner().map(|()| manual::compact_status(&self.engine));
         status.unwrap_or_default()
     }
 
@@ -482,7 +486,7 @@ impl Kvdb {
     pub fn stats(&self) -> Stats {
         let forked =
             |error: KvError| Stats { stopped: Some(error.to_string()), ..Stats::default() };
-        self.engine.life.check_owner().map_or_else(forked, |()| self.engine.stats())
+        self.engine.life.check_owner().map_or_else(forked, |()| Stats::of(&self.engine))
     }
 
     /// Ingests all records in memory, so that the next open has nothing to replay, and closes. The KVDB may be opened

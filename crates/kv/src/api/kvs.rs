@@ -10,6 +10,7 @@ use crate::engine::shared::Engine;
 use crate::omf::frame::{Change, Record};
 use crate::omf::manifest::Edit;
 use crate::read::cursor::Cursor;
+use crate::read::get;
 use crate::tree::view::View;
 use crate::types::compression::Compression;
 use crate::types::error::{KvError, Result};
@@ -21,6 +22,7 @@ use crate::types::limits::METADATA_MAX;
 use crate::types::options::WriteOptions;
 use crate::types::policy::{KvsOptions, Policy};
 use crate::types::spans::Span;
+use crate::write::put;
 use crate::write::put::{check_record, purpose, size_with_expiry, span_of, with_expiry};
 
 /// An ordered map of keys to values in a KVDB. A handle: cheap to clone, used from any thread.
@@ -155,11 +157,11 @@ impl Kvs {
         self.engine.require(record.version())?;
         let purpose = purpose(change.value().is_none());
         if change.value().is_some() {
-            self.engine.admit(self.id)?;
+            put::admit(&self.engine, self.id)?;
         }
-        let expiry = self.engine.expiry_of_put(&options);
+        let expiry = put::expiry_of_put(&self.engine, &options);
         let size = size_with_expiry(record, expiry);
-        self.engine.write(size, purpose, with_expiry(record, expiry), |_| Ok(()))
+        put::write(&self.engine, size, purpose, with_expiry(record, expiry), |_| Ok(()))
     }
 
     /// Refuses to read when the KVDB is closed, or the KVS is not `present` in the view to be read.
@@ -209,7 +211,9 @@ impl Kvs {
     /// # Errors
     /// As [`Kvs::get`].
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
-        self.look(|engine, view, moment| engine.find(view, self.id, key.as_ref(), moment, value))
+        self.look(|engine, view, moment| {
+            get::find(engine, view, self.id, key.as_ref(), moment, value)
+        })
     }
 
     /// Copies as much of the value of `key` as `buffer` takes, and returns the value's size; none when there is no
@@ -219,7 +223,7 @@ impl Kvs {
     /// As [`Kvs::get`].
     pub fn get_to_buffer(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>> {
         self.look(|engine, view, moment| {
-            engine.find_to_buffer(view, self.id, key.as_ref(), moment, buffer)
+            get::find_to_buffer(engine, view, self.id, key.as_ref(), moment, buffer)
         })
     }
 
@@ -228,7 +232,7 @@ impl Kvs {
     /// # Errors
     /// As [`Kvs::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.look(|engine, view, moment| engine.contains(view, self.id, key.as_ref(), moment))
+        self.look(|engine, view, moment| get::contains(engine, view, self.id, key.as_ref(), moment))
     }
 
     /// Looks for a key as it is now.
@@ -239,7 +243,7 @@ impl Kvs {
         // After the view: all that is visible up to here is in it, or was written meanwhile.
         let seqno = engine.log.visible();
         self.check_present(view.tree(self.id).is_some())?;
-        find(engine, &view, engine.now(seqno))
+        find(engine, &view, engine.wall_clock.moment(seqno))
     }
 
     /// The values of `keys`, in their order. Values that are on the media are read several at a time,
@@ -265,7 +269,13 @@ impl Kvs {
         let view = self.engine.view.load();
         let seqno = self.engine.log.visible();
         self.check_present(view.tree(self.id).is_some())?;
-        let found = self.engine.find_many(&view, self.id, keys, self.engine.now(seqno))?;
+        let found = get::find_many(
+            &self.engine,
+            &view,
+            self.id,
+            keys,
+            self.engine.wall_clock.moment(seqno),
+        )?;
         Ok(values(found))
     }
 

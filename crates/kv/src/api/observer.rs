@@ -34,7 +34,7 @@ impl Observer {
     /// The figures of the KVDB now, as [`Kvdb::stats`]; none after it was closed.
     #[must_use]
     pub fn stats(&self) -> Option<Stats> {
-        Some(self.open()?.stats())
+        Some(Stats::of(&*self.open()?))
     }
 
     /// Statistics of the devices of its classes, and of the manifest's; none after it was closed.

@@ -9,6 +9,7 @@ use crate::api::readable::{Readable, Sealed};
 use crate::engine::readers::{OpenReader, ReaderKind};
 use crate::engine::shared::Engine;
 use crate::read::cursor::Cursor;
+use crate::read::get;
 use crate::tree::view::View;
 use crate::types::error::Result;
 use crate::types::expiry::{Moment, Time};
@@ -60,7 +61,7 @@ impl Readable for Snapshot {
     fn get_into(&self, kvs: &Kvs, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
         self.check(kvs)?;
         self.0.engine.counters.gets.add(1);
-        self.0.engine.find(&self.0.view, kvs.id, key.as_ref(), self.moment(), value)
+        get::find(&self.0.engine, &self.0.view, kvs.id, key.as_ref(), self.moment(), value)
     }
 
     fn get_to_buffer(
@@ -72,20 +73,20 @@ impl Readable for Snapshot {
         self.check(kvs)?;
         self.0.engine.counters.gets.add(1);
         let (view, key) = (&self.0.view, key.as_ref());
-        self.0.engine.find_to_buffer(view, kvs.id, key, self.moment(), buffer)
+        get::find_to_buffer(&self.0.engine, view, kvs.id, key, self.moment(), buffer)
     }
 
     fn get_many<K: AsRef<[u8]>>(&self, kvs: &Kvs, keys: &[K]) -> Result<Vec<Option<Value>>> {
         self.check(kvs)?;
         self.0.engine.counters.gets.add(keys.len() as u64);
-        let found = self.0.engine.find_many(&self.0.view, kvs.id, keys, self.moment())?;
+        let found = get::find_many(&self.0.engine, &self.0.view, kvs.id, keys, self.moment())?;
         Ok(values(found))
     }
 
     fn contains_key(&self, kvs: &Kvs, key: impl AsRef<[u8]>) -> Result<bool> {
         self.check(kvs)?;
         self.0.engine.counters.gets.add(1);
-        self.0.engine.contains(&self.0.view, kvs.id, key.as_ref(), self.moment())
+        get::contains(&self.0.engine, &self.0.view, kvs.id, key.as_ref(), self.moment())
     }
 
     fn cursor(&self, kvs: &Kvs) -> Result<Cursor> {

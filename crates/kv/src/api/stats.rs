@@ -324,22 +324,23 @@ impl KvsStats {
     }
 }
 
-impl Engine {
-    pub(crate) fn stats(&self) -> Stats {
-        let c = &self.counters;
-        let view = self.view.load();
-        let pinned_by_readers = self.view.pinned_bytes(&self.log);
-        let classes: Vec<ClassStats> = self
+impl Stats {
+    /// The figures of a KVDB now.
+    pub(crate) fn of(engine: &Engine) -> Stats {
+        let c = &engine.counters;
+        let view = engine.view.load();
+        let pinned_by_readers = engine.view.pinned_bytes(&engine.log);
+        let classes: Vec<ClassStats> = engine
             .classes
             .all()
             .iter()
-            .map(|media| self.class_stats(media, pinned_by_readers[media.class as usize]))
+            .map(|media| class_stats(engine, media, pinned_by_readers[media.class as usize]))
             .collect();
-        let manifest = self.manifest.written_bytes();
+        let manifest = engine.manifest.written_bytes();
         let user_bytes = c.user_bytes.get();
         let written = manifest + classes.iter().map(ClassStats::written_bytes).sum::<u64>();
         let pinned = view.pinned();
-        let cache = self.values.cache.stats();
+        let cache = engine.values.cache.stats();
         #[allow(clippy::cast_precision_loss)] // a ratio for people
         let amplification = if user_bytes == 0 { 0.0 } else { written as f64 / user_bytes as f64 };
         Stats {
@@ -360,24 +361,24 @@ impl Engine {
             manifest_written_bytes: manifest,
             classes,
             dram: Dram {
-                budget_bytes: self.options.memory_bytes,
-                memtable_bytes: view.memtable_bytes() + self.scheduler.ingested_bytes(),
-                log_buffer_bytes: self.log.tail().dram_bytes(),
+                budget_bytes: engine.options.memory_bytes,
+                memtable_bytes: view.memtable_bytes() + engine.scheduler.ingested_bytes(),
+                log_buffer_bytes: engine.log.tail().dram_bytes(),
                 filter_bytes: pinned.filters,
                 index_bytes: pinned.indexes,
-                structure_bytes: pinned.structures + self.dead_ranges.bytes(),
-                key_page_bytes: self.budget.pages().resident_bytes(),
+                structure_bytes: pinned.structures + engine.dead_ranges.bytes(),
+                key_page_bytes: engine.budget.pages().resident_bytes(),
                 record_cache_bytes: cache.bytes,
                 record_cache_capacity_bytes: cache.capacity,
-                window_bytes: self.values.windows.held_bytes(),
-                cursor_bytes: self.values.windows.rows_bytes(),
+                window_bytes: engine.values.windows.held_bytes(),
+                cursor_bytes: engine.values.windows.rows_bytes(),
             },
             cache: CacheStats {
                 record_hits: cache.hits,
                 record_hits_by_key: cache.hits_by_key,
                 record_misses: cache.misses,
                 records: cache.entries,
-                key_page_misses: self.budget.pages().misses(),
+                key_page_misses: engine.budget.pages().misses(),
             },
             maintenance: MaintenanceStats {
                 log_flushes: c.log_flushes.get(),
@@ -399,18 +400,18 @@ impl Engine {
                 durability: c.durability_waits.get(),
                 total_ns: c.stalled_ns.get(),
                 longest_ns: c.longest_stall_ns.load(Ordering::Relaxed),
-                paced_by_spills_ns: self.pacer.paced_ns(PacedBy::Spills),
-                paced_by_ingest_ns: self.pacer.paced_ns(PacedBy::Ingest),
-                paced_by_log_ns: self.pacer.paced_ns(PacedBy::Log),
+                paced_by_spills_ns: engine.pacer.paced_ns(PacedBy::Spills),
+                paced_by_ingest_ns: engine.pacer.paced_ns(PacedBy::Ingest),
+                paced_by_log_ns: engine.pacer.paced_ns(PacedBy::Log),
             },
             transactions: TransactionStats {
-                open: self.transactions.open().0,
-                committed: self.transactions.committed.get(),
-                conflicts: self.transactions.conflicts.get(),
-                expired: self.transactions.expired.get(),
-                history_bytes: self.transactions.history_bytes(),
+                open: engine.transactions.open().0,
+                committed: engine.transactions.committed.get(),
+                conflicts: engine.transactions.conflicts.get(),
+                expired: engine.transactions.expired.get(),
+                history_bytes: engine.transactions.history_bytes(),
             },
-            readers: self.reader_stats(pinned_by_readers.iter().sum()),
+            readers: engine.reader_stats(pinned_by_readers.iter().sum()),
             kvss: view
                 .trees
                 .values()
@@ -427,7 +428,7 @@ impl Engine {
                     entries: tree.kvsets().map(|kvset| kvset.edit.entries).sum(),
                     tombstones: tree.kvsets().map(|kvset| kvset.edit.tombstones).sum(),
                     range_tombstones: tree.kvsets().map(|kvset| kvset.deleted.len() as u64).sum(),
-                    places: self
+                    places: engine
                         .classes
                         .all()
                         .iter()
@@ -435,50 +436,50 @@ impl Engine {
                         .collect(),
                 })
                 .collect(),
-            open_ns: self.options.clock.now().0 - self.life.opened().0,
-            stopped: self.life.stopped().map(ToString::to_string),
-            damaged: self.fences.damages(&self.view),
+            open_ns: engine.options.clock.now().0 - engine.life.opened().0,
+            stopped: engine.life.stopped().map(ToString::to_string),
+            damaged: engine.fences.damages(&engine.view),
         }
     }
+}
 
-    fn class_stats(&self, media: &Media, pinned_bytes: u64) -> ClassStats {
-        let view = self.view.load();
-        let mut live = [0; Stream::ALL.len()];
-        let mut blocks = std::collections::BTreeMap::new();
-        for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
-            for allocation in kvset.key_extents() {
-                if allocation.media.class == media.class {
-                    live[allocation.stream as usize] += allocation.bytes();
-                }
-            }
-            for (block, bytes) in &kvset.blocks {
-                if block.media().class == media.class {
-                    live[block.stream() as usize] += bytes;
-                    blocks.insert(block.id, block.allocation.bytes());
-                }
+fn class_stats(engine: &Engine, media: &Media, pinned_bytes: u64) -> ClassStats {
+    let view = engine.view.load();
+    let mut live = [0; Stream::ALL.len()];
+    let mut blocks = std::collections::BTreeMap::new();
+    for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
+        for allocation in kvset.key_extents() {
+            if allocation.media.class == media.class {
+                live[allocation.stream as usize] += allocation.bytes();
             }
         }
-        let allocated: u64 = blocks.values().sum();
-        let values = live[Stream::Log as usize] + live[Stream::OldValues as usize];
-        ClassStats {
-            class: media.class,
-            device: media.device().name().to_owned(),
-            capacity_bytes: media.capacity_bytes(),
-            used_bytes: media.used_bytes(),
-            reserve_bytes: media.reserved_bytes(),
-            busy_ns: media.lease.busy_ns(),
-            live_bytes: live.iter().sum(),
-            garbage_bytes: allocated.saturating_sub(values),
-            pinned_bytes,
-            streams: Stream::OF_CLASSES
-                .iter()
-                .map(|&stream| {
-                    let (reads, read_bytes, written_bytes) = media.traffic(stream);
-                    let live_bytes = live[stream as usize];
-                    let placement = stream.placement(media.placement_handles).map(|id| id.0);
-                    StreamStats { stream, placement, written_bytes, read_bytes, reads, live_bytes }
-                })
-                .collect(),
+        for (block, bytes) in &kvset.blocks {
+            if block.media().class == media.class {
+                live[block.stream() as usize] += bytes;
+                blocks.insert(block.id, block.allocation.bytes());
+            }
         }
+    }
+    let allocated: u64 = blocks.values().sum();
+    let values = live[Stream::Log as usize] + live[Stream::OldValues as usize];
+    ClassStats {
+        class: media.class,
+        device: media.device().name().to_owned(),
+        capacity_bytes: media.capacity_bytes(),
+        used_bytes: media.used_bytes(),
+        reserve_bytes: media.reserved_bytes(),
+        busy_ns: media.lease.busy_ns(),
+        live_bytes: live.iter().sum(),
+        garbage_bytes: allocated.saturating_sub(values),
+        pinned_bytes,
+        streams: Stream::OF_CLASSES
+            .iter()
+            .map(|&stream| {
+                let (reads, read_bytes, written_bytes) = media.traffic(stream);
+                let live_bytes = live[stream as usize];
+                let placement = stream.placement(media.placement_handles).map(|id| id.0);
+                StreamStats { stream, placement, written_bytes, read_bytes, reads, live_bytes }
+            })
+            .collect(),
     }
 }

@@ -26,6 +26,7 @@ use crate::engine::shared::Engine;
 use crate::engine::transactions::{HISTORY_PART, Sight};
 use crate::omf::frame::{Change, Record};
 use crate::read::cursor::Cursor;
+use crate::read::get;
 use crate::read::get::copy;
 use crate::tree::memtable::Memtable;
 use crate::tree::source::MemtableSource;
@@ -294,7 +295,7 @@ impl Transaction {
             // Nothing to order itself after: its reads were consistent.
             self.sight.view().map(|_| None).ok_or_else(|| self.over())
         } else {
-            self.engine.write_batch(&batch, |_| self.check(&batch)).map(Some)
+            batch.write_to(&self.engine, |_| self.check(&batch)).map(Some)
         };
         let transactions = &self.engine.transactions;
         match &result {
@@ -426,7 +427,7 @@ impl Readable for Transaction {
         });
         match own {
             Some(found) => Ok(found),
-            None => self.engine.find(&view, kvs.id, key, self.moment(), value),
+            None => get::find(&self.engine, &view, kvs.id, key, self.moment(), value),
         }
     }
 
@@ -440,14 +441,14 @@ impl Readable for Transaction {
         self.engine.counters.gets.add(1);
         match self.get_own(kvs, key, |own| own.map(|value| copy(value, buffer))) {
             Some(found) => Ok(found),
-            None => self.engine.find_to_buffer(&view, kvs.id, key, self.moment(), buffer),
+            None => get::find_to_buffer(&self.engine, &view, kvs.id, key, self.moment(), buffer),
         }
     }
 
     fn get_many<K: AsRef<[u8]>>(&self, kvs: &Kvs, keys: &[K]) -> Result<Vec<Option<Value>>> {
         let view = self.view(kvs)?;
         self.engine.counters.gets.add(keys.len() as u64);
-        let mut values = values(self.engine.find_many(&view, kvs.id, keys, self.moment())?);
+        let mut values = values(get::find_many(&self.engine, &view, kvs.id, keys, self.moment())?);
         for (value, key) in values.iter_mut().zip(keys) {
             let own = self.get_own(kvs, key.as_ref(), |own| own.map(Value::from));
             own.into_iter().for_each(|own| *value = own);
@@ -460,7 +461,7 @@ impl Readable for Transaction {
         self.engine.counters.gets.add(1);
         match self.get_own(kvs, key, |own| own.is_some()) {
             Some(found) => Ok(found),
-            None => self.engine.contains(&view, kvs.id, key, self.moment()),
+            None => get::contains(&self.engine, &view, kvs.id, key, self.moment()),
         }
     }
 

@@ -90,7 +90,7 @@ impl Kvdb {
     pub fn backup(&self, to: &Location) -> Result<BackupReport> {
         self.engine.life.check_open()?;
         let made = to.make()?;
-        let report = self.engine.back_up(&made)?;
+        let report = back_up(&self.engine, &made)?;
         made.keep();
         Ok(report)
     }
@@ -104,59 +104,57 @@ struct Captured {
     blocks: BTreeMap<BlockId, Arc<ValueBlock>>,
 }
 
-impl Engine {
-    fn back_up(&self, to: &Made) -> Result<BackupReport> {
-        self.copy(self.pin()?, to)
-    }
+fn back_up(engine: &Engine, to: &Made) -> Result<BackupReport> {
+    copy(engine, pin(engine)?, to)
+}
 
-    fn copy(&self, pinned: Captured, to: &Made) -> Result<BackupReport> {
-        let Made { devices, classes: paths, .. } = to;
-        let Captured { mut state, seqno, kvsets, blocks } = pinned;
-        self.flush_through(seqno)?;
-        let kvset_bytes = kvsets.iter().map(|kvset| kvset.export_size());
-        let block_bytes = blocks.values().map(|block| block.allocation.bytes());
-        let total = kvset_bytes.chain(block_bytes).sum();
-        let meter = self.options.observer.meter("copying", Some(total), Unit::Bytes);
-        let mut copy = Copy::new(devices.classes(&self.options), meter);
-        for kvset in &kvsets {
-            let extents = copy.kvset(kvset)?;
-            state.kvsets.get_mut(&kvset.edit.id).expect("of this moment").extents = extents;
-        }
-        let last = copy.blocks(&mut state, &blocks, seqno)?;
-        if last < seqno {
-            let writer = self.log.tail();
-            let segment = writer.segment();
-            let detail = format!("it was durable up to record {seqno}, and ends at {last}");
-            return Err(segment.media().corrupt("log", segment.extent().lba, detail));
-        }
-        copy.classes.flush()?;
-        state.uuid = to.uuid();
-        state.last_id = Ids::begin_copy(state.uuid, state.last_id);
-        state.classes = paths.iter().cloned().collect();
-        copy.report.kvss = state.kvss.len() as u64;
-        open::found(&copy.classes, &devices.manifest, (state.version, state.uuid), state.edits())?;
-        Ok(copy.report)
+fn copy(engine: &Engine, pinned: Captured, to: &Made) -> Result<BackupReport> {
+    let Made { devices, classes: paths, .. } = to;
+    let Captured { mut state, seqno, kvsets, blocks } = pinned;
+    engine.flush_through(seqno)?;
+    let kvset_bytes = kvsets.iter().map(|kvset| kvset.export_size());
+    let block_bytes = blocks.values().map(|block| block.allocation.bytes());
+    let total = kvset_bytes.chain(block_bytes).sum();
+    let meter = engine.options.observer.meter("copying", Some(total), Unit::Bytes);
+    let mut copy = Copy::new(devices.classes(&engine.options), meter);
+    for kvset in &kvsets {
+        let extents = copy.kvset(kvset)?;
+        state.kvsets.get_mut(&kvset.edit.id).expect("of this moment").extents = extents;
     }
+    let last = copy.blocks(&mut state, &blocks, seqno)?;
+    if last < seqno {
+        let writer = engine.log.tail();
+        let segment = writer.segment();
+        let detail = format!("it was durable up to record {seqno}, and ends at {last}");
+        return Err(segment.media().corrupt("log", segment.extent().lba, detail));
+    }
+    copy.classes.flush()?;
+    state.uuid = to.uuid();
+    state.last_id = Ids::begin_copy(state.uuid, state.last_id);
+    state.classes = paths.iter().cloned().collect();
+    copy.report.kvss = state.kvss.len() as u64;
+    open::found(&copy.classes, &devices.manifest, (state.version, state.uuid), state.edits())?;
+    Ok(copy.report)
+}
 
-    /// Captures the state that is visible now. A change of the structure is in the manifest first and in the view a
-    /// moment later: that moment is waited out.
-    fn pin(&self) -> Result<Captured> {
-        loop {
-            // Closing frees the view, which then says nothing any more.
-            self.life.check_open()?;
-            // Frames are copied whole: one ends here, because later records may be of a KVS
-            // that the copy does not know.
-            let (view, seqno) = {
-                let mut log = self.log.tail_in_turn();
-                log.seal();
-                self.view.snapshot(&self.log)
-            };
-            let state = self.manifest.state();
-            if describes(&state, &view) {
-                return Ok(Captured::new(state, &view, seqno));
-            }
-            self.options.clock.sleep(Duration::from_millis(1));
+/// Captures the state that is visible now. A change of the structure is in the manifest first and in the view a
+/// moment later: that moment is waited out.
+fn pin(engine: &Engine) -> Result<Captured> {
+    loop {
+        // Closing frees the view, which then says nothing any more.
+        engine.life.check_open()?;
+        // Frames are copied whole: one ends here, because later records may be of a KVS
+        // that the copy does not know.
+        let (view, seqno) = {
+            let mut log = engine.log.tail_in_turn();
+            log.seal();
+            engine.view.snapshot(&engine.log)
+        };
+        let state = engine.manifest.state();
+        if describes(&state, &view) {
+            return Ok(Captured::new(state, &view, seqno));
         }
+        engine.options.clock.sleep(Duration::from_millis(1));
     }
 }
 
@@ -409,7 +407,7 @@ mod tests {
     fn a_batch_of_a_kvs_that_is_newer_than_the_copy_is_not_in_it_by_half() {
         let (db, old, _) = kvdb();
         old.put(b"before", b"v").unwrap();
-        let pinned = db.engine.pin().unwrap();
+        let pinned = pin(&db.engine).unwrap();
         let new = db.create_kvs("new", Policy::default()).unwrap();
         let mut batch = Batch::new();
         batch.put(&old, b"half", b"v");
@@ -417,7 +415,7 @@ mod tests {
         db.write(&batch).unwrap();
         let device = |name| -> Arc<dyn Device> { Arc::new(MemoryDevice::new(name, 16 << 20, 512)) };
         let made = Location::devices(device("m"), device("c")).make().unwrap();
-        db.engine.copy(pinned, &made).unwrap();
+        copy(&db.engine, pinned, &made).unwrap();
         let options = Options { maintenance: Maintenance::Manual, ..Options::default() };
         let copy = Kvdb::open_on(made.keep(), options).unwrap();
         let kvs = copy.kvs("a").unwrap();

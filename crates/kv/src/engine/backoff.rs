@@ -85,6 +85,7 @@ mod tests {
 
     use super::*;
     use crate::maintain::picker::inputs::pick;
+    use crate::maintain::steps;
     use crate::media::space::Purpose;
     use crate::recover::devices::Devices;
     use crate::testing::{device, kvdb_on, small_blocks};
@@ -103,7 +104,7 @@ mod tests {
                 kvs.put(rng.below(u64::MAX).to_be_bytes().repeat(4), [7; 8]).unwrap();
             }
             db.ingest().unwrap();
-            db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
+            steps::run_job(&db.engine, Job::Spill { kvs: kvs.id }).unwrap();
         }
         let capacity = db.engine.classes.capacity.clone();
         let mut taken = Vec::new();

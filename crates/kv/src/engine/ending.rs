@@ -36,7 +36,7 @@ impl Engine {
     /// manifest does not name. The log keeps the room that it was given where the file system is full: the next process
     /// takes it into the reserve.
     pub(crate) fn give_back(&self) -> Result<()> {
-        if self.reserve.has_log() {
+        if self.reserve.bears_log() {
             return self.classes.all().iter().try_for_each(|media| media.save_reserve());
         }
         match self.cut_log() {

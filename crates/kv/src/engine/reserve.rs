@@ -102,7 +102,7 @@ impl ReserveNeed {
     }
 
     /// Whether the class that the log lies on has nothing left but its reserve.
-    pub(crate) fn has_log(&self) -> bool {
+    pub(crate) fn bears_log(&self) -> bool {
         let media = self.classes.staging().unwrap_or_else(|| self.classes.capacity.clone());
         media.lives_on_reserve()
     }

@@ -39,55 +39,53 @@ pub(crate) struct Ingested {
     pub(crate) values: Vec<Arc<ValueBlock>>,
 }
 
-impl Engine {
-    /// Writes the keys of young records, one kvset for each KVS, and the values that do not stay where
-    /// the log put them.
-    pub(crate) fn build_root_kvsets(&self, young: &impl Young) -> Result<Ingested> {
-        let trees = self.view.load().trees.clone();
-        let mut blocks: BTreeMap<BlockId, Arc<ValueBlock>> =
-            young.blocks().into_iter().map(|block| (block.id, block)).collect();
-        let mut deleted = young.deleted();
-        let placements = Placements::find(self, young, &trees);
-        let writes = Writes::new(young.may_be_thin());
-        let mut shared = SharedValues::write(self, &writes, young, &placements, &blocks)?;
-        let mut done = Ingested { kvsets: Vec::new(), values: shared.blocks.clone() };
-        self.counters.young_blocks.add(shared.blocks.len() as u64);
-        blocks.extend(shared.blocks.iter().map(|block| (block.id, block.clone())));
-        let mut begin = |tree: &Tree, hides| {
-            RootBuilder::new(
-                (self, &writes),
-                tree,
-                young,
-                hides,
-                placements.of(tree.kvs),
-                &mut shared,
-            )
+/// Writes the keys of young records, one kvset for each KVS, and the values that do not stay where
+/// the log put them.
+pub(crate) fn build_root_kvsets(engine: &Engine, young: &impl Young) -> Result<Ingested> {
+    let trees = engine.view.load().trees.clone();
+    let mut blocks: BTreeMap<BlockId, Arc<ValueBlock>> =
+        young.blocks().into_iter().map(|block| (block.id, block)).collect();
+    let mut deleted = young.deleted();
+    let placements = Placements::find(engine, young, &trees);
+    let writes = Writes::new(young.may_be_thin());
+    let mut shared = SharedValues::write(engine, &writes, young, &placements, &blocks)?;
+    let mut done = Ingested { kvsets: Vec::new(), values: shared.blocks.clone() };
+    engine.counters.young_blocks.add(shared.blocks.len() as u64);
+    blocks.extend(shared.blocks.iter().map(|block| (block.id, block.clone())));
+    let mut begin = |tree: &Tree, hides| {
+        RootBuilder::new(
+            (engine, &writes),
+            tree,
+            young,
+            hides,
+            placements.of(tree.kvs),
+            &mut shared,
+        )
+    };
+    let mut current: Option<RootBuilder<'_>> = None;
+    young.each_newest(|kvs, key, newest| {
+        let Some(tree) = trees.get(&kvs) else {
+            return Ok(());
         };
-        let mut current: Option<RootBuilder<'_>> = None;
-        young.each_newest(|kvs, key, newest| {
-            let Some(tree) = trees.get(&kvs) else {
-                return Ok(());
-            };
-            if current.as_ref().is_none_or(|current| current.kvs != kvs) {
-                if let Some(builder) = current.take() {
-                    builder.finish(&blocks, &mut done)?;
-                }
-                current = Some(begin(tree, deleted.remove(&kvs).unwrap_or_default()));
+        if current.as_ref().is_none_or(|current| current.kvs != kvs) {
+            if let Some(builder) = current.take() {
+                builder.finish(&blocks, &mut done)?;
             }
-            current.as_mut().expect("made above").add(key, &newest, &blocks)
-        })?;
-        if let Some(builder) = current {
-            builder.finish(&blocks, &mut done)?;
+            current = Some(begin(tree, deleted.remove(&kvs).unwrap_or_default()));
         }
-        // KVSs of which nothing but prefixes and ranges was deleted.
-        for (kvs, hides) in deleted {
-            if let Some(tree) = trees.get(&kvs) {
-                begin(tree, hides).finish(&blocks, &mut done)?;
-            }
-        }
-        writes.write_out()?;
-        Ok(done)
+        current.as_mut().expect("made above").add(key, &newest, &blocks)
+    })?;
+    if let Some(builder) = current {
+        builder.finish(&blocks, &mut done)?;
     }
+    // KVSs of which nothing but prefixes and ranges was deleted.
+    for (kvs, hides) in deleted {
+        if let Some(tree) = trees.get(&kvs) {
+            begin(tree, hides).finish(&blocks, &mut done)?;
+        }
+    }
+    writes.write_out()?;
+    Ok(done)
 }
 
 /// The kvset of one KVS under construction.
@@ -249,78 +247,76 @@ impl<'a> RootBuilder<'a> {
     }
 }
 
-impl Engine {
-    /// Turns the oldest frozen table into kvsets; false when there is none.
-    pub(crate) fn ingest_oldest(&self) -> Result<bool> {
-        let mut ingested = self.scheduler.ingest_lane();
-        self.check_wanted(false)?;
-        self.scheduler.free_unread(&mut ingested);
-        let Some(frozen) = self.view.load().frozen.last().cloned() else {
-            return Ok(false);
-        };
-        // Before the next memtable has grown.
-        self.balance_memory();
-        self.pacer.ingest_begins();
-        self.note_space(self.caught("an ingest", || self.ingest(&frozen)))?;
-        self.pacer.ingest_ends(frozen.table.bytes());
-        // Under the lock, so that a writer about to wait does not miss it.
-        let writer = self.log.tail();
-        self.log.wake_writers();
-        drop(writer);
-        self.scheduler.notify();
-        ingested.push(frozen.table.clone());
-        drop(frozen);
-        self.scheduler.free_unread(&mut ingested);
-        self.balance_memory();
-        Ok(true)
-    }
+/// Turns the oldest frozen table into kvsets; false when there is none.
+pub(crate) fn ingest_oldest(engine: &Engine) -> Result<bool> {
+    let mut ingested = engine.scheduler.ingest_lane();
+    engine.check_wanted(false)?;
+    engine.scheduler.free_unread(&mut ingested);
+    let Some(frozen) = engine.view.load().frozen.last().cloned() else {
+        return Ok(false);
+    };
+    // Before the next memtable has grown.
+    engine.balance_memory();
+    engine.pacer.ingest_begins();
+    note_space(engine, engine.caught("an ingest", || ingest(engine, &frozen)))?;
+    engine.pacer.ingest_ends(frozen.table.bytes());
+    // Under the lock, so that a writer about to wait does not miss it.
+    let writer = engine.log.tail();
+    engine.log.wake_writers();
+    drop(writer);
+    engine.scheduler.notify();
+    ingested.push(frozen.table.clone());
+    drop(frozen);
+    engine.scheduler.free_unread(&mut ingested);
+    engine.balance_memory();
+    Ok(true)
+}
 
-    pub(crate) fn ingest(&self, frozen: &Arc<Frozen>) -> Result<()> {
-        self.flush_through(frozen.table.last_seqno())?;
-        let built = match &frozen.table {
-            Table::Memtable(table) => self.build_root_kvsets(&**table),
-            Table::Replayed(table) => self.build_root_kvsets(&**table),
-        }?;
-        let kvsets = self.commit_root(built, frozen.table.last_seqno(), &frozen.log_first)?;
-        let publish = || {
-            self.view.publish(|view| {
-                view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
-                view.add_to_roots(&kvsets);
-            });
-        };
-        match &frozen.table {
-            Table::Memtable(table) => self.transactions.ingested(table, &self.options, publish),
-            // It is older than any transaction.
-            Table::Replayed(_) => publish(),
-        }
-        self.counters.ingests.add(1);
-        self.counters.steps.add(1);
-        Ok(())
+pub(crate) fn ingest(engine: &Engine, frozen: &Arc<Frozen>) -> Result<()> {
+    engine.flush_through(frozen.table.last_seqno())?;
+    let built = match &frozen.table {
+        Table::Memtable(table) => build_root_kvsets(engine, &**table),
+        Table::Replayed(table) => build_root_kvsets(engine, &**table),
+    }?;
+    let kvsets = commit_root(engine, built, frozen.table.last_seqno(), &frozen.log_first)?;
+    let publish = || {
+        engine.view.publish(|view| {
+            view.frozen.retain(|other| !Arc::ptr_eq(other, frozen));
+            view.add_to_roots(&kvsets);
+        });
+    };
+    match &frozen.table {
+        Table::Memtable(table) => engine.transactions.ingested(table, &engine.options, publish),
+        // It is older than any transaction.
+        Table::Replayed(_) => publish(),
     }
+    engine.counters.ingests.add(1);
+    engine.counters.steps.add(1);
+    Ok(())
+}
 
-    /// Makes new kvsets of the root durable. With them all records up to `seqno` are in some, and replay
-    /// begins in `log_first`.
-    pub(crate) fn commit_root(
-        &self,
-        built: Ingested,
-        seqno: Seqno,
-        log_first: &Arc<ValueBlock>,
-    ) -> Result<Vec<Arc<Kvset>>> {
-        self.classes.flush()?;
-        let mut edits = additions(&built.values, &built.kvsets);
-        edits.push(Edit::Ingested { seqno, first: log_first.id });
-        self.commit(edits)?;
-        self.log.set_replay_from(log_first.clone());
-        Ok(built.kvsets)
-    }
+/// Makes new kvsets of the root durable. With them all records up to `seqno` are in some, and replay
+/// begins in `log_first`.
+pub(crate) fn commit_root(
+    engine: &Engine,
+    built: Ingested,
+    seqno: Seqno,
+    log_first: &Arc<ValueBlock>,
+) -> Result<Vec<Arc<Kvset>>> {
+    engine.classes.flush()?;
+    let mut edits = additions(&built.values, &built.kvsets);
+    edits.push(Edit::Ingested { seqno, first: log_first.id });
+    engine.commit(edits)?;
+    engine.log.set_replay_from(log_first.clone());
+    Ok(built.kvsets)
+}
 
-    /// Remembers whether ingest lacks space, so that writers hear of it instead of waiting; stops
-    /// the engine at any other error.
-    pub(crate) fn note_space<T>(&self, result: Result<T>) -> Result<T> {
-        let full = result.as_ref().err().filter(|error| error.lacks_space()).cloned();
-        self.scheduler.set_ingest_lacks(full);
-        self.fail_stop(result)
-    }
+/// Remembers whether ingest lacks space, so that writers hear of it instead of waiting; stops
+/// the engine at any other error.
+pub(crate) fn note_space<T>(engine: &Engine, result: Result<T>) -> Result<T> {
+    let full = result.as_ref().err().filter(|error| error.lacks_space()).cloned();
+    engine.scheduler.set_ingest_lacks(full);
+    engine.fail_stop(result)
 }
 
 #[cfg(test)]

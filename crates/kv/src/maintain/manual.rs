@@ -14,8 +14,10 @@ use crate::engine::job::Job;
 use crate::engine::shared::Engine;
 use crate::engine::workers::Worker;
 use crate::maintain::picker::Picker;
+use crate::maintain::replay;
+use crate::maintain::scrub;
+use crate::maintain::steps;
 use crate::media::class::Media;
-use crate::media::space::Purpose;
 use crate::omf::manifest::Edit;
 use crate::sync::MutexGuard;
 use crate::tree::kvset::Kvset;
@@ -23,7 +25,6 @@ use crate::tree::view::{Leaf, Tree, View};
 use crate::types::class::MediaClass;
 use crate::types::error::{KvError, Result};
 use crate::types::ids::{BlockId, KvsId, Seqno};
-use crate::values::block::ValueBlock;
 
 /// Goal of [`crate::api::kvdb::Kvdb::compact`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -62,12 +63,14 @@ pub struct CompactStatus {
 }
 
 /// Held while something that was asked for is under way.
-pub(crate) struct Turn<'a>(&'a Engine);
+struct Turn<'e> {
+    engine: &'e Engine,
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.classes.leave_staging(false);
-        self.0.scheduler.manual.end();
+        self.engine.classes.leave_staging(false);
+        self.engine.scheduler.manual.end();
     }
 }
 
@@ -113,66 +116,96 @@ const LEAST_GOAL: u64 = 102;
 /// A leaf is done after so many steps, whatever is written to it meanwhile.
 const PASSES: usize = 4;
 
-impl Engine {
-    fn begin(&self) -> Result<Turn<'_>> {
-        self.life.check_running()?;
-        let begins = self.scheduler.manual.begin(self.counters.step_bytes.get());
-        if begins { Ok(Turn(self)) } else { Err(KvError::Busy) }
+#[allow(clippy::cast_precision_loss)] // ratios for people
+pub(crate) fn compact_status(engine: &Engine) -> CompactStatus {
+    let manual = &engine.scheduler.manual;
+    let space = Picker::new(engine, &engine.view.load()).space();
+    let (goal, (leaves, leaves_done)) = (manual.goal(), manual.leaves());
+    CompactStatus {
+        active: manual.is_active(),
+        cancelled: manual.is_cancelled(),
+        goal: (goal > 0).then_some(goal as f64 / 100.0),
+        space_amplification: space.used as f64 / space.live.max(1) as f64,
+        leaves,
+        leaves_done,
+        written_bytes: manual.written_bytes(engine.counters.step_bytes.get()),
     }
+}
 
-    #[allow(clippy::cast_precision_loss)] // ratios for people
-    pub(crate) fn compact_status(&self) -> CompactStatus {
-        let manual = &self.scheduler.manual;
-        let space = Picker::new(self, &self.view.load()).space();
-        let (goal, (leaves, leaves_done)) = (manual.goal(), manual.leaves());
-        CompactStatus {
-            active: manual.is_active(),
-            cancelled: manual.is_cancelled(),
-            goal: (goal > 0).then_some(goal as f64 / 100.0),
-            space_amplification: space.used as f64 / space.live.max(1) as f64,
-            leaves,
-            leaves_done,
-            written_bytes: manual.written_bytes(self.counters.step_bytes.get()),
+/// Does the requested work, or part of it, if it is cancelled.
+pub(crate) fn compact(engine: &Engine, request: CompactRequest) -> Result<CompactStatus> {
+    let turn = Turn::begin(engine)?;
+    let done = match request {
+        CompactRequest::Full => steps::ingest_all(engine).and_then(|_| turn.sweep_with_room()),
+        CompactRequest::Scrub => replay::leave_log(engine)
+            .and_then(|()| turn.sweep(Sweep::Erasing))
+            .and_then(|()| scrub::erase_deleted(engine)),
+        CompactRequest::SpaceAmplification(goal) => {
+            let percent = crate::types::options::percent(goal)?;
+            engine.scheduler.manual.set_goal(percent);
+            steps::ingest_all(engine).and_then(|_| turn.save_space(percent))
         }
+    };
+    match done {
+        Err(KvError::Cancelled) | Ok(()) => {}
+        Err(error) => return Err(error),
     }
+    drop(turn);
+    Ok(compact_status(engine))
+}
 
-    /// Does the requested work, or part of it, if it is cancelled.
-    pub(crate) fn compact(&self, request: CompactRequest) -> Result<CompactStatus> {
-        let turn = self.begin()?;
-        let done = match request {
-            CompactRequest::Full => self.ingest_all().and_then(|_| self.sweep_with_room()),
-            CompactRequest::Scrub => self
-                .leave_log()
-                .and_then(|()| self.sweep(Sweep::Erasing))
-                .and_then(|()| self.erase_deleted()),
-            CompactRequest::SpaceAmplification(goal) => {
-                let percent = crate::types::options::percent(goal)?;
-                self.scheduler.manual.set_goal(percent);
-                self.ingest_all().and_then(|_| self.save_space(percent))
-            }
-        };
-        match done {
-            Err(KvError::Cancelled) | Ok(()) => {}
-            Err(error) => return Err(error),
+/// Moves everything off the staging class, and ends it. Returns it, its name in the manifest, and
+/// the lock under which a new one is added: until then its place is not free.
+pub(crate) fn remove_staging(
+    engine: &Engine,
+) -> Result<(Arc<Media>, Option<String>, MutexGuard<'_, ()>)> {
+    let turn = Turn::begin(engine)?;
+    let staging = engine.classes.staging().ok_or(KvError::NoStaging)?;
+    turn.check_room_without(&staging)?;
+    engine.classes.leave_staging(true);
+    let known_as = engine.manifest.state().classes.remove(&MediaClass::Staging);
+    let naming = loop {
+        engine.check_wanted(true)?;
+        replay::leave_segments(engine, |segment| {
+            engine.classes.taking(segment.media().class).is_some()
+        })?;
+        steps::ingest_all(engine)?;
+        replay::advance_replay(engine)?;
+        turn.sweep(Sweep::Leaving(MediaClass::Staging))?;
+        // Damaged data does not move.
+        engine.fences.check_unfenced_on(&engine.view, MediaClass::Staging)?;
+        if let Some(naming) = turn.end_staging()? {
+            break naming;
         }
-        drop(turn);
-        Ok(self.compact_status())
+    };
+    drop(turn);
+    release_unused();
+    Ok((staging, known_as, naming))
+}
+
+impl<'e> Turn<'e> {
+    fn begin(engine: &'e Engine) -> Result<Turn<'e>> {
+        engine.life.check_running()?;
+        let begins = engine.scheduler.manual.begin(engine.counters.step_bytes.get());
+        if begins { Ok(Turn { engine }) } else { Err(KvError::Busy) }
     }
 
     /// Runs one step of the requested work; the lanes are taken for it alone.
     fn step_asked<J: IntoIterator<Item = Job>>(&self, choose: impl Fn(&View) -> J) -> Result<bool> {
         self.tell_progress();
-        let _lanes = self.scheduler.both_lanes();
-        self.check_wanted(true)?;
-        self.run_first(Worker::First, choose, true)
+        let _lanes = self.engine.scheduler.both_lanes();
+        self.engine.check_wanted(true)?;
+        steps::run_first(self.engine, Worker::First, choose, true)
     }
 
     /// Saves space of the data that is there now. Later writes of others are left to maintenance: with them there
     /// would be no end.
     fn save_space(&self, goal: u64) -> Result<()> {
-        let before = Before { seqno: self.log.visible(), id: BlockId(self.ids.last()) };
+        let before =
+            Before { seqno: self.engine.log.visible(), id: BlockId(self.engine.ids.last()) };
         while self.step_asked(|view| {
-            let savings = Picker::new(self, view).savings(goal).into_iter().map(|(_, job)| job);
+            let savings =
+                Picker::new(self.engine, view).savings(goal).into_iter().map(|(_, job)| job);
             savings.filter(|job| before.concerns(view, job)).collect::<Vec<Job>>()
         })? {}
         Ok(())
@@ -181,9 +214,9 @@ impl Engine {
     /// Goes through all KVSs, again where a step has found no room and others have made some. Without any it is done as
     /// far as there is room, if it has come anywhere.
     fn sweep_with_room(&self) -> Result<()> {
-        let began = self.counters.steps.get();
+        let began = self.engine.counters.steps.get();
         loop {
-            let before = self.counters.steps.get();
+            let before = self.engine.counters.steps.get();
             match self.sweep(Sweep::All) {
                 Err(full) if full.lacks_space() => {
                     // These take no more than there is room for.
@@ -191,7 +224,7 @@ impl Engine {
                         Err(error) if !error.lacks_space() => return Err(error),
                         _ => {}
                     }
-                    let now = self.counters.steps.get();
+                    let now = self.engine.counters.steps.get();
                     if now == before {
                         return if now == began { Err(full) } else { Ok(()) };
                     }
@@ -204,13 +237,13 @@ impl Engine {
     /// Goes through all KVSs. It keeps no tree meanwhile: that would keep the space that the steps free.
     fn sweep(&self, sweep: Sweep) -> Result<()> {
         let kvss: Vec<KvsId> = {
-            let view = self.view.load();
+            let view = self.engine.view.load();
             let leaves = view.trees.values().map(|tree| tree.leaves.len() as u64).sum();
-            self.scheduler.manual.begin_leaves(leaves);
+            self.engine.scheduler.manual.begin_leaves(leaves);
             view.trees.keys().copied().collect()
         };
         for kvs in kvss {
-            self.scheduler.manual.while_emptying(kvs, || self.sweep_root(kvs, sweep))?;
+            self.engine.scheduler.manual.while_emptying(kvs, || self.sweep_root(kvs, sweep))?;
             self.sweep_leaves(kvs, sweep)?;
             // Leaves share blocks: what others have left since is garbage of those that came first.
             if !matches!(sweep, Sweep::Leaving(_)) {
@@ -223,7 +256,7 @@ impl Engine {
     /// Ages the data that is in the root now.
     fn sweep_root(&self, kvs: KvsId, sweep: Sweep) -> Result<()> {
         let newest = |view: &View| Some(view.tree(kvs)?.root.first()?.edit.age);
-        let Some(through) = newest(&self.view.load()) else {
+        let Some(through) = newest(&self.engine.view.load()) else {
             return Ok(());
         };
         while self.step_asked(|view| {
@@ -240,12 +273,12 @@ impl Engine {
 
     /// Tells the observer how far the work is, and cancels it as that wishes.
     fn tell_progress(&self) {
-        let (leaves, done) = self.scheduler.manual.leaves();
+        let (leaves, done) = self.engine.scheduler.manual.leaves();
         let total = (leaves > 0).then_some(leaves);
         let mut progress = Progress::new("compacting", total, Unit::Leaves);
         progress.done = done;
-        if self.options.observer.tell(&progress).is_break() {
-            self.scheduler.manual.cancel();
+        if self.engine.options.observer.tell(&progress).is_break() {
+            self.engine.scheduler.manual.cancel();
         }
     }
 
@@ -256,14 +289,14 @@ impl Engine {
                 let again = self.step_asked(|view| {
                     let tree = view.tree(kvs)?;
                     let leaf = &tree.leaves[tree.leaf_of(&from)];
-                    sweep_leaf(&Picker::new(self, view), tree, leaf, sweep)
+                    sweep_leaf(&Picker::new(self.engine, view), tree, leaf, sweep)
                 })?;
                 if !again {
                     break;
                 }
             }
-            self.scheduler.manual.leaf_done();
-            let view = self.view.load();
+            self.engine.scheduler.manual.leaf_done();
+            let view = self.engine.view.load();
             let next = view.tree(kvs).and_then(|tree| tree.leaves.get(tree.leaf_of(&from) + 1));
             match next {
                 Some(next) => from = next.lower.clone(),
@@ -272,38 +305,9 @@ impl Engine {
         }
     }
 
-    // ---- taking the staging class away ------------------------------------------------------------
-
-    /// Moves everything off the staging class, and ends it. Returns it, its name in the manifest, and
-    /// the lock under which a new one is added: until then its place is not free.
-    pub(crate) fn remove_staging(
-        &self,
-    ) -> Result<(Arc<Media>, Option<String>, MutexGuard<'_, ()>)> {
-        let turn = self.begin()?;
-        let staging = self.classes.staging().ok_or(KvError::NoStaging)?;
-        self.check_room_without(&staging)?;
-        self.classes.leave_staging(true);
-        let known_as = self.manifest.state().classes.remove(&MediaClass::Staging);
-        let naming = loop {
-            self.check_wanted(true)?;
-            self.leave_segments(|segment| self.classes.taking(segment.media().class).is_some())?;
-            self.ingest_all()?;
-            self.advance_replay()?;
-            self.sweep(Sweep::Leaving(MediaClass::Staging))?;
-            // Damaged data does not move.
-            self.fences.check_unfenced_on(&self.view, MediaClass::Staging)?;
-            if let Some(naming) = self.end_staging()? {
-                break naming;
-            }
-        };
-        drop(turn);
-        release_unused();
-        Ok((staging, known_as, naming))
-    }
-
     /// Refuses when capacity cannot take the data on `staging`.
     fn check_room_without(&self, staging: &Media) -> Result<()> {
-        let view = self.view.load();
+        let view = self.engine.view.load();
         let mut needed = view.young_bytes();
         for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
             let keys = kvset.key_extents().iter().filter(|keys| keys.media.class == staging.class);
@@ -312,8 +316,8 @@ impl Engine {
             needed += values.map(|(_, bytes)| bytes).sum::<u64>();
         }
         // Two log segments, and frames and extents that are not full.
-        needed += needed / 16 + 2 * self.tuning.block_bytes;
-        let capacity = &self.classes.capacity;
+        needed += needed / 16 + 2 * self.engine.tuning.block_bytes;
+        let capacity = &self.engine.classes.capacity;
         capacity.reclaim()?;
         let room = capacity.free_bytes().saturating_sub(capacity.reserve_bytes());
         if needed > room {
@@ -322,53 +326,17 @@ impl Engine {
         Ok(())
     }
 
-    /// The log goes on in segments that may stay: the one that was opened ahead, too.
-    pub(super) fn leave_segments(&self, stays: impl Fn(&ValueBlock) -> bool) -> Result<()> {
-        loop {
-            let mut log = self.log.wait_for_segment(|| self.life.check_running())?;
-            if log.segments().all(|segment| stays(segment)) {
-                return Ok(());
-            }
-            self.life.check_running()?;
-            // It stays until the manifest lets go of it.
-            self.view.load().active.refer_to(log.segment());
-            if !log.pass_over() {
-                let segment = self.open_segment(Purpose::User, 0)?;
-                log.set_spare(segment);
-            }
-        }
-    }
-
-    /// Replay begins in the log's segment when there is nothing to replay before it.
-    pub(super) fn advance_replay(&self) -> Result<()> {
-        let _lane = self.scheduler.ingest_lane();
-        let (seqno, first, active) = {
-            let log = self.log.tail();
-            let view = self.view.load();
-            if !view.active.is_empty() || !view.frozen.is_empty() {
-                // Written meanwhile, to where the log is now: the next ingest says so.
-                return Ok(());
-            }
-            (log.last_seqno(), log.segment().clone(), view.active.clone())
-        };
-        self.commit(vec![Edit::Ingested { seqno, first: first.id }])?;
-        // It was empty: whatever it holds by now lies in that segment, or behind it.
-        active.forget_blocks_before(first.id);
-        self.log.set_replay_from(first);
-        Ok(())
-    }
-
     /// Ends the staging class if nothing is on it any more.
-    fn end_staging(&self) -> Result<Option<MutexGuard<'_, ()>>> {
-        let naming = self.naming.lock();
-        let _lanes = self.scheduler.both_lanes();
-        let _ingesting = self.scheduler.ingest_lane();
+    fn end_staging(&self) -> Result<Option<MutexGuard<'e, ()>>> {
+        let naming = self.engine.naming.lock();
+        let _lanes = self.engine.scheduler.both_lanes();
+        let _ingesting = self.engine.scheduler.ingest_lane();
         let class = MediaClass::Staging;
-        if self.manifest.uses(class) {
+        if self.engine.manifest.uses(class) {
             return Ok(None);
         }
-        self.commit(vec![Edit::ClassRemoved { class }])?;
-        self.classes.remove_staging();
+        self.engine.commit(vec![Edit::ClassRemoved { class }])?;
+        self.engine.classes.remove_staging();
         Ok(Some(naming))
     }
 }
@@ -405,6 +373,7 @@ fn sweep_leaf(picker: &Picker<'_>, tree: &Tree, leaf: &Leaf, sweep: Sweep) -> Op
 mod tests {
     use super::*;
     use crate::api::kvs::Kvs;
+    use crate::media::space::Purpose;
     use crate::recover::devices::Devices;
     use crate::testing::{device, kvdb_on, small_blocks};
     use crate::types::policy::Policy;

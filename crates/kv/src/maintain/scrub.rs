@@ -66,59 +66,49 @@ fn hold_values(held: &mut HeldRuns, block: &ValueBlock) -> Result<()> {
     Ok(())
 }
 
-impl Engine {
-    /// Leaves the log segments that there are, and has everything in them ingested: the next compaction moves it.
-    pub(crate) fn leave_log(&self) -> Result<()> {
-        let newest = BlockId(self.ids.last());
-        self.leave_segments(|segment| segment.id > newest)?;
-        self.ingest_all()?;
-        self.advance_replay()
+/// Refuses while readers keep anything. A read under way ends soon.
+fn check_unpinned(engine: &Engine) -> Result<()> {
+    for _ in 0..READS_END {
+        if engine.view.pinned_bytes(&engine.log).iter().sum::<u64>() == 0 {
+            return Ok(());
+        }
+        engine.check_wanted(true)?;
+        engine.options.clock.sleep(READ_ENDS);
     }
+    let pinned = engine.reader_stats(engine.view.pinned_bytes(&engine.log).iter().sum());
+    Err(KvError::Pinned(pinned.in_words()))
+}
 
-    /// Refuses while readers keep anything. A read under way ends soon.
-    fn check_unpinned(&self) -> Result<()> {
-        for _ in 0..READS_END {
-            if self.view.pinned_bytes(&self.log).iter().sum::<u64>() == 0 {
-                return Ok(());
-            }
-            self.check_wanted(true)?;
-            self.options.clock.sleep(READ_ENDS);
-        }
-        let pinned = self.reader_stats(self.view.pinned_bytes(&self.log).iter().sum());
-        Err(KvError::Pinned(pinned.in_words()))
+/// Erases all that no record and no key takes.
+pub(crate) fn erase_deleted(engine: &Engine) -> Result<()> {
+    let _lanes = engine.scheduler.both_lanes();
+    let mut ingested = engine.scheduler.ingest_lane();
+    engine.check_wanted(true)?;
+    engine.budget.forget_ahead(&engine.view.load());
+    engine.scheduler.free_unread(&mut ingested);
+    check_unpinned(engine)?;
+    let classes = engine.classes.all();
+    classes.iter().try_for_each(|media| media.reclaim().map(drop))?;
+    // No write of the log is under way.
+    let _flushing = engine.log.lead();
+    let mut log = engine.log.wait_for_segment(|| engine.life.check_running())?;
+    let mut held = HeldRuns::default();
+    let view = engine.view.load_full();
+    for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
+        hold_keys(&mut held, kvset);
+        kvset.blocks.iter().try_for_each(|(block, _)| hold_values(&mut held, block))?;
     }
-
-    /// Erases all that no record and no key takes.
-    pub(crate) fn erase_deleted(&self) -> Result<()> {
-        let _lanes = self.scheduler.both_lanes();
-        let mut ingested = self.scheduler.ingest_lane();
-        self.check_wanted(true)?;
-        self.budget.forget_ahead(&self.view.load());
-        self.scheduler.free_unread(&mut ingested);
-        self.check_unpinned()?;
-        let classes = self.classes.all();
-        classes.iter().try_for_each(|media| media.reclaim().map(drop))?;
-        // No write of the log is under way.
-        let _flushing = self.log.lead();
-        let mut log = self.log.wait_for_segment(|| self.life.check_running())?;
-        let mut held = HeldRuns::default();
-        let view = self.view.load_full();
-        for kvset in view.trees.values().flat_map(|tree| tree.kvsets()) {
-            hold_keys(&mut held, kvset);
-            kvset.blocks.iter().try_for_each(|(block, _)| hold_values(&mut held, block))?;
-        }
-        for (segment, written) in log.written() {
-            hold(&mut held, &segment.allocation, written);
-        }
-        let current: Vec<BlockId> = log.segments().map(|segment| segment.id).collect();
-        let is_left = |block: &Arc<ValueBlock>| !current.contains(&block.id);
-        for block in view.log_blocks().chain([self.log.replay_from()]).filter(is_left) {
-            hold(&mut held, &block.allocation, block.allocation.bytes());
-        }
-        for media in classes {
-            media.erase_rest(&held[media.class as usize], || self.check_wanted(true))?;
-        }
-        log.erase_earlier();
-        self.write_manifest(Manifest::renew)
+    for (segment, written) in log.written() {
+        hold(&mut held, &segment.allocation, written);
     }
+    let current: Vec<BlockId> = log.segments().map(|segment| segment.id).collect();
+    let is_left = |block: &Arc<ValueBlock>| !current.contains(&block.id);
+    for block in view.log_blocks().chain([engine.log.replay_from()]).filter(is_left) {
+        hold(&mut held, &block.allocation, block.allocation.bytes());
+    }
+    for media in classes {
+        media.erase_rest(&held[media.class as usize], || engine.check_wanted(true))?;
+    }
+    log.erase_earlier();
+    engine.write_manifest(Manifest::renew)
 }

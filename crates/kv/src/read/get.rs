@@ -12,7 +12,7 @@ use crate::tree::kvset::Found;
 use crate::tree::view::View;
 use crate::tree::young::Young;
 use crate::types::error::Result;
-use crate::types::expiry::{Moment, Time};
+use crate::types::expiry::Moment;
 use crate::types::ids::{KvsId, Seqno};
 use crate::values::block::{ValueBlock, Wanted};
 use crate::values::cache::record::RecordKey;
@@ -27,166 +27,158 @@ pub(crate) enum Located<'v> {
     Stored(&'v Arc<ValueBlock>, Stored, Seqno),
 }
 
-impl Engine {
-    /// The moment of a read that sees records up to `seqno`.
-    pub(crate) fn now(&self, seqno: Seqno) -> Moment<'_> {
-        Moment { seqno, time: Time::Now(&self.wall_clock) }
-    }
-
-    /// Writes the value that `key` has at `moment` to `out`, which is emptied when there is none;
-    /// whether there is one.
-    pub(crate) fn find(
-        &self,
-        view: &View,
-        kvs: KvsId,
-        key: &[u8],
-        moment: Moment<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<bool> {
-        let key = RecordKey::new(kvs, key);
-        out.clear();
-        match self.locate(view, &key, moment, &mut |value| out.extend_from_slice(value))? {
-            Located::Absent => Ok(false),
-            Located::Found => Ok(true),
-            Located::Stored(block, stored, age) => {
-                let wanted = Wanted { index: 0, block, key, stored, age };
-                self.life.if_open(self.values.read(&wanted, out)).map(|()| true)
-            }
+/// Writes the value that `key` has at `moment` to `out`, which is emptied when there is none;
+/// whether there is one.
+pub(crate) fn find(
+    engine: &Engine,
+    view: &View,
+    kvs: KvsId,
+    key: &[u8],
+    moment: Moment<'_>,
+    out: &mut Vec<u8>,
+) -> Result<bool> {
+    let key = RecordKey::new(kvs, key);
+    out.clear();
+    match locate(engine, view, &key, moment, &mut |value| out.extend_from_slice(value))? {
+        Located::Absent => Ok(false),
+        Located::Found => Ok(true),
+        Located::Stored(block, stored, age) => {
+            let wanted = Wanted { index: 0, block, key, stored, age };
+            engine.life.if_open(engine.values.read(&wanted, out)).map(|()| true)
         }
     }
+}
 
-    /// Like [`Engine::find`], but writes as much of the value as `buffer` takes, and returns the value's size.
-    pub(crate) fn find_to_buffer(
-        &self,
-        view: &View,
-        kvs: KvsId,
-        key: &[u8],
-        moment: Moment<'_>,
-        buffer: &mut [u8],
-    ) -> Result<Option<usize>> {
-        let key = RecordKey::new(kvs, key);
-        let mut size = 0;
-        match self.locate(view, &key, moment, &mut |value| size = copy(value, buffer))? {
-            Located::Absent => Ok(None),
-            Located::Found => Ok(Some(size)),
-            Located::Stored(block, stored, age) => {
-                let (wanted, mut value) =
-                    (Wanted { index: 0, block, key, stored, age }, Vec::new());
-                self.life.if_open(self.values.read(&wanted, &mut value))?;
-                Ok(Some(copy(&value, buffer)))
-            }
+/// Like [`find`], but writes as much of the value as `buffer` takes, and returns the value's size.
+pub(crate) fn find_to_buffer(
+    engine: &Engine,
+    view: &View,
+    kvs: KvsId,
+    key: &[u8],
+    moment: Moment<'_>,
+    buffer: &mut [u8],
+) -> Result<Option<usize>> {
+    let key = RecordKey::new(kvs, key);
+    let mut size = 0;
+    match locate(engine, view, &key, moment, &mut |value| size = copy(value, buffer))? {
+        Located::Absent => Ok(None),
+        Located::Found => Ok(Some(size)),
+        Located::Stored(block, stored, age) => {
+            let (wanted, mut value) = (Wanted { index: 0, block, key, stored, age }, Vec::new());
+            engine.life.if_open(engine.values.read(&wanted, &mut value))?;
+            Ok(Some(copy(&value, buffer)))
         }
     }
+}
 
-    /// Whether `key` has a value at `moment`.
-    pub(crate) fn contains(
-        &self,
-        view: &View,
-        kvs: KvsId,
-        key: &[u8],
-        moment: Moment<'_>,
-    ) -> Result<bool> {
-        let located = self.locate(view, &RecordKey::new(kvs, key), moment, &mut |_| {})?;
-        Ok(!matches!(located, Located::Absent))
-    }
+/// Whether `key` has a value at `moment`.
+pub(crate) fn contains(
+    engine: &Engine,
+    view: &View,
+    kvs: KvsId,
+    key: &[u8],
+    moment: Moment<'_>,
+) -> Result<bool> {
+    let located = locate(engine, view, &RecordKey::new(kvs, key), moment, &mut |_| {})?;
+    Ok(!matches!(located, Located::Absent))
+}
 
-    /// Like [`Engine::find`], for many keys: records on the media are read several at a time.
-    pub(crate) fn find_many<K: AsRef<[u8]>>(
-        &self,
-        view: &View,
-        kvs: KvsId,
-        keys: &[K],
-        moment: Moment<'_>,
-    ) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut values = Vec::with_capacity(keys.len());
-        let mut wanted = Vec::new();
-        for (index, key) in keys.iter().enumerate() {
-            let (key, mut value) = (RecordKey::new(kvs, key.as_ref()), Vec::new());
-            let mut copy = |found: &[u8]| value.extend_from_slice(found);
-            let located = self.locate(view, &key, moment, &mut copy)?;
-            values.push((!matches!(located, Located::Absent)).then_some(value));
-            if let Located::Stored(block, stored, age) = located {
-                wanted.push(Wanted { index, block, key, stored, age });
-            }
+/// Like [`find`], for many keys: records on the media are read several at a time.
+pub(crate) fn find_many<K: AsRef<[u8]>>(
+    engine: &Engine,
+    view: &View,
+    kvs: KvsId,
+    keys: &[K],
+    moment: Moment<'_>,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let mut values = Vec::with_capacity(keys.len());
+    let mut wanted = Vec::new();
+    for (index, key) in keys.iter().enumerate() {
+        let (key, mut value) = (RecordKey::new(kvs, key.as_ref()), Vec::new());
+        let mut copy = |found: &[u8]| value.extend_from_slice(found);
+        let located = locate(engine, view, &key, moment, &mut copy)?;
+        values.push((!matches!(located, Located::Absent)).then_some(value));
+        if let Located::Stored(block, stored, age) = located {
+            wanted.push(Wanted { index, block, key, stored, age });
         }
-        let read = self.values.read_many(wanted, |index, value| {
-            values[index] = Some(value.to_vec());
+    }
+    let read = engine.values.read_many(wanted, |index, value| {
+        values[index] = Some(value.to_vec());
+    });
+    engine.life.if_open(read).map(|()| values)
+}
+
+/// Looks for a key at `moment`, newest first: in the memtables, in replayed records, among the cached
+/// records, in the root and in the leaf. A value that is in DRAM is handed to `found`, once, which may hold up
+/// others.
+fn locate<'v>(
+    engine: &Engine,
+    view: &'v View,
+    key: &RecordKey<'_>,
+    moment: Moment<'_>,
+    found: &mut dyn FnMut(&[u8]),
+) -> Result<Located<'v>> {
+    engine.life.if_open(locate_in(engine, view, key, moment, found))
+}
+
+fn locate_in<'v>(
+    engine: &Engine,
+    view: &'v View,
+    key: &RecordKey<'_>,
+    moment: Moment<'_>,
+    found: &mut dyn FnMut(&[u8]),
+) -> Result<Located<'v>> {
+    let &RecordKey { kvs, key: bytes, key_hash } = key;
+    let Some(tree) = view.tree(kvs) else {
+        return Ok(Located::Absent);
+    };
+    if tree.refers {
+        engine.values.cache.prefetch_entry(key.hash());
+    }
+    for table in view.memtables() {
+        let is_there = table.get(kvs, (bytes, key_hash), moment.seqno, |written| {
+            written.value.filter(|_| moment.sees(written.expiry)).map(&mut *found).is_some()
         });
-        self.life.if_open(read).map(|()| values)
-    }
-
-    /// Looks for a key at `moment`, newest first: in the memtables, in replayed records, among the cached
-    /// records, in the root and in the leaf. A value that is in DRAM is handed to `found`, once, which may hold up
-    /// others.
-    fn locate<'v>(
-        &self,
-        view: &'v View,
-        key: &RecordKey<'_>,
-        moment: Moment<'_>,
-        found: &mut dyn FnMut(&[u8]),
-    ) -> Result<Located<'v>> {
-        self.life.if_open(self.locate_in(view, key, moment, found))
-    }
-
-    fn locate_in<'v>(
-        &self,
-        view: &'v View,
-        key: &RecordKey<'_>,
-        moment: Moment<'_>,
-        found: &mut dyn FnMut(&[u8]),
-    ) -> Result<Located<'v>> {
-        let &RecordKey { kvs, key: bytes, key_hash } = key;
-        let Some(tree) = view.tree(kvs) else {
-            return Ok(Located::Absent);
-        };
-        if tree.refers {
-            self.values.cache.prefetch_entry(key.hash());
+        match is_there {
+            Some(true) => return Ok(Located::Found),
+            Some(false) => return Ok(Located::Absent),
+            None => {}
         }
-        for table in view.memtables() {
-            let is_there = table.get(kvs, (bytes, key_hash), moment.seqno, |written| {
-                written.value.filter(|_| moment.sees(written.expiry)).map(&mut *found).is_some()
-            });
-            match is_there {
-                Some(true) => return Ok(Located::Found),
-                Some(false) => return Ok(Located::Absent),
-                None => {}
+    }
+    for table in view.replayed() {
+        match table.get(kvs, bytes) {
+            None => {}
+            Some(Item::Tombstone) => return Ok(Located::Absent),
+            Some(item) if !moment.sees(item.expiry()) => return Ok(Located::Absent),
+            Some(Item::Value(value, _)) => {
+                found(value);
+                return Ok(Located::Found);
+            }
+            Some(Item::Stored(block, stored)) => {
+                return Ok(Located::Stored(block, stored, table.last_seqno()));
             }
         }
-        for table in view.replayed() {
-            match table.get(kvs, bytes) {
-                None => {}
-                Some(Item::Tombstone) => return Ok(Located::Absent),
-                Some(item) if !moment.sees(item.expiry()) => return Ok(Located::Absent),
-                Some(Item::Value(value, _)) => {
-                    found(value);
-                    return Ok(Located::Found);
-                }
-                Some(Item::Stored(block, stored)) => {
-                    return Ok(Located::Stored(block, stored, table.last_seqno()));
-                }
-            }
-        }
-        let is_newest = |age| tree.is_newest(bytes, key_hash, age);
-        if tree.refers && self.values.cache.newest(key, tree.age, is_newest, &mut *found) {
-            return Ok(Located::Found);
-        }
-        let leaf = &tree.leaves[tree.leaf_of(bytes)];
-        for kvset in tree.root.iter().chain(&leaf.kvsets) {
-            match kvset.get(bytes, key_hash)? {
-                None => {}
-                Some(Found::Tombstone) => return Ok(Located::Absent),
-                Some(item) if !moment.sees(item.expiry()) => return Ok(Located::Absent),
-                Some(Found::Inline(bytes, size, _)) => {
-                    found(&bytes[..size]);
-                    return Ok(Located::Found);
-                }
-                Some(Found::Stored(stored)) => {
-                    return Ok(Located::Stored(kvset.block(&stored), stored, tree.age));
-                }
-            }
-        }
-        Ok(Located::Absent)
     }
+    let is_newest = |age| tree.is_newest(bytes, key_hash, age);
+    if tree.refers && engine.values.cache.newest(key, tree.age, is_newest, &mut *found) {
+        return Ok(Located::Found);
+    }
+    let leaf = &tree.leaves[tree.leaf_of(bytes)];
+    for kvset in tree.root.iter().chain(&leaf.kvsets) {
+        match kvset.get(bytes, key_hash)? {
+            None => {}
+            Some(Found::Tombstone) => return Ok(Located::Absent),
+            Some(item) if !moment.sees(item.expiry()) => return Ok(Located::Absent),
+            Some(Found::Inline(bytes, size, _)) => {
+                found(&bytes[..size]);
+                return Ok(Located::Found);
+            }
+            Some(Found::Stored(stored)) => {
+                return Ok(Located::Stored(kvset.block(&stored), stored, tree.age));
+            }
+        }
+    }
+    Ok(Located::Absent)
 }
 
 /// Copies as much of a value as `buffer` takes; returns the value's size.

@@ -16,6 +16,7 @@ use crate::types::error::Result;
 use crate::types::expiry::Expiry;
 use crate::types::ids::{BlockId, RecordAddress};
 use crate::values::block::ValueBlock;
+use crate::write::put;
 
 /// Frames left in `dir` of the log that ends in `blocks`, unless that was written to since by a process that did not
 /// know of them.
@@ -38,44 +39,43 @@ pub(crate) fn left(
     Ok(Some(left))
 }
 
-impl Engine {
-    /// Writes what was left anew, as far as there is room, and keeps the frames of this process in `dir`.
-    pub(crate) fn take_up(&self, dir: &Path, left: Option<&LeftFrames>) -> Result<()> {
-        if let Some(left) = left {
-            let written = left.behind(self.log.visible(), |records| {
-                let size = records.iter().map(Record::size).sum();
-                self.write(size, Purpose::Opening, records.iter().copied(), |_| Ok(())).map(drop)
-            });
-            match written {
-                // A full KVDB opens all the same.
-                Err(error) if error.lacks_space() => {}
-                written => written?,
-            }
-            self.flush_through(self.log.visible())?;
+/// Writes what was left anew, as far as there is room, and keeps the frames of this process in `dir`.
+pub(crate) fn take_up(engine: &Engine, dir: &Path, left: Option<&LeftFrames>) -> Result<()> {
+    if let Some(left) = left {
+        let written = left.behind(engine.log.visible(), |records| {
+            let size = records.iter().map(Record::size).sum();
+            put::write(engine, size, Purpose::Opening, records.iter().copied(), |_| Ok(()))
+                .map(drop)
+        });
+        match written {
+            // A full KVDB opens all the same.
+            Err(error) if error.lacks_space() => {}
+            written => written?,
         }
-        remove_left(dir);
-        let limit = self.options.durability_limit();
-        if self.options.durability.ms > 0
-            && limit > 0
-            && let Some(kept) =
-                KeptFrames::create(dir, self.manifest.uuid(), (self.tuning.frame_bytes, limit))
-        {
-            self.log.tail().keep_in(kept);
+        engine.flush_through(engine.log.visible())?;
+    }
+    remove_left(dir);
+    let limit = engine.options.durability_limit();
+    if engine.options.durability.ms > 0
+        && limit > 0
+        && let Some(kept) =
+            KeptFrames::create(dir, engine.manifest.uuid(), (engine.tuning.frame_bytes, limit))
+    {
+        engine.log.tail().keep_in(kept);
+    }
+    Ok(())
+}
+
+/// Shows what was left, in a KVDB that is read only.
+pub(crate) fn show_left(engine: &Engine, left: &LeftFrames) -> Result<()> {
+    let view = engine.view.load();
+    left.behind(engine.log.visible(), |records| {
+        let mut expiry = Expiry::NEVER;
+        for record in records {
+            let seqno = engine.log.visible().next();
+            expiry = view.active.apply(record, expiry, seqno, RecordAddress::NOWHERE);
+            engine.log.show(seqno);
         }
         Ok(())
-    }
-
-    /// Shows what was left, in a KVDB that is read only.
-    pub(crate) fn show_left(&self, left: &LeftFrames) -> Result<()> {
-        let view = self.view.load();
-        left.behind(self.log.visible(), |records| {
-            let mut expiry = Expiry::NEVER;
-            for record in records {
-                let seqno = self.log.visible().next();
-                expiry = view.active.apply(record, expiry, seqno, RecordAddress::NOWHERE);
-                self.log.show(seqno);
-            }
-            Ok(())
-        })
-    }
+    })
 }

@@ -22,6 +22,7 @@ use crate::engine::shared::{Engine, Parts};
 use crate::log::kept::LeftFrames;
 use crate::log::replay::FoundLog;
 use crate::log::tail::{LogTail, new_segment};
+use crate::maintain::ingest;
 use crate::maintain::ingest::Ingested;
 use crate::maintain::ingest::placement::leave_log;
 use crate::manifest::state::State;
@@ -91,9 +92,9 @@ pub(crate) fn open(
         let (view, manifest) = (view_of(&tuning, opened.trees), found.read_only());
         let (ids, next) = (Ids::after(state.last_id), tail.segment().clone());
         let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
-        engine.show_replayed(round.parts, &next);
+        show_replayed(&engine, round.parts, &next);
         engine.fence_unreadable();
-        left.iter().try_for_each(|left| engine.show_left(left))?;
+        left.iter().try_for_each(|left| kept::show_left(&engine, left))?;
         return Ok(Some((Arc::new(engine), None)));
     }
     let mut policies = state.kvss.values().map(|(_, options)| &options.policy);
@@ -132,7 +133,7 @@ pub(crate) fn open(
     let view = view_of(&tuning, opened.trees);
     let engine = Engine::new(options, Parts { classes, manifest, ids, log: tail, view, pages });
     engine.fence_unreadable();
-    engine.take_over(&log, &opened.blocks, round, (last_seqno, &next))?;
+    take_over(&engine, &log, &opened.blocks, round, (last_seqno, &next))?;
     engine.reserve.keep(&engine.view, 0)?;
     Ok(Some((Arc::new(engine), left)))
 }
@@ -151,67 +152,65 @@ fn check_again(last: Seqno, wanted: Seqno, next: &ValueBlock) -> Result<()> {
 /// has come to it, a KVDB would have a segment more each time.
 const LEFT_SEGMENTS: usize = 8;
 
-impl Engine {
-    /// Takes over the log's records up to `last_seqno`, of which `round` is the beginning; it goes on in
-    /// `next`. Maintenance makes kvsets of them later, unless they are too many for that.
-    fn take_over(
-        &self,
-        log: &FoundLog,
-        blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
-        mut round: Round,
-        (last_seqno, next): (Seqno, &Arc<ValueBlock>),
-    ) -> Result<()> {
-        while !round.is_last {
-            let Round { needs_values, parts, mut limit, .. } = round;
-            let goes_on = parts.last().expect("a round that is full").last_segment().clone();
-            self.show_replayed(parts, &goes_on);
-            if !self.ingest_replayed()? {
-                // All of it has to be in DRAM, then. Writers will hear of it.
-                self.view.publish(|view| view.frozen.clear());
-                limit = u64::MAX;
-            }
-            round = Round::new(limit, needs_values);
-            let rest = FoundLog::of(&self.manifest.state(), blocks);
-            let last = round.read(&rest, false, &self.options.observer)?;
-            if round.is_last {
-                check_again(last, last_seqno, next)?;
-            }
+/// Takes over the log's records up to `last_seqno`, of which `round` is the beginning; it goes on in
+/// `next`. Maintenance makes kvsets of them later, unless they are too many for that.
+fn take_over(
+    engine: &Engine,
+    log: &FoundLog,
+    blocks: &BTreeMap<BlockId, Arc<ValueBlock>>,
+    mut round: Round,
+    (last_seqno, next): (Seqno, &Arc<ValueBlock>),
+) -> Result<()> {
+    while !round.is_last {
+        let Round { needs_values, parts, mut limit, .. } = round;
+        let goes_on = parts.last().expect("a round that is full").last_segment().clone();
+        show_replayed(engine, parts, &goes_on);
+        if !ingest_replayed(engine)? {
+            // All of it has to be in DRAM, then. Writers will hear of it.
+            engine.view.publish(|view| view.frozen.clear());
+            limit = u64::MAX;
         }
-        let Some(newest) = round.parts.last_mut() else {
-            return self.commit_root(Ingested::default(), last_seqno, next).map(drop);
-        };
-        // As long as the manifest lets replay begin in them, records or not.
-        newest.hold(&log.segments);
-        self.show_replayed(round.parts, next);
-        if log.segments.len() <= LEFT_SEGMENTS || !self.ingest_replayed()? {
-            // It counts as durable, and a killed process may not have flushed it.
-            self.classes.flush()?;
+        round = Round::new(limit, needs_values);
+        let rest = FoundLog::of(&engine.manifest.state(), blocks);
+        let last = round.read(&rest, false, &engine.options.observer)?;
+        if round.is_last {
+            check_again(last, last_seqno, next)?;
         }
-        Ok(())
     }
-
-    /// Shows the replayed records, the oldest part first; once all of it is ingested, replay begins in `next`.
-    fn show_replayed(&self, parts: Vec<Replayed>, next: &Arc<ValueBlock>) {
-        let mut frozen = Vec::new();
-        let mut log_first = next.clone();
-        for part in parts.into_iter().rev() {
-            let first = part.first_segment().clone();
-            let table = Table::Replayed(Arc::new(part));
-            frozen.push(Arc::new(Frozen { table, log_first }));
-            log_first = first;
-        }
-        self.view.publish(|view| view.frozen = frozen);
-        self.balance_memory();
+    let Some(newest) = round.parts.last_mut() else {
+        return ingest::commit_root(engine, Ingested::default(), last_seqno, next).map(drop);
+    };
+    // As long as the manifest lets replay begin in them, records or not.
+    newest.hold(&log.segments);
+    show_replayed(engine, round.parts, next);
+    if log.segments.len() <= LEFT_SEGMENTS || !ingest_replayed(engine)? {
+        // It counts as durable, and a killed process may not have flushed it.
+        engine.classes.flush()?;
     }
+    Ok(())
+}
 
-    /// Makes kvsets of all that was replayed; false when there is no room for them.
-    fn ingest_replayed(&self) -> Result<bool> {
-        loop {
-            match self.ingest_oldest() {
-                Err(error) if error.lacks_space() => return Ok(false),
-                Ok(true) => {}
-                ended => return ended.map(|_| true),
-            }
+/// Shows the replayed records, the oldest part first; once all of it is ingested, replay begins in `next`.
+fn show_replayed(engine: &Engine, parts: Vec<Replayed>, next: &Arc<ValueBlock>) {
+    let mut frozen = Vec::new();
+    let mut log_first = next.clone();
+    for part in parts.into_iter().rev() {
+        let first = part.first_segment().clone();
+        let table = Table::Replayed(Arc::new(part));
+        frozen.push(Arc::new(Frozen { table, log_first }));
+        log_first = first;
+    }
+    engine.view.publish(|view| view.frozen = frozen);
+    engine.balance_memory();
+}
+
+/// Makes kvsets of all that was replayed; false when there is no room for them.
+fn ingest_replayed(engine: &Engine) -> Result<bool> {
+    loop {
+        match ingest::ingest_oldest(engine) {
+            Err(error) if error.lacks_space() => return Ok(false),
+            Ok(true) => {}
+            ended => return ended.map(|_| true),
         }
     }
 }

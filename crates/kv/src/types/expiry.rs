@@ -86,6 +86,11 @@ impl WallClock {
         WallClock { clock: clock.clone(), ahead: AtomicU64::new(0) }
     }
 
+    /// The moment of a read that sees records up to `seqno`.
+    pub(crate) fn moment(&self, seqno: Seqno) -> Moment<'_> {
+        Moment { seqno, time: Time::Now(self) }
+    }
+
     /// Milliseconds since 1970-01-01 UTC.
     pub(crate) fn now_ms(&self) -> u64 {
         // In this order: time that passes in between makes the difference less, and the most stays true.

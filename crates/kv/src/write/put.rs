@@ -9,6 +9,7 @@ use esker_base::Nanos;
 use crate::engine::shared::Engine;
 use crate::log::open::LONG_WAIT;
 use crate::log::tail::LogTail;
+use crate::maintain::steps;
 use crate::media::space::Purpose;
 use crate::omf::frame::{Change, Record};
 use crate::sync::MutexGuard;
@@ -90,253 +91,251 @@ struct Wait {
 /// How long a writer waits for space while maintenance makes some: others may take all of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Engine {
-    /// Writes records, all or none: appends them to the log and makes them visible. `size` is the
-    /// sum of their sizes; each was checked. Records that only delete may use the space that is
-    /// kept for making space. `check` is asked last, when nobody else can write any more before
-    /// this. Returns the seqno of the last record.
-    pub(crate) fn write<'r>(
-        &self,
-        size: usize,
-        purpose: Purpose,
-        records: impl Iterator<Item = Record<'r>>,
-        check: impl FnOnce(&LogTail) -> Result<()>,
-    ) -> Result<Seqno> {
-        self.life.check_owner()?;
-        let mut log = self.lock_writer();
-        self.life.check_running()?;
-        let max = log.batch_max();
-        if size > max {
-            return Err(KvError::BatchSize { got: size, max });
-        }
-        let in_memtable = self.room_in_memtable(log);
-        let room = in_memtable.and_then(|log| self.room_in_log(log, size, purpose));
-        let deletes = purpose == Purpose::Delete;
-        log = room.map_err(|error| if deletes { error.of_deletes() } else { error })?;
-        check(&log)?;
-        let now = self.options.clock.now();
-        if log.pending_since().is_none() {
-            self.log.wake_flusher();
-        }
-        let view = self.view.load();
-        view.active.refer_to(log.segment());
-        let block = log.segment().id;
-        let is_watched = self.dead_ranges.is_watched();
-        let mut user_bytes = 0;
-        let mut expiry = Expiry::NEVER;
-        for record in records {
-            let (seqno, offset) = log.append(&record, now);
-            user_bytes += record.key.len() + record.change.value().map_or(0, <[u8]>::len);
-            expiry = view.active.apply(&record, expiry, seqno, RecordAddress { block, offset });
-            // After the memtable, where walks look again, and before anybody sees it.
-            if is_watched && record.change.value().is_some() {
-                self.dead_ranges.put(record.kvs, record.key);
-            }
-        }
-        let unkept = log.keep();
-        let (seqno, unflushed) = self.log.show_all(&log);
-        self.log.unlock_writer(log);
-        // A waiter with a view keeps all that it refers to.
-        drop(view);
-        self.counters.user_bytes.add(user_bytes as u64);
-        if unkept > self.log.durable() {
-            self.flush_through(unkept)?;
-        }
-        self.await_durability(seqno, unflushed)?;
-        self.pacer.throttle(&self.view, size, unflushed);
-        Ok(seqno)
+/// Writes records, all or none: appends them to the log and makes them visible. `size` is the
+/// sum of their sizes; each was checked. Records that only delete may use the space that is
+/// kept for making space. `check` is asked last, when nobody else can write any more before
+/// this. Returns the seqno of the last record.
+pub(crate) fn write<'r>(
+    engine: &Engine,
+    size: usize,
+    purpose: Purpose,
+    records: impl Iterator<Item = Record<'r>>,
+    check: impl FnOnce(&LogTail) -> Result<()>,
+) -> Result<Seqno> {
+    engine.life.check_owner()?;
+    let mut log = lock_writer(engine);
+    engine.life.check_running()?;
+    let max = log.batch_max();
+    if size > max {
+        return Err(KvError::BatchSize { got: size, max });
     }
-
-    /// Takes the writer's lock, and counts how long that takes.
-    fn lock_writer(&self) -> MutexGuard<'_, LogTail> {
-        self.log.try_tail().unwrap_or_else(|| {
-            let waited = self.options.clock.now();
-            let log = self.log.tail_in_turn();
-            if self.options.clock.now().since(waited) >= LONG_WAIT {
-                self.counters.writer_waits.add(1);
-                self.counters.stalled_since(waited, &self.options.clock);
-            }
-            log
-        })
+    let in_memtable = room_in_memtable(engine, log);
+    let room = in_memtable.and_then(|log| room_in_log(engine, log, size, purpose));
+    let deletes = purpose == Purpose::Delete;
+    log = room.map_err(|error| if deletes { error.of_deletes() } else { error })?;
+    check(&log)?;
+    let now = engine.options.clock.now();
+    if log.pending_since().is_none() {
+        engine.log.wake_flusher();
     }
+    let view = engine.view.load();
+    view.active.refer_to(log.segment());
+    let block = log.segment().id;
+    let is_watched = engine.dead_ranges.is_watched();
+    let mut user_bytes = 0;
+    let mut expiry = Expiry::NEVER;
+    for record in records {
+        let (seqno, offset) = log.append(&record, now);
+        user_bytes += record.key.len() + record.change.value().map_or(0, <[u8]>::len);
+        expiry = view.active.apply(&record, expiry, seqno, RecordAddress { block, offset });
+        // After the memtable, where walks look again, and before anybody sees it.
+        if is_watched && record.change.value().is_some() {
+            engine.dead_ranges.put(record.kvs, record.key);
+        }
+    }
+    let unkept = log.keep();
+    let (seqno, unflushed) = engine.log.show_all(&log);
+    engine.log.unlock_writer(log);
+    // A waiter with a view keeps all that it refers to.
+    drop(view);
+    engine.counters.user_bytes.add(user_bytes as u64);
+    if unkept > engine.log.durable() {
+        engine.flush_through(unkept)?;
+    }
+    await_durability(engine, seqno, unflushed)?;
+    engine.pacer.throttle(&engine.view, size, unflushed);
+    Ok(seqno)
+}
 
-    /// Refuses puts to a KVS whose policy allows no place for them: one of its classes is full, or
-    /// was when something went elsewhere that is to go there first, and must not be left.
-    pub(crate) fn admit(&self, kvs: KvsId) -> Result<()> {
-        let refused = |wait: &mut Wait| -> Result<Option<KvError>> {
-            let view = self.view.load();
-            let Some(tree) = view.tree(kvs) else {
-                return Ok(None);
+/// Takes the writer's lock, and counts how long that takes.
+fn lock_writer(engine: &Engine) -> MutexGuard<'_, LogTail> {
+    engine.log.try_tail().unwrap_or_else(|| {
+        let waited = engine.options.clock.now();
+        let log = engine.log.tail_in_turn();
+        if engine.options.clock.now().since(waited) >= LONG_WAIT {
+            engine.counters.writer_waits.add(1);
+            engine.counters.stalled_since(waited, &engine.options.clock);
+        }
+        log
+    })
+}
+
+/// Refuses puts to a KVS whose policy allows no place for them: one of its classes is full, or
+/// was when something went elsewhere that is to go there first, and must not be left.
+pub(crate) fn admit(engine: &Engine, kvs: KvsId) -> Result<()> {
+    let refused = |wait: &mut Wait| -> Result<Option<KvError>> {
+        let view = engine.view.load();
+        let Some(tree) = view.tree(kvs) else {
+            return Ok(None);
+        };
+        for class in tree.options.policy.strict() {
+            let Some(media) = engine.classes.taking(class) else {
+                continue;
             };
-            for class in tree.options.policy.strict() {
-                let Some(media) = self.classes.taking(class) else {
-                    continue;
-                };
-                // Looking for room may discard.
-                self.life.check_running()?;
-                wait.steps = self.counters.steps.get();
-                if tree.has_strays(class) || !media.has_room()? {
-                    // To ingest frees nothing but some of the log.
-                    wait.has_ingested |= !view.has_log_on(class);
-                    return Ok(Some(KvError::ClassFull { class, kvs: tree.name.to_string() }));
+            // Looking for room may discard.
+            engine.life.check_running()?;
+            wait.steps = engine.counters.steps.get();
+            if tree.has_strays(class) || !media.has_room()? {
+                // To ingest frees nothing but some of the log.
+                wait.has_ingested |= !view.has_log_on(class);
+                return Ok(Some(KvError::ClassFull { class, kvs: tree.name.to_string() }));
+            }
+        }
+        Ok(None)
+    };
+    let mut wait = Wait::default();
+    while let Some(full) = refused(&mut wait)? {
+        drop(await_space(engine, engine.log.tail(), full, &mut wait)?);
+    }
+    Ok(())
+}
+
+/// Waits as far as the durability window says.
+fn await_durability(engine: &Engine, seqno: Seqno, unflushed: u64) -> Result<()> {
+    let limit = engine.options.durability_limit();
+    if engine.options.durability.ms == 0 || unflushed > limit {
+        let waited = engine.options.clock.now();
+        engine.flush_through(seqno)?;
+        if engine.options.durability.ms > 0 && limit > 0 {
+            engine.counters.durability_waits.add(1);
+            engine.counters.stalled_since(waited, &engine.options.clock);
+        }
+        return Ok(());
+    }
+    match engine.options.maintenance {
+        Maintenance::Threads if engine.log.is_much(unflushed) => {
+            engine.log.wake_flusher();
+        }
+        Maintenance::Manual => engine.flush_when_due()?,
+        Maintenance::Threads => {}
+    }
+    Ok(())
+}
+
+/// Freezes the active memtable when it is full, as soon as the one before is ingested. Until then
+/// it may grow a little, while writers are slowed down.
+fn room_in_memtable<'e>(
+    engine: &'e Engine,
+    mut log: MutexGuard<'e, LogTail>,
+) -> Result<MutexGuard<'e, LogTail>> {
+    let mut wait = Wait::default();
+    while engine.view.load().active.bytes() >= engine.tuning.memtable_bytes {
+        if engine.view.load().frozen.is_empty() {
+            engine.view.rotate(&mut log, engine.tuning.memtable_bytes);
+            engine.scheduler.notify();
+            break;
+        }
+        let manual = engine.options.maintenance == Maintenance::Manual;
+        let has_space = engine.scheduler.ingest_lacks().is_none();
+        if !manual && has_space && engine.view.load().active.bytes() < engine.pacer.memtable_most()
+        {
+            engine.scheduler.notify();
+            break;
+        }
+        let waited = engine.options.clock.now();
+        wait.steps = engine.counters.steps.get();
+        engine.counters.memtable_waits.add(1);
+        match engine.options.maintenance {
+            Maintenance::Threads => {
+                engine.scheduler.notify();
+                engine.log.wait_for_room(&mut log);
+            }
+            Maintenance::Manual => {
+                MutexGuard::unlocked(&mut log, || catch_up(engine))?;
+            }
+        }
+        engine.counters.stalled_since(waited, &engine.options.clock);
+        engine.life.check_running()?;
+        let full = engine.scheduler.ingest_lacks();
+        if let Some(full) = full {
+            log = await_space(engine, log, full, &mut wait)?;
+        }
+    }
+    Ok(log)
+}
+
+fn room_in_log<'e>(
+    engine: &'e Engine,
+    mut log: MutexGuard<'e, LogTail>,
+    size: usize,
+    purpose: Purpose,
+) -> Result<MutexGuard<'e, LogTail>> {
+    let mut wait = Wait::default();
+    while is_only_for_deletes(&log, purpose) {
+        wait.steps = engine.counters.steps.get();
+        let full = log.segment().media().no_space(size as u64);
+        log = await_space(engine, log, full, &mut wait)?;
+    }
+    while !log.make_room(size) {
+        // A segment that is passed over, too small for this batch, stays until the manifest
+        // lets go of it.
+        engine.view.load().active.refer_to(log.segment());
+        let waited = engine.options.clock.now();
+        wait.steps = engine.counters.steps.get();
+        if log.is_opening() {
+            engine.log.wait_for_room(&mut log);
+            engine.life.check_running()?;
+        } else {
+            match engine.open_segment(purpose, size) {
+                Ok(segment) => log.set_spare(segment),
+                Err(full @ KvError::NoSpace { .. }) => {
+                    log = await_space(engine, log, full, &mut wait)?;
                 }
-            }
-            Ok(None)
-        };
-        let mut wait = Wait::default();
-        while let Some(full) = refused(&mut wait)? {
-            drop(self.await_space(self.log.tail(), full, &mut wait)?);
-        }
-        Ok(())
-    }
-
-    /// Waits as far as the durability window says.
-    fn await_durability(&self, seqno: Seqno, unflushed: u64) -> Result<()> {
-        let limit = self.options.durability_limit();
-        if self.options.durability.ms == 0 || unflushed > limit {
-            let waited = self.options.clock.now();
-            self.flush_through(seqno)?;
-            if self.options.durability.ms > 0 && limit > 0 {
-                self.counters.durability_waits.add(1);
-                self.counters.stalled_since(waited, &self.options.clock);
-            }
-            return Ok(());
-        }
-        match self.options.maintenance {
-            Maintenance::Threads if self.log.is_much(unflushed) => {
-                self.log.wake_flusher();
-            }
-            Maintenance::Manual => self.flush_when_due()?,
-            Maintenance::Threads => {}
-        }
-        Ok(())
-    }
-
-    /// Freezes the active memtable when it is full, as soon as the one before is ingested. Until then
-    /// it may grow a little, while writers are slowed down.
-    fn room_in_memtable<'e>(
-        &'e self,
-        mut log: MutexGuard<'e, LogTail>,
-    ) -> Result<MutexGuard<'e, LogTail>> {
-        let mut wait = Wait::default();
-        while self.view.load().active.bytes() >= self.tuning.memtable_bytes {
-            if self.view.load().frozen.is_empty() {
-                self.view.rotate(&mut log, self.tuning.memtable_bytes);
-                self.scheduler.notify();
-                break;
-            }
-            let manual = self.options.maintenance == Maintenance::Manual;
-            let has_space = self.scheduler.ingest_lacks().is_none();
-            if !manual && has_space && self.view.load().active.bytes() < self.pacer.memtable_most()
-            {
-                self.scheduler.notify();
-                break;
-            }
-            let waited = self.options.clock.now();
-            wait.steps = self.counters.steps.get();
-            self.counters.memtable_waits.add(1);
-            match self.options.maintenance {
-                Maintenance::Threads => {
-                    self.scheduler.notify();
-                    self.log.wait_for_room(&mut log);
-                }
-                Maintenance::Manual => {
-                    MutexGuard::unlocked(&mut log, || self.catch_up())?;
-                }
-            }
-            self.counters.stalled_since(waited, &self.options.clock);
-            self.life.check_running()?;
-            let full = self.scheduler.ingest_lacks();
-            if let Some(full) = full {
-                log = self.await_space(log, full, &mut wait)?;
+                Err(error) => return Err(error),
             }
         }
-        Ok(log)
+        engine.counters.segment_waits.add(1);
+        engine.counters.stalled_since(waited, &engine.options.clock);
     }
+    Ok(log)
+}
 
-    fn room_in_log<'e>(
-        &'e self,
-        mut log: MutexGuard<'e, LogTail>,
-        size: usize,
-        purpose: Purpose,
-    ) -> Result<MutexGuard<'e, LogTail>> {
-        let mut wait = Wait::default();
-        while self.is_only_for_deletes(&log, purpose) {
-            wait.steps = self.counters.steps.get();
-            let full = log.segment().media().no_space(size as u64);
-            log = self.await_space(log, full, &mut wait)?;
+/// Whether the log goes on in space of the reserve, which is all there is, and the write is no delete.
+fn is_only_for_deletes(log: &LogTail, purpose: Purpose) -> bool {
+    let allocation = &log.segment().allocation;
+    purpose == Purpose::User && allocation.of_reserve && allocation.media.lives_on_reserve()
+}
+
+/// Waits for maintenance to make space; `full` is the answer when it has nothing left to do, and has
+/// done nothing since room was looked for, or when the writer has waited for too long.
+fn await_space<'e>(
+    engine: &'e Engine,
+    mut log: MutexGuard<'e, LogTail>,
+    full: KvError,
+    wait: &mut Wait,
+) -> Result<MutexGuard<'e, LogTail>> {
+    engine.life.check_running()?;
+    // Space that another step lacks is not the space lacking here.
+    let moved = |result: Result<bool>| match result {
+        Err(error) if error.lacks_space() => Ok(false),
+        result => result,
+    };
+    let work = || match moved(steps::step_for_space(engine)) {
+        // Once: others may write all the time.
+        Ok(false) if !std::mem::replace(&mut wait.has_ingested, true) => {
+            moved(steps::ingest_all(engine))
         }
-        while !log.make_room(size) {
-            // A segment that is passed over, too small for this batch, stays until the manifest
-            // lets go of it.
-            self.view.load().active.refer_to(log.segment());
-            let waited = self.options.clock.now();
-            wait.steps = self.counters.steps.get();
-            if log.is_opening() {
-                self.log.wait_for_room(&mut log);
-                self.life.check_running()?;
-            } else {
-                match self.open_segment(purpose, size) {
-                    Ok(segment) => log.set_spare(segment),
-                    Err(full @ KvError::NoSpace { .. }) => {
-                        log = self.await_space(log, full, &mut wait)?;
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            self.counters.segment_waits.add(1);
-            self.counters.stalled_since(waited, &self.options.clock);
-        }
-        Ok(log)
-    }
+        result => result,
+    };
+    let now = engine.options.clock.now();
+    let patient = now.since(*wait.began.get_or_insert(now)) < PATIENCE;
+    let worked = MutexGuard::unlocked(&mut log, || engine.pacer.for_space(work))?;
+    engine.life.check_running()?;
+    let moves = worked || engine.counters.steps.get() != wait.steps;
+    if patient && moves { Ok(log) } else { Err(full) }
+}
 
-    /// Whether the log goes on in space of the reserve, which is all there is, and the write is no delete.
-    fn is_only_for_deletes(&self, log: &LogTail, purpose: Purpose) -> bool {
-        let allocation = &log.segment().allocation;
-        purpose == Purpose::User && allocation.of_reserve && allocation.media.lives_on_reserve()
-    }
-
-    /// Waits for maintenance to make space; `full` is the answer when it has nothing left to do, and has
-    /// done nothing since room was looked for, or when the writer has waited for too long.
-    fn await_space<'e>(
-        &'e self,
-        mut log: MutexGuard<'e, LogTail>,
-        full: KvError,
-        wait: &mut Wait,
-    ) -> Result<MutexGuard<'e, LogTail>> {
-        self.life.check_running()?;
-        // Space that another step lacks is not the space lacking here.
-        let moved = |result: Result<bool>| match result {
-            Err(error) if error.lacks_space() => Ok(false),
-            result => result,
-        };
-        let work = || match moved(self.step_for_space()) {
-            // Once: others may write all the time.
-            Ok(false) if !std::mem::replace(&mut wait.has_ingested, true) => {
-                moved(self.ingest_all())
-            }
-            result => result,
-        };
-        let now = self.options.clock.now();
-        let patient = now.since(*wait.began.get_or_insert(now)) < PATIENCE;
-        let worked = MutexGuard::unlocked(&mut log, || self.pacer.for_space(work))?;
-        self.life.check_running()?;
-        let moves = worked || self.counters.steps.get() != wait.steps;
-        if patient && moves { Ok(log) } else { Err(full) }
-    }
-
-    /// Does the work that the threads would have done meanwhile.
-    fn catch_up(&self) -> Result<()> {
-        self.ingest_or_make_room()?;
-        let lags = |view: &View| {
-            let spilling = || view.trees.values().filter(|tree| !tree.is_fenced);
-            let deepest = spilling().map(|tree| tree.root.len()).max().unwrap_or(0);
-            view.root_bytes() > 2 * self.pacer.spill_bytes()
-                || deepest > 2 * self.tuning.root_kvsets
-        };
-        while lags(&self.view.load()) && self.maintain()? {}
-        Ok(())
-    }
+/// Does the work that the threads would have done meanwhile.
+fn catch_up(engine: &Engine) -> Result<()> {
+    steps::ingest_or_make_room(engine)?;
+    let lags = |view: &View| {
+        let spilling = || view.trees.values().filter(|tree| !tree.is_fenced);
+        let deepest = spilling().map(|tree| tree.root.len()).max().unwrap_or(0);
+        view.root_bytes() > 2 * engine.pacer.spill_bytes()
+            || deepest > 2 * engine.tuning.root_kvsets
+    };
+    while lags(&engine.view.load()) && steps::maintain(engine)? {}
+    Ok(())
 }
 
 /// The space that a write may use.
@@ -344,13 +343,11 @@ pub(crate) fn purpose(deletes_only: bool) -> Purpose {
     if deletes_only { Purpose::Delete } else { Purpose::User }
 }
 
-impl Engine {
-    /// The moment when a value put now into a KVS with these options expires.
-    pub(crate) fn expiry_of_put(&self, options: &KvsOptions) -> Expiry {
-        match options.ttl_ms {
-            None => Expiry::NEVER,
-            ttl_ms => Expiry::of_put(self.wall_clock.now_ms(), ttl_ms),
-        }
+/// The moment when a value put now into a KVS with these options expires.
+pub(crate) fn expiry_of_put(engine: &Engine, options: &KvsOptions) -> Expiry {
+    match options.ttl_ms {
+        None => Expiry::NEVER,
+        ttl_ms => Expiry::of_put(engine.wall_clock.now_ms(), ttl_ms),
     }
 }
 

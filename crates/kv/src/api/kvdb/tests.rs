@@ -1,6 +1,8 @@
 //! Tests of opening, closing and stopping a KVDB.
 
 use super::*;
+use crate::maintain::ingest;
+use crate::maintain::steps;
 use crate::testing::{kvdb, kvdb_with, small_blocks};
 use crate::types::policy::Policy;
 use esker_base::{Clock, ErrorKind, thread};
@@ -26,8 +28,8 @@ fn a_step_that_another_thread_runs_ends_before_the_kvdb_and_no_other_begins() {
     drop(db);
     has_ended.try_recv().expect("closed while a step ran");
     step.unwrap().join().unwrap();
-    assert_eq!(engine.ingest_oldest().unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(engine.maintain().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(ingest::ingest_oldest(&engine).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(steps::maintain(&engine).unwrap_err().kind(), ErrorKind::Closed);
 }
 
 #[test]

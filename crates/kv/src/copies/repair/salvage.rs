@@ -16,6 +16,7 @@ use crate::types::ids::KvsId;
 use crate::types::key::key_hash;
 use crate::types::policy::KvsOptions;
 use crate::types::spans::Span;
+use crate::write::put;
 use crate::write::put::{size_with_expiry, with_expiry};
 
 /// A batch is written when it holds so many bytes of records, if the new KVDB takes such batches.
@@ -295,7 +296,7 @@ impl<'a> Salvage<'a> {
         }
         let engine = &self.into.engine;
         for target in self.kvss.values() {
-            engine.admit(target.kvs.id)?;
+            put::admit(engine, target.kvs.id)?;
         }
         let mut rest = &self.batch[..];
         let records = std::iter::from_fn(|| {
@@ -304,7 +305,7 @@ impl<'a> Salvage<'a> {
             rest = &rest[record.size()..];
             Some(record)
         });
-        engine.write(self.batch.len(), Purpose::User, records, |_| Ok(()))?;
+        put::write(engine, self.batch.len(), Purpose::User, records, |_| Ok(()))?;
         self.batch.clear();
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::api::kvs::Kvs;
 use crate::compaction::plan::Target;
 use crate::compaction::window::Window;
 use crate::engine::job::Job;
+use crate::maintain::steps;
 use crate::media::space::Purpose;
 use crate::recover::devices::Devices;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -43,7 +44,7 @@ fn windows_of_keys_and_of_records_take_no_more_than_one_of_them() {
         windows.into_iter().for_each(|window| scratch.windows.give_back(window));
         dram
     };
-    let spill = |kvs: &Kvs| db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
+    let spill = |kvs: &Kvs| steps::run_job(&db.engine, Job::Spill { kvs: kvs.id }).unwrap();
     assert!(spill(&records));
     let (of_keys, of_records) = dram();
     assert!(of_keys < limit / 4 && of_records >= limit / 2, "{of_keys} and {of_records}");
@@ -210,13 +211,13 @@ fn reads_of_one_window_are_under_way_with_writes_of_another() {
     let beside = || seen_beside.map(|it| it.load(Ordering::Relaxed));
     assert_eq!(beside(), [false, false]);
     while db.engine.view.load().root_bytes() > 0 {
-        assert!(db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap());
+        assert!(steps::run_job(&db.engine, Job::Spill { kvs: kvs.id }).unwrap());
     }
     // Of a leaf, because a spill that reads its values has one window.
     seen_beside.iter().for_each(|it| it.store(false, Ordering::Relaxed));
     (0..10).for_each(|_| db.engine.budget.miss_rate().note(1, 0));
     let leaf = db.engine.view.load().tree(kvs.id).unwrap().leaves[0].id;
-    assert!(db.engine.run_job(Job::Sort { kvs: kvs.id, leaf }).unwrap());
+    assert!(steps::run_job(&db.engine, Job::Sort { kvs: kvs.id, leaf }).unwrap());
     assert_eq!(beside(), [true, true]);
     let values =
         || (0..8u64).map(|n| kvs.get((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()));
@@ -231,7 +232,7 @@ fn spills_of_what_the_cache_has_lost_read_the_log_once() {
     let read = || staging.traffic(Stream::Log).1;
     let spill = || {
         engine.values.cache.set_capacity(0);
-        engine.run_job(Job::Spill { kvs: kvs.id }).unwrap()
+        steps::run_job(engine, Job::Spill { kvs: kvs.id }).unwrap()
     };
     // The first one tells that the cache has lost them.
     assert!(spill());

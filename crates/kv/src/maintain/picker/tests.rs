@@ -9,6 +9,7 @@ use super::inputs::pick;
 use super::*;
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
+use crate::maintain::steps;
 use crate::media::space::Purpose;
 use crate::recover::devices::Devices;
 use crate::testing::{device, kvdb, kvdb_on, small_blocks};
@@ -82,7 +83,7 @@ fn small_writers_keep_the_log_below_half_of_its_class() {
 fn sort_for_scans_is_due_after_spill_for_writers() {
     let (db, kvs, _) = kvdb();
     ingest(&db, &kvs, 200);
-    db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
+    steps::run_job(&db.engine, Job::Spill { kvs: kvs.id }).unwrap();
     let leaf = db.engine.view.load().tree(kvs.id).unwrap().leaves[0].clone();
     leaf.in_vain.store(100 << 20, Ordering::Relaxed);
     let sort = Job::Sort { kvs: kvs.id, leaf: leaf.id };
@@ -109,7 +110,7 @@ fn many_small_blocks_of_a_leaf_become_few() {
     for n in 0..200u64 {
         kvs.put(n.to_be_bytes(), [7; 3900]).unwrap();
         db.ingest().unwrap();
-        db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
+        steps::run_job(&db.engine, Job::Spill { kvs: kvs.id }).unwrap();
         db.settle().unwrap();
         most = most.max(blocks());
     }
@@ -141,7 +142,7 @@ fn small_blocks_that_become_as_small_are_not_rewritten_again_and_again() {
     for n in 0..2 * many + 10 {
         (6 * n..6 * n + 6).for_each(|n| kvs.put(n.to_be_bytes(), [7; 5000]).unwrap());
         db.ingest().unwrap();
-        db.engine.run_job(Job::Spill { kvs: kvs.id }).unwrap();
+        steps::run_job(&db.engine, Job::Spill { kvs: kvs.id }).unwrap();
         assert!((0..20).any(|_| !db.step().unwrap()), "after {n}: {:?}", db.stats());
     }
     let view = db.engine.view.load();
@@ -156,7 +157,7 @@ fn the_poorest_blocks_are_collected_alone_and_before_little_is_spilled() {
     let devices = Devices { manifest: device("m"), capacity: device("c"), staging: None };
     let tuning = Tuning { allocation_bytes: 4096, gather_bytes: 16 << 20, ..small_blocks() };
     let (db, kvs, _) = kvdb_on(devices, tuning);
-    let run = |job| assert!(db.engine.run_job(job).unwrap());
+    let run = |job| assert!(steps::run_job(&db.engine, job).unwrap());
     let put = |count: u64| {
         // Spread over all keys.
         let keys = (0..count).map(|n| (n * 769 % 2000).to_be_bytes());
@@ -209,7 +210,7 @@ fn where_space_is_short_leaves_are_merged_early_that_save_some() {
         first += 15_000;
         db.settle().unwrap();
     }
-    let run = |job| assert!(db.engine.run_job(job).unwrap());
+    let run = |job| assert!(steps::run_job(&db.engine, job).unwrap());
     let view = db.engine.view.load_full();
     let leaves: Vec<LeafId> =
         view.tree(kvs.id).unwrap().leaves.iter().map(|leaf| leaf.id).collect();

@@ -1,8 +1,10 @@
 use super::*;
 use crate::api::kvdb::Kvdb;
 use crate::maintain::manual::CompactRequest;
+use crate::maintain::steps;
 use crate::recover::devices::Devices;
 use crate::testing::{device, kvdb, kvdb_on, small_blocks};
+use crate::write::put;
 use esker_base::{Clock, thread};
 
 #[test]
@@ -58,7 +60,7 @@ fn writer_without_space_gives_up_while_others_go_on() {
     let mut waits = || {
         wait.steps = engine.counters.steps.get();
         engine.counters.steps.add(1);
-        engine.await_space(engine.log.tail(), full(), &mut wait).map(drop)
+        put::await_space(engine, engine.log.tail(), full(), &mut wait).map(drop)
     };
     waits().unwrap();
     clock.advance(PATIENCE / 2);
@@ -79,10 +81,10 @@ fn writer_without_space_waits_for_no_preload() {
     let engine = &db.engine;
     let full =
         KvError::ClassFull { class: crate::types::class::MediaClass::Capacity, kvs: "a".into() };
-    let waits = engine.await_space(engine.log.tail(), full, &mut Wait::default());
+    let waits = put::await_space(engine, engine.log.tail(), full, &mut Wait::default());
     assert!(waits.map(drop).unwrap_err().lacks_space());
     assert_eq!(engine.budget.pages().resident_bytes(), 0);
-    assert!(engine.preload(), "there are some to be loaded");
+    assert!(steps::preload(engine), "there are some to be loaded");
 }
 
 #[test]
