@@ -1,10 +1,10 @@
-//! The state that handles and threads of an open KVDB share, and the moves that every room above makes with it: publish a
-//! view, flush the log, open a segment, divide the memory budget.
+//! The parts of an open KVDB that its handles and threads share, each with its fields and locks to itself.
 //!
-//! [`shared`] is the state, with its locks in order. Of jobs, manual compactions, the write controller and open
-//! transactions only the state lies here; the rooms above decide and act. [`reserve`] says how much a class that is a file
-//! keeps for the time when its file system is full; [`readers`] counts cursors and snapshots, and what only they keep;
-//! [`remarks`] tells them to the program.
+//! [`shared`] composes them, and has what spans parts; [`flush`] and [`ending`] are its moves with the log. [`life`]
+//! says whether calls may go on, [`budget`] divides memory, [`pacer`] slows writers by each [`rate`]. [`scheduler`] has
+//! the lanes of maintenance with their [`claims`], [`backoff`] and [`workers`]. [`reserve`] says how much a class that is
+//! a file keeps for the time when its file system is full. [`readers`] counts cursors and snapshots, [`transactions`]
+//! what is open; [`fences`] keeps damage, and [`remarks`] tells it to the program. The rooms above decide and act.
 //!
 //! Sees `compaction`, `tree`, `log`, `manifest` and the rooms below them.
 

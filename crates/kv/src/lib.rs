@@ -38,9 +38,9 @@
 //! The sources are a ladder of rooms; each sees only those before it. From the ground up: `sync` (locks, threads),
 //! `types` (ids, options, errors), `omf` (every byte on media), `media` (a device and its free space), `values` (blocks
 //! of records, the record cache), `manifest` (live structures), `log` (new records), `tree` (memtables, kvsets,
-//! views), `compaction` (merges kvsets), `engine` (shared state), `maintain` (ingest; picks and runs compactions),
-//! `write` and `read` (the two hot paths), `recover` (opening and checking), `api` (types that callers hold) and
-//! `copies` (backup, repair).
+//! views), `compaction` (merges kvsets), `engine` (the parts of an open KVDB), `maintain` (ingest; picks and runs
+//! compactions), `write` and `read` (the two hot paths), `recover` (opening and checking), `api` (types that callers
+//! hold) and `copies` (backup, repair).
 //!
 //! # Life of a put
 //!

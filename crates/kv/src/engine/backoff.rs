@@ -1,6 +1,6 @@
 //! The backoff of steps of maintenance that found no room. A step finds that out when it has written most of its output,
 //! so it is not tried again at once: only when another step has ended well, ingests included, when more is free than
-//! was, or when some time has passed, twice as much after each try. `maintain/scheduler.rs` asks and tells.
+//! was, or when some time has passed, twice as much after each try. `maintain/steps.rs` asks and tells.
 
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
-//! The state that the handles and threads of an open KVDB share.
-//!
-//! Locks, in the order in which they may be taken: `naming`, `compacting`, `helping`, `ingesting`, `scratch`, `claims`,
-//! `flushing`, `writer`, that of `transactions`, `publishing`. The last two are never held during I/O.
+//! The state that the handles and threads of an open KVDB share: parts, and what spans them. ARCHITECTURE.md has the order
+//! of their locks.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

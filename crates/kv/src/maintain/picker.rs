@@ -1,4 +1,4 @@
-//! The picker of the next step of maintenance: which is worth doing now, and how urgent it is. `scheduler.rs` runs it.
+//! The picker of the next step of maintenance: which is worth doing now, and how urgent it is. `steps.rs` has it run.
 //!
 //! It picks by facts that were gathered before ([`inputs`]), and asks no device, no clock and no lock: a test can make
 //! them up.
