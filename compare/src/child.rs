@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn rest_is_longer_than_the_quiet_after_which_esker_goes_to_work() {
-        let source = include_str!("../../crates/kv/src/engine/write_controller.rs");
+        let source = include_str!("../../crates/kv/src/engine/rate.rs");
         let (_, quiet) = source.split_once("const QUIET: Duration = Duration::from_secs(").unwrap();
         let (quiet, _) = quiet.split_once(')').unwrap();
         assert!(REST > Duration::from_secs(quiet.parse().unwrap()) + Duration::from_secs(1));
