@@ -1,0 +1,94 @@
+'use strict'
+
+const { AbstractIterator } = require('abstract-level')
+const { Shared } = require('./lane')
+const native = require('./esker.node')
+
+const empty = []
+// Rows that the first call of next() reads, and the most that one reads.
+const ROWS_FIRST = 1
+const ROWS_MAX = 1000
+// Bytes after which a call reads no more rows, unless the caller says otherwise.
+const BYTES_MAX = 64 * 1024
+
+class Iterator extends AbstractIterator {
+  #handle
+  #keys
+  #values
+  #ahead = empty
+  #position = 0
+  #rows = ROWS_FIRST
+  #ended = false
+  #target
+
+  constructor (db, handle, options, snapshot) {
+    super(db, options)
+    this.#keys = options.keys
+    this.#values = options.values
+    this.#handle = native.iterator(handle, options, {
+      reverse: options.reverse === true,
+      keys: options.keys,
+      values: options.values,
+      textKeys: options.keyEncoding === 'utf8',
+      textValues: options.valueEncoding === 'utf8',
+      bytesMax: options.highWaterMarkBytes ?? BYTES_MAX
+    }, snapshot)
+  }
+
+  _seek (target) {
+    this.#target = target
+    this.#ahead = empty
+    this.#position = 0
+    this.#rows = ROWS_FIRST
+    this.#ended = false
+  }
+
+  async #read (most) {
+    const target = this.#target
+    this.#target = undefined
+    const flat = await native.iteratorRead(this.#handle, most, target)
+    if (flat instanceof Error) throw flat
+    this.#ended = flat[0]
+    return this.#paired(flat)
+  }
+
+  #paired (flat) {
+    const columns = (this.#keys ? 1 : 0) + (this.#values ? 1 : 0)
+    const shared = new Shared(flat[flat.length - 1])
+    const value = (x) => typeof x === 'number' ? shared.take(x) : x
+    const length = flat.length - 2
+    if (columns === 0) return empty
+    const rows = new Array(length / columns)
+    for (let i = 0, at = 1; i < rows.length; i++) {
+      const key = this.#keys ? value(flat[at++]) : undefined
+      rows[i] = [key, this.#values ? value(flat[at++]) : undefined]
+    }
+    return rows
+  }
+
+  async _next () {
+    if (this.#position < this.#ahead.length) return this.#ahead[this.#position++]
+    if (this.#ended) return undefined
+    this.#ahead = await this.#read(this.#rows)
+    this.#rows = Math.min(this.#rows * 16, ROWS_MAX)
+    this.#position = 0
+    return this.#ahead[this.#position++]
+  }
+
+  async _nextv (size) {
+    if (this.#position < this.#ahead.length) {
+      const rows = this.#ahead.slice(this.#position, this.#position + size)
+      this.#position += rows.length
+      return rows
+    }
+    return this.#ended ? [] : this.#read(size)
+  }
+
+  async _close () {
+    this.#ahead = empty
+    // There is none where the snapshot was closed before.
+    if (this.#handle !== null) native.iteratorClose(this.#handle)
+  }
+}
+
+exports.Iterator = Iterator
