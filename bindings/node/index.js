@@ -6,17 +6,23 @@ const { Iterator } = require('./iterator')
 const { Lane, Shared } = require('./lane')
 const native = require('./esker.node')
 
-// Values that getSync() reads into a pool have up to this many bytes.
-const POOL_BYTES = 64 * 1024
-const POOLED_VALUE = 8 * 1024
+// Buffers that small values share have this many bytes, and a new one begins when there is no room for so many.
+const POOL_BYTES = 16 * 1024
+const POOLED_VALUE = 2 * 1024
+// After so many reads that were done at once, one turns the loop of the program, which else might starve.
+const AT_ONCE_MAX = 256
 
 class EskerLevel extends AbstractLevel {
   #location
   #handle = null
-  #reads = new Lane(2, () => native.runReads(this.#handle), settleReads)
+  #reads = new Lane(2, () => {
+    this.#atOnce = 0
+    return native.runReads(this.#handle)
+  }, settleReads)
+
   #writes = new Lane(1, () => native.runWrites(this.#handle), settleWrites)
-  #pool = null
-  #pooled = 0
+  #room = null
+  #atOnce = 0
   #calls = new Set()
 
   constructor (location, options) {
@@ -30,6 +36,7 @@ class EskerLevel extends AbstractLevel {
       errorIfExists: true,
       explicitSnapshots: true,
       getSync: true,
+      signals: { iterators: true },
       additionalMethods: { sync: true, stats: true, remarks: true, compact: true, backup: true }
     }, options)
     this.#location = location
@@ -64,6 +71,16 @@ class EskerLevel extends AbstractLevel {
   // ---- reads --------------------------------------------------------------------------------------
 
   async _get (key, options) {
+    if (this.#atOnce < AT_ONCE_MAX && options.snapshot === undefined) {
+      const value = options.valueEncoding === 'utf8'
+        ? native.get(this.#handle, key, undefined)
+        : this.#fromPool(native.get(this.#handle, key, this.#pool()))
+      if (value !== true) {
+        this.#atOnce++
+        return value
+      }
+      return this.#reads.push()
+    }
     native.queueGet(this.#handle, key, options.valueEncoding === 'utf8', snapshotOf(options))
     return this.#reads.push()
   }
@@ -77,15 +94,21 @@ class EskerLevel extends AbstractLevel {
     if (options.valueEncoding === 'utf8') {
       return native.getSync(this.#handle, key, undefined, snapshotOf(options))
     }
-    if (this.#pool === null || this.#pooled + POOLED_VALUE > POOL_BYTES) {
-      this.#pool = Buffer.allocUnsafeSlow(POOL_BYTES)
-      this.#pooled = 0
-    }
-    const pool = this.#pool.subarray(this.#pooled, this.#pooled + POOLED_VALUE)
-    const value = native.getSync(this.#handle, key, pool, snapshotOf(options))
+    return this.#fromPool(native.getSync(this.#handle, key, this.#pool(), snapshotOf(options)))
+  }
+
+  // Room for a value in a buffer that values share, as those of Buffer.from() do.
+  #pool () {
+    if (this.#room === null || this.#room.length < POOLED_VALUE) this.#room = Buffer.allocUnsafeSlow(POOL_BYTES)
+    return this.#room
+  }
+
+  // The value that was written there: then it is a length.
+  #fromPool (value) {
     if (typeof value !== 'number') return value
-    this.#pooled += (value + 7) & ~7
-    return pool.subarray(0, value)
+    const room = this.#room
+    this.#room = room.subarray((value + 7) & ~7)
+    return room.subarray(0, value)
   }
 
   async _getMany (keys, options) {

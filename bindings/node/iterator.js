@@ -1,6 +1,7 @@
 'use strict'
 
 const { AbstractIterator } = require('abstract-level')
+const ModuleError = require('module-error')
 const { Shared } = require('./lane')
 const native = require('./esker.node')
 
@@ -20,11 +21,13 @@ class Iterator extends AbstractIterator {
   #rows = ROWS_FIRST
   #ended = false
   #target
+  #signal
 
   constructor (db, handle, options, snapshot) {
     super(db, options)
     this.#keys = options.keys
     this.#values = options.values
+    this.#signal = options.signal
     this.#handle = native.iterator(handle, options, {
       reverse: options.reverse === true,
       keys: options.keys,
@@ -47,6 +50,11 @@ class Iterator extends AbstractIterator {
     const target = this.#target
     this.#target = undefined
     const flat = await native.iteratorRead(this.#handle, most, target)
+    if (this.#signal?.aborted) {
+      const error = new ModuleError('Operation has been aborted', { code: 'LEVEL_ABORTED' })
+      error.name = 'AbortError'
+      throw error
+    }
     if (flat instanceof Error) throw flat
     this.#ended = flat[0]
     return this.#paired(flat)

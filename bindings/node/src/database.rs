@@ -162,6 +162,23 @@ fn kind(as_text: bool) -> ReadKind {
     if as_text { ReadKind::Text } else { ReadKind::Buffer }
 }
 
+/// Reads a value at once if it is in memory, as `get_sync` does; else `true`, and the read waits for `run_reads`.
+#[napi]
+pub(crate) fn get(
+    env: &Env,
+    database: &Handle,
+    key: Bytes,
+    pool: Option<Pool>,
+) -> Result<Made, JsError> {
+    let mut value = Vec::new();
+    let found = database.opened.kvs.get_in_memory(&key.0, &mut value);
+    let Some(found) = found.map_err(|error| of(&error))? else {
+        lock(&database.reads).push(&key.0, kind(pool.is_none()), None);
+        return Made::truth(env, true).map_err(invalid);
+    };
+    given(env, found.then_some(&value), pool)
+}
+
 /// Has a read wait for `run_reads`: of a value as a string or a buffer, or of whether there is one.
 #[napi]
 pub(crate) fn queue_get(
@@ -220,10 +237,16 @@ pub(crate) fn get_sync(
         None => opened.kvs.get_into(&key.0, &mut value),
         Some(snapshot) => snapshot.get_into(&opened.kvs, &key.0, &mut value),
     };
-    let made = match (found.map_err(|error| of(&error))?, pool) {
-        (false, _) => Made::undefined(env),
-        (true, None) => Made::string(env, &value),
-        (true, Some(mut pool)) => pool.give(env, &value),
+    let found = found.map_err(|error| of(&error))?;
+    given(env, found.then_some(&value), pool)
+}
+
+/// A value for a caller that has a pool for buffers, or wants strings.
+fn given(env: &Env, value: Option<&Vec<u8>>, pool: Option<Pool>) -> Result<Made, JsError> {
+    let made = match (value, pool) {
+        (None, _) => Made::undefined(env),
+        (Some(value), None) => Made::string(env, value),
+        (Some(value), Some(mut pool)) => pool.give(env, value),
     };
     made.map_err(invalid)
 }

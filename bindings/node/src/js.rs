@@ -233,6 +233,11 @@ impl Made {
         unsafe { <() as ToNapiValue>::to_napi_value(env.raw(), ()) }.map(Made)
     }
 
+    pub(crate) fn truth(env: &Env, truth: bool) -> Result<Made> {
+        // SAFETY: an environment of this thread.
+        unsafe { bool::to_napi_value(env.raw(), truth) }.map(Made)
+    }
+
     pub(crate) fn error(env: &Env, error: napi::Error<String>) -> Made {
         // SAFETY: an environment of this thread.
         Made(unsafe { napi::JsError::from(error).into_value(env.raw()) })
@@ -300,8 +305,7 @@ impl Packer {
 
     /// Adds a truth.
     pub(crate) fn truth(&mut self, truth: bool) -> Result<()> {
-        // SAFETY: an environment of this thread.
-        let value = unsafe { bool::to_napi_value(self.env, truth)? };
+        let Made(value) = Made::truth(&Env::from_raw(self.env), truth)?;
         self.set(value)
     }
 

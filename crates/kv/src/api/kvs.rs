@@ -216,6 +216,21 @@ impl Kvs {
         })
     }
 
+    /// Like [`Kvs::get_into`] where the key's newest record is young or its value cached; none where the call might have
+    /// to wait for a device. For threads that may not wait.
+    ///
+    /// # Errors
+    /// As [`Kvs::get`].
+    pub fn get_in_memory(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<bool>> {
+        self.look(|engine, view, moment| {
+            Ok(get::find_in_memory(engine, view, self.id, key.as_ref(), moment, value))
+        })
+    }
+
     /// Copies as much of the value of `key` as `buffer` takes, and returns the value's size; none when there is no
     /// value.
     ///

@@ -9,7 +9,7 @@ use crate::engine::shared::Engine;
 use crate::omf::page::Stored;
 use crate::tree::item::Item;
 use crate::tree::kvset::Found;
-use crate::tree::view::View;
+use crate::tree::view::{Tree, View};
 use crate::tree::young::Young;
 use crate::types::error::Result;
 use crate::types::expiry::Moment;
@@ -68,6 +68,25 @@ pub(crate) fn find_to_buffer(
             engine.life.if_open(engine.values.read(&wanted, &mut value))?;
             Ok(Some(copy(&value, buffer)))
         }
+    }
+}
+
+/// Like [`find`], where the newest source that has the key is in DRAM; none where a device may have to be read.
+pub(crate) fn find_in_memory(
+    engine: &Engine,
+    view: &View,
+    kvs: KvsId,
+    key: &[u8],
+    moment: Moment<'_>,
+    out: &mut Vec<u8>,
+) -> Option<bool> {
+    let key = RecordKey::new(kvs, key);
+    out.clear();
+    let mut copy = |value: &[u8]| out.extend_from_slice(value);
+    match locate_young(engine, view, view.tree(kvs)?, &key, moment, &mut copy)? {
+        Located::Absent => Some(false),
+        Located::Found => Some(true),
+        Located::Stored(..) => None,
     }
 }
 
@@ -132,36 +151,8 @@ fn locate_in<'v>(
     let Some(tree) = view.tree(kvs) else {
         return Ok(Located::Absent);
     };
-    if tree.refers {
-        engine.values.cache.prefetch_entry(key.hash());
-    }
-    for table in view.memtables() {
-        let is_there = table.get(kvs, (bytes, key_hash), moment.seqno, |written| {
-            written.value.filter(|_| moment.sees(written.expiry)).map(&mut *found).is_some()
-        });
-        match is_there {
-            Some(true) => return Ok(Located::Found),
-            Some(false) => return Ok(Located::Absent),
-            None => {}
-        }
-    }
-    for table in view.replayed() {
-        match table.get(kvs, bytes) {
-            None => {}
-            Some(Item::Tombstone) => return Ok(Located::Absent),
-            Some(item) if !moment.sees(item.expiry()) => return Ok(Located::Absent),
-            Some(Item::Value(value, _)) => {
-                found(value);
-                return Ok(Located::Found);
-            }
-            Some(Item::Stored(block, stored)) => {
-                return Ok(Located::Stored(block, stored, table.last_seqno()));
-            }
-        }
-    }
-    let is_newest = |age| tree.is_newest(bytes, key_hash, age);
-    if tree.refers && engine.values.cache.newest(key, tree.age, is_newest, &mut *found) {
-        return Ok(Located::Found);
+    if let Some(located) = locate_young(engine, view, tree, key, moment, found) {
+        return Ok(located);
     }
     let leaf = &tree.leaves[tree.leaf_of(bytes)];
     for kvset in tree.root.iter().chain(&leaf.kvsets) {
@@ -179,6 +170,51 @@ fn locate_in<'v>(
         }
     }
     Ok(Located::Absent)
+}
+
+/// The part of [`locate`] that takes no device: none where no such source has the key.
+#[inline]
+fn locate_young<'v>(
+    engine: &Engine,
+    view: &'v View,
+    tree: &Tree,
+    key: &RecordKey<'_>,
+    moment: Moment<'_>,
+    found: &mut dyn FnMut(&[u8]),
+) -> Option<Located<'v>> {
+    let &RecordKey { kvs, key: bytes, key_hash } = key;
+    if tree.refers {
+        engine.values.cache.prefetch_entry(key.hash());
+    }
+    for table in view.memtables() {
+        let is_there = table.get(kvs, (bytes, key_hash), moment.seqno, |written| {
+            written.value.filter(|_| moment.sees(written.expiry)).map(&mut *found).is_some()
+        });
+        match is_there {
+            Some(true) => return Some(Located::Found),
+            Some(false) => return Some(Located::Absent),
+            None => {}
+        }
+    }
+    for table in view.replayed() {
+        match table.get(kvs, bytes) {
+            None => {}
+            Some(Item::Tombstone) => return Some(Located::Absent),
+            Some(item) if !moment.sees(item.expiry()) => return Some(Located::Absent),
+            Some(Item::Value(value, _)) => {
+                found(value);
+                return Some(Located::Found);
+            }
+            Some(Item::Stored(block, stored)) => {
+                return Some(Located::Stored(block, stored, table.last_seqno()));
+            }
+        }
+    }
+    let is_newest = |age| tree.is_newest(bytes, key_hash, age);
+    if tree.refers && engine.values.cache.newest(key, tree.age, is_newest, &mut *found) {
+        return Some(Located::Found);
+    }
+    None
 }
 
 /// Copies as much of a value as `buffer` takes; returns the value's size.
