@@ -94,8 +94,8 @@ class Iterator extends AbstractIterator {
 
   async _close () {
     this.#ahead = empty
-    // There is none where the snapshot was closed before.
-    if (this.#handle !== null) native.iteratorClose(this.#handle)
+    // There is none where the snapshot was closed before, or is of another database.
+    if (this.#handle) native.iteratorClose(this.#handle)
   }
 }
 
