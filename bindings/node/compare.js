@@ -9,7 +9,7 @@
 const fs = require('fs')
 const os = require('os')
 const path = require('path')
-const { EskerLevel } = require('.')
+const { EskerLevel } = require('esker-level')
 const { ClassicLevel } = require('classic-level')
 
 const ROWS = 20000

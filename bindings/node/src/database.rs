@@ -7,9 +7,9 @@ use esker_kv::{
     Batch, CompactRequest, KEY_MAX, KvError, Kvdb, Location, Medium, Options, Readable as _,
     Snapshot, VALUE_MAX,
 };
+use napi::Env;
 use napi::Result as JsResult;
 use napi::bindgen_prelude::{Either, External};
-use napi::Env;
 use napi_derive::napi;
 use serde::Serialize;
 
@@ -53,10 +53,12 @@ pub(crate) struct OpenOptions {
 fn whole(name: &str, number: Option<f64>, default: u64) -> Result<u64, KvError> {
     match number {
         None => Ok(default),
-        Some(number) if number >= 0.0 && number.fract() == 0.0 && number < 9e15 => Ok(number as u64),
-        Some(number) => {
-            Err(KvError::Options(format!("{name} is a whole number of at least 0, and not {number}")))
+        Some(number) if number >= 0.0 && number.fract() == 0.0 && number < 9e15 => {
+            Ok(number as u64)
         }
+        Some(number) => Err(KvError::Options(format!(
+            "{name} is a whole number of at least 0, and not {number}"
+        ))),
     }
 }
 
@@ -111,9 +113,10 @@ fn open_now(path: &str, from: &OpenOptions) -> Result<Opened, KvError> {
         }
     };
     let db = db.map_err(|error| match error {
-        KvError::NotAKvdb { path, why } => {
-            KvError::NotAKvdb { path, why: format!("{why}; it does not exist, and createIfMissing is false") }
-        }
+        KvError::NotAKvdb { path, why } => KvError::NotAKvdb {
+            path,
+            why: format!("{why}; it does not exist, and createIfMissing is false"),
+        },
         KvError::Exists { path, why } => {
             KvError::Exists { path, why: format!("{why}; it exists, and errorIfExists is true") }
         }
@@ -283,11 +286,7 @@ pub(crate) fn queue_write(
 
 /// Has a batch wait for `run_writes`: its keys and values in turn, `undefined` where a key is deleted.
 #[napi]
-pub(crate) fn queue_batch(
-    database: &Handle,
-    rows: Elements,
-    durable: bool,
-) -> Result<(), JsError> {
+pub(crate) fn queue_batch(database: &Handle, rows: Elements, durable: bool) -> Result<(), JsError> {
     let (kvs, mut batch) = (&database.opened.kvs, Batch::new());
     let (mut key, mut value) = (Vec::new(), Vec::new());
     for index in (0..rows.len()).step_by(2) {

@@ -39,6 +39,7 @@ pub(crate) fn of(error: &KvError) -> JsError {
 
 /// The error of a panic.
 pub(crate) fn panicked() -> JsError {
-    let why = "a call panicked: close the database and open it again, and report this as a bug of Esker";
+    let why =
+        "a call panicked: close the database and open it again, and report this as a bug of Esker";
     napi::Error::new("ESKER_PANICKED".to_owned(), why)
 }

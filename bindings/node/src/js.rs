@@ -38,9 +38,8 @@ impl FromNapiValue for Bytes {
 unsafe fn append(env: sys::napi_env, value: sys::napi_value, out: &mut Vec<u8>) -> Result<()> {
     let mut units = 0;
     // SAFETY: without a buffer, it writes the length alone.
-    let status = unsafe {
-        sys::napi_get_value_string_utf16(env, value, ptr::null_mut(), 0, &raw mut units)
-    };
+    let status =
+        unsafe { sys::napi_get_value_string_utf16(env, value, ptr::null_mut(), 0, &raw mut units) };
     if status == sys::Status::napi_ok {
         // A unit of UTF-16 has up to 3 bytes in UTF-8, and the end one more.
         let room = units * 3 + 1;
@@ -264,13 +263,42 @@ impl ToNapiValue for Made {
 const SHARED_VALUE: usize = 2 << 10;
 const SHARED_BUFFER: usize = 8 << 10;
 
+/// As many values make an array by one call of JavaScript's: that costs less than to set them one by one.
+const BY_CALL_MAX: usize = 4096;
+
+/// An array of values.
+fn array_of(env: sys::napi_env, values: &[sys::napi_value]) -> Result<sys::napi_value> {
+    let mut array = ptr::null_mut();
+    if values.len() <= BY_CALL_MAX {
+        let (mut global, mut class, mut of) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: names end with a zero; results are written; the values are of this environment and this call.
+        unsafe {
+            check_status!(sys::napi_get_global(env, &raw mut global))?;
+            let name = c"Array".as_ptr();
+            check_status!(sys::napi_get_named_property(env, global, name, &raw mut class))?;
+            check_status!(sys::napi_get_named_property(env, class, c"of".as_ptr(), &raw mut of))?;
+            let (count, values) = (values.len(), values.as_ptr());
+            check_status!(sys::napi_call_function(env, class, of, count, values, &raw mut array))?;
+        }
+        return Ok(array);
+    }
+    // SAFETY: an environment of this thread; the result is written.
+    check_status!(unsafe {
+        sys::napi_create_array_with_length(env, values.len(), &raw mut array)
+    })?;
+    for (index, value) in (0..).zip(values) {
+        // SAFETY: all are of this environment and this call.
+        check_status!(unsafe { sys::napi_set_element(env, array, index, *value) })?;
+    }
+    Ok(array)
+}
+
 /// An array of results, the last of which is an array of the buffers that small values share: in their place is their
 /// length, and they lie one behind the other.
 pub(crate) struct Packer {
     env: sys::napi_env,
-    array: sys::napi_value,
     undefined: sys::napi_value,
-    next: u32,
+    values: Vec<sys::napi_value>,
     shared: Vec<u8>,
     buffers: Vec<sys::napi_value>,
 }
@@ -278,35 +306,25 @@ pub(crate) struct Packer {
 impl Packer {
     pub(crate) fn new(env: &Env, length: usize) -> Result<Packer> {
         let Made(undefined) = Made::undefined(env)?;
-        let (env, mut array) = (env.raw(), ptr::null_mut());
-        // SAFETY: an environment of this thread; the result is written.
-        check_status!(unsafe {
-            sys::napi_create_array_with_length(env, length + 1, &raw mut array)
-        })?;
-        Ok(Packer { env, array, undefined, next: 0, shared: Vec::new(), buffers: Vec::new() })
-    }
-
-    fn set(&mut self, value: sys::napi_value) -> Result<()> {
-        // SAFETY: all three are of this environment and this call.
-        check_status!(unsafe { sys::napi_set_element(self.env, self.array, self.next, value) })?;
-        self.next += 1;
-        Ok(())
+        let values = Vec::with_capacity(length + 1);
+        Ok(Packer { env: env.raw(), undefined, values, shared: Vec::new(), buffers: Vec::new() })
     }
 
     /// Adds any other value.
-    pub(crate) fn push(&mut self, value: &Made) -> Result<()> {
-        self.set(value.0)
+    pub(crate) fn push(&mut self, value: &Made) {
+        self.values.push(value.0);
     }
 
     /// Adds `undefined`.
-    pub(crate) fn undefined(&mut self) -> Result<()> {
-        self.set(self.undefined)
+    pub(crate) fn undefined(&mut self) {
+        self.values.push(self.undefined);
     }
 
     /// Adds a truth.
     pub(crate) fn truth(&mut self, truth: bool) -> Result<()> {
-        let Made(value) = Made::truth(&Env::from_raw(self.env), truth)?;
-        self.set(value)
+        let value = Made::truth(&Env::from_raw(self.env), truth)?;
+        self.push(&value);
+        Ok(())
     }
 
     /// Adds bytes: as a string, or in a buffer.
@@ -322,7 +340,8 @@ impl Packer {
             self.shared.extend_from_slice(bytes);
             number(self.env, u32::try_from(bytes.len()).unwrap_or(u32::MAX))?
         };
-        self.set(value)
+        self.values.push(value);
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -336,16 +355,12 @@ impl Packer {
         if !self.shared.is_empty() {
             self.flush()?;
         }
-        if !self.buffers.is_empty() {
-            let mut array = ptr::null_mut();
-            // SAFETY: an environment of this thread; the result is written.
-            check_status!(unsafe { sys::napi_create_array(self.env, &raw mut array) })?;
-            for (index, buffer) in (0..).zip(&self.buffers) {
-                // SAFETY: all are of this environment and this call.
-                check_status!(unsafe { sys::napi_set_element(self.env, array, index, *buffer) })?;
-            }
-            self.set(array)?;
-        }
-        Ok(Made(self.array))
+        let last = if self.buffers.is_empty() {
+            self.undefined
+        } else {
+            array_of(self.env, &self.buffers)?
+        };
+        self.values.push(last);
+        array_of(self.env, &self.values).map(Made)
     }
 }

@@ -56,13 +56,22 @@ impl Reads {
         let is_plain = |read: &Read| read.snapshot.is_none() && read.kind != ReadKind::Has;
         let mut plain = Vec::new();
         if self.reads.len() > 1 {
-            plain.extend(self.reads.iter().zip(&keys).filter(|(read, _)| is_plain(read)).map(|(_, key)| *key));
+            plain.extend(
+                self.reads
+                    .iter()
+                    .zip(&keys)
+                    .filter(|(read, _)| is_plain(read))
+                    .map(|(_, key)| *key),
+            );
         }
         // Where one fails, each is tried for itself.
-        let mut together = opened.kvs.get_many(&plain).ok().filter(|_| !plain.is_empty()).map(Vec::into_iter);
+        let mut together =
+            opened.kvs.get_many(&plain).ok().filter(|_| !plain.is_empty()).map(Vec::into_iter);
         let one = |(read, key): (&Read, &&[u8])| {
             let as_text = read.kind == ReadKind::Text;
-            if is_plain(read) && let Some(found) = together.as_mut().and_then(Iterator::next) {
+            if is_plain(read)
+                && let Some(found) = together.as_mut().and_then(Iterator::next)
+            {
                 return ReadResult::Value(found.map(Vec::from), as_text);
             }
             let (kvs, mut value) = (&opened.kvs, Vec::new());
@@ -88,9 +97,9 @@ pub(crate) fn packed(env: &Env, results: &[ReadResult]) -> JsResult<Made> {
     for result in results {
         match result {
             ReadResult::Value(Some(value), as_text) => packer.bytes(value, *as_text)?,
-            ReadResult::Value(None, _) => packer.undefined()?,
+            ReadResult::Value(None, _) => packer.undefined(),
             ReadResult::Has(has) => packer.truth(*has)?,
-            ReadResult::Error(error) => packer.push(&Made::error(env, of(error)))?,
+            ReadResult::Error(error) => packer.push(&Made::error(env, of(error))),
         }
     }
     packer.finish()
@@ -232,8 +241,8 @@ pub(crate) fn failed(env: &Env, errors: &[(u32, KvError)]) -> JsResult<Made> {
     }
     let mut packer = Packer::new(env, errors.len() * 2)?;
     for (index, error) in errors {
-        packer.push(&Made::number(env, *index)?)?;
-        packer.push(&Made::error(env, of(error)))?;
+        packer.push(&Made::number(env, *index)?);
+        packer.push(&Made::error(env, of(error)));
     }
     packer.finish()
 }

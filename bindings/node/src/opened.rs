@@ -15,11 +15,8 @@ pub(crate) struct Opened {
 
 impl Opened {
     pub(crate) fn of(db: Kvdb, read_only: bool) -> Result<Opened, KvError> {
-        let kvs = if read_only {
-            db.kvs(KVS)?
-        } else {
-            db.kvs_or_create(KVS, KvsOptions::default())?
-        };
+        let kvs =
+            if read_only { db.kvs(KVS)? } else { db.kvs_or_create(KVS, KvsOptions::default())? };
         Ok(Opened { db, kvs })
     }
 }

@@ -4,7 +4,7 @@ const assert = require('assert/strict')
 const fs = require('fs')
 const path = require('path')
 const { test } = require('node:test')
-const { EskerLevel } = require('..')
+const { EskerLevel } = require('esker-level')
 const { opened, place } = require('./support')
 
 const KEY_MAX = 1344
@@ -365,7 +365,7 @@ test('reads that are done at once let timers run', async () => {
 })
 
 test('handles of the native part are checked', async () => {
-  const native = require('../esker.node')
+  const native = require(path.join(path.dirname(require.resolve('esker-level')), 'esker.node'))
   const db = await opened()
   const options = { reverse: false, keys: true, values: true, textKeys: true, textValues: true, bytesMax: 1 }
   const handle = await native.open(place(), { createIfMissing: true, errorIfExists: false, memoryBytes: 16 << 20 })

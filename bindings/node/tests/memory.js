@@ -7,7 +7,7 @@
 const fs = require('fs')
 const os = require('os')
 const path = require('path')
-const { EskerLevel } = require('..')
+const { EskerLevel } = require('esker-level')
 
 const rounds = Number(process.argv[2])
 const scratch = fs.mkdtempSync(path.join(os.tmpdir(), 'esker-memory-'))

@@ -7,7 +7,7 @@ const os = require('os')
 const path = require('path')
 const test = require('tape')
 const suite = require('abstract-level/test')
-const { EskerLevel } = require('..')
+const { EskerLevel } = require('esker-level')
 
 const scratch = fs.mkdtempSync(path.join(os.tmpdir(), 'esker-level-'))
 let next = 0

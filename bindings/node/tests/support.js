@@ -5,7 +5,7 @@ const fs = require('fs')
 const os = require('os')
 const path = require('path')
 const { after } = require('node:test')
-const { EskerLevel } = require('..')
+const { EskerLevel } = require('esker-level')
 
 const scratch = fs.mkdtempSync(path.join(os.tmpdir(), 'esker-level-'))
 after(() => fs.rmSync(scratch, { recursive: true, force: true }))
@@ -23,9 +23,9 @@ async function opened (options, location = place()) {
   return db
 }
 
-// A program that has `EskerLevel` and, as `location`, its argument.
+// A program that has `EskerLevel`, and its argument as `location`.
 function program (source) {
-  const head = `const { EskerLevel } = require(${JSON.stringify(path.join(__dirname, '..'))})
+  const head = `const { EskerLevel } = require(${JSON.stringify(require.resolve('esker-level'))})
     const location = process.argv[1], small = { memoryBytes: 16 << 20 };\n`
   return head + source
 }
