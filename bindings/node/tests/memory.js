@@ -40,7 +40,8 @@ async function main () {
   for (let n = 0; n < rounds; n++) {
     await round(db)
     if (n % opening === 0) {
-      await fails(new EskerLevel(location, options).open())
+      // It waits for a second before it says that the database is locked.
+      if (n % (opening * 10) === 0) await fails(new EskerLevel(location, options).open())
       await fails(new EskerLevel(path.join(scratch, 'none'), { ...options, createIfMissing: false }).open())
       await db.close()
       db = new EskerLevel(location, options)

@@ -32,7 +32,7 @@ const RUNGS: [(u8, &[&str]); 5] = [
     (2, &["device", "report"]),
     (3, &["kv", "cache", "pager", "volume", "nvmf", "flash", "bench", "trace", "attach", "sim"]),
     (4, &["stack", "lab", "serve"]),
-    (5, &["cli", "preload", "preload-malloc", "c", "python", "java", "compare", "tests"]),
+    (5, &["cli", "preload", "preload-malloc", "c", "python", "java", "node", "compare", "tests"]),
 ];
 
 /// Devices for tests, of which no product may be made.

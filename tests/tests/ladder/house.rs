@@ -1,7 +1,7 @@
 //! The rooms of each crate.
 
 /// The rooms of a crate, from the ground up. A crate without rooms is one file.
-pub(crate) const ROOMS: [(&str, &str); 21] = [
+pub(crate) const ROOMS: [(&str, &str); 22] = [
     (
         "attach",
         "error wire mount_table sys loop_device mount engine server holders attachment detach",
@@ -45,6 +45,7 @@ pub(crate) const ROOMS: [(&str, &str); 21] = [
         "error erase steps text spread study outcome store live compare device_load fdp flash_cache host_ssd \
          hse memory pooled plan",
     ),
+    ("node", "js error opened range work lanes rows database"),
     ("nvmf", "wire socket conn error auth tls stream target initiator"),
     (
         "pager",

@@ -181,6 +181,7 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
     let mut kvss: Vec<Kvs> =
         names.iter().map(|name| db.create_kvs(name, Policy::default()).unwrap()).collect();
     let mut oracles = [Oracle::new(), Oracle::new()];
+    let mut in_memory = 0;
     for step in 0..steps {
         let which = usize::try_from(rng.below(2)).unwrap();
         let (kvs, oracle) = (&kvss[which], &mut oracles[which]);
@@ -239,6 +240,11 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
                 assert_eq!(kvs.get(&key).unwrap().as_deref(), expected, "step {step}");
                 let room = rng.below(4) * 400;
                 check_buffer(expected, room, |buffer| kvs.get_to_buffer(&key, buffer));
+                let mut young = Vec::new();
+                if let Some(found) = kvs.get_in_memory(&key, &mut young).unwrap() {
+                    in_memory += 1;
+                    assert_eq!(found.then_some(&young[..]), expected, "step {step}");
+                }
             }
             960..968 => walk(kvs, oracle, &mut rng),
             968..975 => walk_within(kvs, oracle, &mut rng),
@@ -270,6 +276,7 @@ fn run(seed: u64, devices: &Devices, steps: u64) {
             }
         }
     }
+    assert!(in_memory > 0);
     for (kvs, oracle) in kvss.iter().zip(&oracles) {
         assert_eq!(collect(kvs), *oracle);
     }
