@@ -2,7 +2,7 @@
 
 const { AbstractLevel, AbstractSnapshot } = require('abstract-level')
 const ModuleError = require('module-error')
-const { Iterator } = require('./iterator')
+const { Iterator, KeyIterator, ValueIterator } = require('./iterator')
 const { Lane, Shared } = require('./lane')
 const native = require('./esker.node')
 
@@ -123,6 +123,14 @@ class EskerLevel extends AbstractLevel {
 
   _iterator (options) {
     return new Iterator(this, this.#handle, options, snapshotOf(options))
+  }
+
+  _keys (options) {
+    return new KeyIterator(this, this.#handle, options, snapshotOf(options))
+  }
+
+  _values (options) {
+    return new ValueIterator(this, this.#handle, options, snapshotOf(options))
   }
 
   _snapshot (options) {

@@ -1,6 +1,6 @@
 'use strict'
 
-const { AbstractIterator } = require('abstract-level')
+const { AbstractIterator, AbstractKeyIterator, AbstractValueIterator } = require('abstract-level')
 const ModuleError = require('module-error')
 const { Shared } = require('./lane')
 const native = require('./esker.node')
@@ -12,7 +12,8 @@ const ROWS_MAX = 1000
 // Bytes after which a call reads no more rows, unless the caller says otherwise.
 const BYTES_MAX = 64 * 1024
 
-class Iterator extends AbstractIterator {
+// An iterator of one of the three kinds.
+const walking = (Base) => class extends Base {
   #handle
   #keys
   #values
@@ -25,13 +26,14 @@ class Iterator extends AbstractIterator {
 
   constructor (db, handle, options, snapshot) {
     super(db, options)
-    this.#keys = options.keys
-    this.#values = options.values
+    // Rows without both are counted by their keys, which abstract-level leaves out.
+    this.#keys = Base !== AbstractValueIterator && (options.keys !== false || options.values === false)
+    this.#values = Base !== AbstractKeyIterator && options.values !== false
     this.#signal = options.signal
     this.#handle = native.iterator(handle, options, {
       reverse: options.reverse === true,
-      keys: options.keys,
-      values: options.values,
+      keys: this.#keys,
+      values: this.#values,
       textKeys: options.keyEncoding === 'utf8',
       textValues: options.valueEncoding === 'utf8',
       bytesMax: options.highWaterMarkBytes ?? BYTES_MAX
@@ -57,19 +59,24 @@ class Iterator extends AbstractIterator {
     }
     if (flat instanceof Error) throw flat
     this.#ended = flat[0]
-    return this.#paired(flat)
+    return this.#items(flat)
   }
 
-  #paired (flat) {
+  // The items that the native side gave one behind the other, between whether it has ended and the shared buffers.
+  #items (flat) {
+    const shared = new Shared(flat.pop())
+    for (let i = 1; i < flat.length; i++) {
+      if (typeof flat[i] === 'number') flat[i] = shared.take(flat[i])
+    }
+    if (Base !== AbstractIterator) {
+      flat.shift()
+      return flat
+    }
     const columns = (this.#keys ? 1 : 0) + (this.#values ? 1 : 0)
-    const shared = new Shared(flat[flat.length - 1])
-    const value = (x) => typeof x === 'number' ? shared.take(x) : x
-    const length = flat.length - 2
-    if (columns === 0) return empty
-    const rows = new Array(length / columns)
+    const rows = new Array((flat.length - 1) / columns)
     for (let i = 0, at = 1; i < rows.length; i++) {
-      const key = this.#keys ? value(flat[at++]) : undefined
-      rows[i] = [key, this.#values ? value(flat[at++]) : undefined]
+      const key = this.#keys ? flat[at++] : undefined
+      rows[i] = [key, this.#values ? flat[at++] : undefined]
     }
     return rows
   }
@@ -99,4 +106,6 @@ class Iterator extends AbstractIterator {
   }
 }
 
-exports.Iterator = Iterator
+exports.Iterator = walking(AbstractIterator)
+exports.KeyIterator = walking(AbstractKeyIterator)
+exports.ValueIterator = walking(AbstractValueIterator)
