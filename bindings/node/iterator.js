@@ -26,9 +26,10 @@ const walking = (Base) => class extends Base {
 
   constructor (db, handle, options, snapshot) {
     super(db, options)
+    const isRows = Base === AbstractIterator
     // Rows without both are counted by their keys, which abstract-level leaves out.
-    this.#keys = Base !== AbstractValueIterator && (options.keys !== false || options.values === false)
-    this.#values = Base !== AbstractKeyIterator && options.values !== false
+    this.#keys = isRows ? options.keys || !options.values : Base === AbstractKeyIterator
+    this.#values = isRows ? options.values : Base === AbstractValueIterator
     this.#signal = options.signal
     this.#handle = native.iterator(handle, options, {
       reverse: options.reverse === true,

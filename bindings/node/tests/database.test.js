@@ -167,6 +167,7 @@ test('an iterator walks many rows, both ways, from where it was sent to', async 
   assert.deepEqual(await db.iterator({ values: false, limit: 1 }).all(), [['0000', undefined]])
   assert.deepEqual((await db.iterator({ keys: false, values: false, limit: 2000 }).all()).length, 2000)
   assert.deepEqual(await db.iterator({ keys: false, values: false, limit: 1 }).all(), [[undefined, undefined]])
+  assert.deepEqual(await db.keys({ keys: false, limit: 1 }).all(), ['0000'])
   const iterator = db.keys({ reverse: true, lt: '0500' })
   assert.equal(await iterator.next(), '0499')
   assert.equal(await iterator.next(), '0498')
