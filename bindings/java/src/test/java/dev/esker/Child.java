@@ -1,8 +1,9 @@
 package dev.esker;
 
 import java.nio.file.Path;
+import java.util.List;
 
-/** Writes, says so, and ends without a close: by {@code exit}, or by whoever kills it. */
+/** Writes, says so, and ends without a close: by {@code exit}, {@code busy} in the middle of calls, or when it is killed. */
 final class Child {
     private Child() {}
 
@@ -16,7 +17,21 @@ final class Child {
                 System.out.println(n);
             }
         }
-        if (arguments[1].equals("exit")) {
+        if (arguments[1].equals("busy")) {
+            for (Runnable load : List.<Runnable>of(() -> kvs.put(Temporary.b("w"), new byte[100]),
+                    () -> Temporary.keys(kvs.iterate()), () -> kvs.get(Temporary.b("key1")),
+                    () -> db.snapshot().get(kvs, Temporary.b("key2")))) {
+                Thread thread = new Thread(() -> {
+                    while (true) {
+                        load.run();
+                    }
+                });
+                thread.setDaemon(true);
+                thread.start();
+            }
+            Thread.sleep(Integer.parseInt(arguments[2]));
+        }
+        if (!durable) {
             System.exit(7);
         }
         Thread.sleep(60_000);

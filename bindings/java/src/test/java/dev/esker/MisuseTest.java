@@ -15,6 +15,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
@@ -236,6 +237,61 @@ class MisuseTest {
     }
 
     @Test
+    void interrupts_come_in_the_middle_of_calls() throws Exception {
+        try (Kvdb db = open(dir)) {
+            Kvs kvs = db.kvsOrCreate("a");
+            AtomicReference<Throwable> wrong = new AtomicReference<>();
+            Thread thread = new Thread(() -> {
+                try {
+                    for (int n = 0; n < 3000; n++) {
+                        kvs.put(b("k" + n), new byte[100], n % 100 == 0);
+                        assertNotNull(kvs.get(b("k" + n)));
+                        kvs.iterate(new Range().limit(2)).close();
+                    }
+                } catch (Throwable other) {
+                    wrong.set(other);
+                }
+            });
+            thread.start();
+            int interrupts = 0;
+            while (thread.isAlive()) {
+                thread.interrupt();
+                interrupts++;
+                Thread.sleep(1);
+            }
+            assertNull(wrong.get(), () -> String.valueOf(wrong.get()));
+            assertTrue(interrupts > 1);
+            assertEquals(3000, Temporary.keys(kvs.iterate()).size());
+        }
+    }
+
+    @Test
+    void collector_comes_in_the_middle_of_calls() throws Exception {
+        AtomicBoolean ends = new AtomicBoolean();
+        Thread collector = new Thread(() -> {
+            while (!ends.get()) {
+                System.gc();
+            }
+        });
+        collector.start();
+        try {
+            for (int round = 0; round < 20; round++) {
+                // Nothing refers to the KVDB, the snapshots and the iterators but the calls that use them.
+                Kvs kvs = open(dir.resolve("db" + round)).kvsOrCreate("a");
+                for (int n = 0; n < 200; n++) {
+                    kvs.put(b("k" + n), new byte[300]);
+                    assertNotNull(kvs.iterate().next());
+                    assertEquals(1, kvs.getMany(List.of(b("k0"))).size());
+                }
+                assertEquals(200, Temporary.keys(kvs.iterate()).size());
+            }
+        } finally {
+            ends.set(true);
+            collector.join();
+        }
+    }
+
+    @Test
     void collector_closes_what_nobody_closed() throws Exception {
         for (int round = 0; round < 3; round++) {
             Kvs kvs = open(dir).kvsOrCreate("a");
@@ -295,6 +351,19 @@ class MisuseTest {
         try (Kvdb db = open(dir)) {
             for (int n = 0; n < 500; n++) {
                 assertNotNull(db.kvs("a").get(b("key" + n)));
+            }
+        }
+    }
+
+    @Test
+    void exit_in_the_middle_of_calls_loses_nothing() throws Exception {
+        for (int millis : new int[] {0, 5, 50}) {
+            Path place = dir.resolve("db" + millis);
+            assertEquals(7, Temporary.child(place.toString(), "busy", String.valueOf(millis)).waitFor());
+            try (Kvdb db = open(place)) {
+                for (int n = 0; n < 500; n++) {
+                    assertNotNull(db.kvs("a").get(b("key" + n)));
+                }
             }
         }
     }
