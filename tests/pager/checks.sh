@@ -36,7 +36,7 @@ refused() {
 check_refusals() {
     refused 'does-not-exist' "$BIN/esker" run --memory 64MiB --swap "$check/does-not-exist" -- true
     [ ! -e "$check/does-not-exist" ] || die 'a device was made'
-    refused 'a budget of' paged 1MiB 64MiB true
+    refused 'give 4MiB or more' paged 1MiB 64MiB true
     refused 'no such program' paged 64MiB 256MiB no-such-program-here
     cp /bin/true "$check/setuid"
     chmod u+s "$check/setuid"

@@ -1,4 +1,15 @@
 //! The shape that all experiments have, and the report that each of them makes.
+//!
+//! A new study is a module of this crate. Its load on a drive, a model in virtual time included, is that of
+//! [`device_load`](crate::device_load). These places name it:
+//!
+//! | place | entry |
+//! | --- | --- |
+//! | `src/lib.rs`, `tests/tests/ladder/house.rs` | the module, and its place in the order of imports |
+//! | `tests/goldens.rs` | its figures, recorded; its head says how |
+//! | in `cli`: `src/args/`, `src/lab.rs`, `src/lab/all.rs` | the arguments, the command, the row among all studies |
+//! | in `cli`: `tests/all/mistakes.rs`, `tests/ranges.txt` | its command, and the ranges of its numbers (`ESKER_UPDATE_GOLDEN=1`) |
+//! | `docs/README.md`, `tests/report/run` | the figures that it repeats, and its page |
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,7 +27,7 @@ pub struct About {
     pub name: &'static str,
     /// The form of its JSON; the number after the slash changes with the form.
     pub format: &'static str,
-    /// The published system whose figures it repeats.
+    /// The published system whose figures it repeats, or the question that it answers.
     pub system: &'static str,
     /// The system's purpose, for a reader who has not heard of it.
     pub purpose: &'static str,

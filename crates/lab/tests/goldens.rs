@@ -2,7 +2,8 @@
 //! gives `NAME.txt` and `NAME.html`, without the scripts and styles that all pages share. `ESKER_UPDATE_GOLDEN=1` writes both
 //! anew, and the figures as they are written today.
 //!
-//! Lists of the figures are cut short, and the machine is a made-up one.
+//! A new study begins with the output of `esker lab NAME --json testdata/goldens/NAME.json`. Its lists are cut short by hand, and
+//! its machine becomes the made-up one of the others. Then a test below names it, and the variable writes the rest.
 
 use std::fs;
 use std::path::PathBuf;
