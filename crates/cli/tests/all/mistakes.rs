@@ -259,8 +259,9 @@ fn path_that_is_no_utf8_is_taken_or_refused_but_never_ends_in_panic() {
 #[test]
 fn a_directory_in_place_of_a_file_is_wrong_usage() {
     let scratch = Scratch::new();
-    fs::create_dir(scratch.path("dir")).unwrap();
-    assert_all(&each(&scratch, OsStr::new("dir")), |user| {
+    // `dir` is a program.
+    fs::create_dir(scratch.path("folder")).unwrap();
+    assert_all(&each(&scratch, OsStr::new("folder")), |user| {
         // A directory without a database, or without anything attached.
         let empty = is_one_of(user, &["kv ", "bench ycsb"]);
         if empty || asks(user) { 66 } else { 64 }
