@@ -23,6 +23,12 @@ abstract class EngineClient extends DB {
         void delete(byte[] key) throws Exception;
 
         List<byte[]> scan(byte[] from, int count) throws Exception;
+
+        /** Puts the value under each key, in one atomic batch. */
+        void putAll(List<byte[]> keys, byte[] value) throws Exception;
+
+        /** Waits until no maintenance is due. */
+        void settle() throws Exception;
     }
 
     private static Store shared;

@@ -1,5 +1,6 @@
 package dev.esker.ycsb;
 
+import dev.esker.Batch;
 import dev.esker.Kvdb;
 import dev.esker.Kvs;
 import dev.esker.Options;
@@ -42,6 +43,20 @@ public final class EskerClient extends EngineClient {
                     }
                 }
                 return values;
+            }
+
+            @Override
+            public void putAll(List<byte[]> keys, byte[] value) {
+                Batch batch = new Batch();
+                for (byte[] key : keys) {
+                    batch.put(kvs, key, value);
+                }
+                db.write(batch);
+            }
+
+            @Override
+            public void settle() {
+                db.settle();
             }
 
             @Override
