@@ -44,7 +44,12 @@ final class Compare {
         Collections.shuffle(Arrays.asList(rows), random);
     }
 
-    /** Runs a second of a loop that ends after so many, or after some seconds. */
+    /** Three digits that count. */
+    private static String figure(double value) {
+        return value < 100 ? String.format("%.1f", value) : Long.toString(Math.round(value));
+    }
+
+    /** Runs a loop that ends after so many, or after some seconds; its rounds a second. */
     private static double rate(int most, double seconds, Work work) throws Exception {
         long began = System.nanoTime();
         int n = 0;
@@ -109,13 +114,13 @@ final class Compare {
                 }
             }
         }
-        System.out.println("| | Esker | RocksDB | ratio |\n| --- | ---: | ---: | ---: |");
+        System.out.println("| load | Esker | RocksDB | ratio |\n| --- | ---: | ---: | ---: |");
         for (int load = 0; load < LOADS.length; load++) {
             double[] esker = rates[0][load], rocksdb = rates[1][load];
             Arrays.sort(esker);
             Arrays.sort(rocksdb);
             double ours = esker[rounds / 2], theirs = rocksdb[rounds / 2];
-            System.out.printf("| %s | %.3g | %.3g | %.2f |%n", LOADS[load], ours, theirs, ours / theirs);
+            System.out.printf("| %s | %s | %s | %.2f |%n", LOADS[load], figure(ours), figure(theirs), ours / theirs);
         }
     }
 }
