@@ -11,6 +11,7 @@ mod metrics;
 pub(crate) mod parse;
 mod pool;
 mod pooled;
+mod rate;
 pub(crate) mod replay;
 mod run;
 mod ssd;

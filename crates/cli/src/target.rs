@@ -130,9 +130,8 @@ fn namespace(command: &ServedCommand) -> Result {
             });
             change(how, "PUT", &format!("{}/{nsid}", of(subsystem)), body)
         }
-        ServedCommand::Limit { subsystem, nsid, iops, bandwidth, how } => {
-            let body = json!({ "iops_limit": iops, "bytes_limit": bandwidth });
-            change(how, "PATCH", &format!("{}/{nsid}", of(subsystem)), body)
+        ServedCommand::Limit { subsystem, nsid, rate, how } => {
+            change(how, "PATCH", &format!("{}/{nsid}", of(subsystem)), rate.body())
         }
         ServedCommand::Remove { subsystem, nsid, how } => {
             change(how, "DELETE", &format!("{}/{nsid}", of(subsystem)), json!({}))

@@ -102,9 +102,8 @@ pub(crate) fn run(command: &VolumeCommand) -> Result {
             let body = json!({ "hosts": hosts, "force": force });
             shown(ask(&volume.pool, how, "PATCH", &path(volume)?, body)?, &how.at)
         }
-        VolumeCommand::Limit { volume, iops, bandwidth, how } => {
-            let body = json!({ "iops_limit": iops, "bytes_limit": bandwidth });
-            shown(ask(&volume.pool, how, "PATCH", &path(volume)?, body)?, &how.at)
+        VolumeCommand::Limit { volume, rate, how } => {
+            shown(ask(&volume.pool, how, "PATCH", &path(volume)?, rate.body())?, &how.at)
         }
         VolumeCommand::Attach { volume, to, drives, buffers, opening, socket } => {
             let VolumeName { pool, name, snapshot } = volume.clone();

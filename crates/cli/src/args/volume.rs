@@ -9,6 +9,7 @@ use esker_stack::Spec;
 use super::attach::AttachTo;
 use super::parse;
 use super::pool::{Change, PoolOpening, VolumeName, Where, name};
+use super::rate::RateArgs;
 
 /// `esker volume`
 #[derive(Subcommand)]
@@ -79,13 +80,8 @@ pub(crate) enum VolumeCommand {
         /// The volume
         #[arg(value_name = "POOL/NAME")]
         volume: VolumeName,
-        /// The most operations a second; 0 for no limit
-        #[arg(long, value_name = "COUNT", required_unless_present = "bandwidth")]
-        #[arg(value_parser = parse::within(parse::count_or_zero, "0", "1G"))]
-        iops: Option<u64>,
-        /// The most bytes a second; 0 for no limit
-        #[arg(long, value_name = "SIZE", value_parser = parse::bandwidth)]
-        bandwidth: Option<u64>,
+        #[command(flatten)]
+        rate: RateArgs,
         #[command(flatten)]
         how: Change,
     },

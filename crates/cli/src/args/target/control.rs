@@ -9,6 +9,7 @@ use esker_stack::Spec;
 
 use super::WriteCache;
 use crate::args::parse;
+use crate::args::rate::RateArgs;
 
 /// The target.
 #[derive(Args)]
@@ -92,13 +93,8 @@ pub(crate) enum ServedCommand {
         /// The number of the namespace
         #[arg(value_name = "NUMBER", value_parser = nsid)]
         nsid: u32,
-        /// The most operations a second; 0 for no limit
-        #[arg(long, value_name = "COUNT", required_unless_present = "bandwidth")]
-        #[arg(value_parser = parse::within(parse::count_or_zero, "0", "1G"))]
-        iops: Option<u64>,
-        /// The most bytes a second; 0 for no limit
-        #[arg(long, value_name = "SIZE", value_parser = parse::bandwidth)]
-        bandwidth: Option<u64>,
+        #[command(flatten)]
+        rate: RateArgs,
         #[command(flatten)]
         how: TargetChange,
     },
