@@ -5,36 +5,17 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
-use crate::common::{Ran, Scratch, esker, ran, run, text};
-use esker_base::Clock;
+use crate::common::{Ran, Scratch, ends, esker, ran, run, text};
 
 const NOT_FOUND: i32 = 66;
 const INVALID: i32 = 64;
 const EXISTS: i32 = 73;
 const MIB: u64 = 1 << 20;
 
-/// Runs a command that has to end by itself; one that serves instead is ended, and fails the test.
 #[track_caller]
 fn refused_by(args: &[&str]) -> Ran {
-    let mut child = esker()
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let clock = Clock::real();
-    let deadline = clock.now() + Duration::from_secs(60);
-    while child.try_wait().unwrap().is_none() {
-        if clock.now() > deadline {
-            child.kill().unwrap();
-            panic!("{args:?} went on: {:?}", child.wait_with_output().unwrap());
-        }
-        clock.sleep(Duration::from_millis(5));
-    }
-    ran(child.wait_with_output().unwrap())
+    ends(esker().args(args))
 }
 
 /// The commands that hand a device on, or look into it, with the same device.

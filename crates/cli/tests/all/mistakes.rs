@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use esker_base::Clock;
 
-use crate::common::{Ran, Scratch, esker, ran, run, text};
+use crate::common::{Ran, Scratch, ends, esker, ran, run, text};
 
 /// Commands with a place for a wrong path, one line for each path that a command takes; each has to end by itself. The
 /// others, which have no path of this kind, are in [`PATHLESS`].
@@ -170,22 +170,9 @@ fn every_command_is_in_the_table() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// Runs a command line that has to end soon, in a directory of its own.
+/// Runs a command line in a directory of its own.
 fn one(scratch: &Scratch, words: &[&OsStr]) -> Ran {
-    let mut command = esker();
-    command.args(words).current_dir(scratch.path("")).stdin(Stdio::null());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = child.unwrap();
-    let clock = Clock::real();
-    let end = clock.now() + Duration::from_secs(60);
-    while child.try_wait().unwrap().is_none() {
-        if clock.now() > end {
-            child.kill().unwrap();
-            panic!("{words:?} goes on: {:?}", child.wait_with_output().unwrap());
-        }
-        clock.sleep(Duration::from_millis(5));
-    }
-    ran(child.wait_with_output().unwrap())
+    ends(esker().args(words).current_dir(scratch.path("")))
 }
 
 /// Runs each of them with a path, and gives the command, the code and the message.

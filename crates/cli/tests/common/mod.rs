@@ -9,6 +9,9 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use esker_base::Clock;
 
 /// A directory that is gone after the test.
 pub(crate) struct Scratch(tempfile::TempDir);
@@ -83,6 +86,23 @@ pub(crate) fn run_in<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, input: 
         .unwrap();
     // It may end without having read all of it.
     let _ = child.stdin.take().unwrap().write_all(input);
+    ran(child.wait_with_output().unwrap())
+}
+
+/// Runs a command that has to end by itself; one that serves instead is ended, and fails the test.
+#[track_caller]
+pub(crate) fn ends(command: &mut Command) -> Ran {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let clock = Clock::real();
+    let end = clock.now() + Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() {
+        if clock.now() > end {
+            child.kill().unwrap();
+            panic!("{command:?} goes on: {:?}", child.wait_with_output().unwrap());
+        }
+        clock.sleep(Duration::from_millis(5));
+    }
     ran(child.wait_with_output().unwrap())
 }
 
