@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
 /// Where the bound is given.
-pub(crate) const LATENCY: &str = "/dev/cpu_dma_latency";
+const LATENCY: &str = "/dev/cpu_dma_latency";
 /// Faults between two ticks that are many.
 const MANY: u64 = 20;
 /// Ticks with fewer faults, after which processors may sleep again.
@@ -19,9 +19,11 @@ const QUIET: u32 = 10;
 /// # Errors
 /// Those of opening the kernel's file: it is root's, and containers may not have it.
 pub fn stay_awake() -> io::Result<File> {
-    let mut file = OpenOptions::new().write(true).open(LATENCY)?;
-    file.write_all(&0i32.to_ne_bytes())?;
-    Ok(file)
+    let open = || {
+        let mut file = OpenOptions::new().write(true).open(LATENCY)?;
+        file.write_all(&0i32.to_ne_bytes()).map(|()| file)
+    };
+    open().map_err(|error| io::Error::new(error.kind(), format!("{LATENCY}: {error}")))
 }
 
 /// The bound, and whether it is given.
@@ -56,7 +58,7 @@ mod tests {
     #[test]
     fn processors_stay_awake_while_faults_come_often() {
         if let Err(error) = stay_awake() {
-            println!("SKIPPED: {LATENCY}: {error}");
+            println!("SKIPPED: {error}");
             return;
         }
         let mut awake = Awake::default();

@@ -7,7 +7,6 @@ use esker_base::units::{human_bytes, to_u64};
 use esker_device::Completion;
 
 use super::{Engine, WRITE};
-use crate::awake::LATENCY;
 use crate::types::PAGE;
 
 /// Less memory outside of regions is code, stacks and small mappings, however small the budget.
@@ -54,7 +53,7 @@ impl Engine {
         let refused = self.awake.as_mut().and_then(|awake| awake.tick(self.stats.faults).err());
         if let Some(error) = refused {
             self.awake = None;
-            self.reports.push(format!("processors may sleep between faults: {LATENCY}: {error}"));
+            self.reports.push(format!("processors may sleep between faults: {error}"));
         }
         self.empty_windows();
         self.bury();
