@@ -51,7 +51,7 @@ class EskerLevel extends AbstractLevel {
   }
 
   async _close () {
-    // What was begun before is done, and then the database ends.
+    // Calls that were begun before are done, and then the database ends.
     await this.#writes.idle()
     await this.#reads.idle()
     await Promise.allSettled(this.#calls)

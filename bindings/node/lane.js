@@ -34,7 +34,7 @@ class Lane {
   #schedule () {
     if (!this.#scheduled && this.#running < this.#most) {
       this.#scheduled = true
-      // What the program calls in this turn of its loop goes along.
+      // Calls of the program in this turn of its loop go along.
       process.nextTick(() => this.#start())
     }
   }

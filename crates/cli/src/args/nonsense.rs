@@ -76,7 +76,7 @@ fn probes(parser: &ValueParser, name: &str) -> Option<&'static [&'static str]> {
     }
 }
 
-/// What a parser says to a value: nothing if it takes it.
+/// A parser's words on a value: none if it takes it.
 fn said(parser: &ValueParser, value: &str) -> Option<String> {
     let arg = Arg::new("it").long("it").value_parser(parser.clone()).allow_hyphen_values(true);
     let refused = Command::new("it").arg(arg).try_get_matches_from(["it", "--it", value]).err()?;

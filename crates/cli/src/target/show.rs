@@ -109,7 +109,7 @@ fn subsystem(view: &SubsystemView) -> String {
     text + &align(&rows, 2)
 }
 
-/// What its hosts may have a second.
+/// The most that its hosts may have a second.
 fn limit(view: &NamespaceView) -> String {
     let operations = (view.iops_limit > 0).then(|| format!("{}/s", grouped(view.iops_limit)));
     let bytes = (view.bytes_limit > 0).then(|| format!("{}/s", human_bytes(view.bytes_limit)));

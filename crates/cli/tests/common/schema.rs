@@ -274,7 +274,7 @@ impl Rust {
         }
     }
 
-    /// What the structs say of an object's fields: those that have all of them, and no other that is always there.
+    /// The structs with an object's fields: those that have all of them, and no other that is always there.
     /// Where there are none, the largest that is a part of the object.
     fn fields_of(&self, object: &Map<String, Value>) -> BTreeMap<String, Field> {
         let names: BTreeSet<&String> = object.keys().filter(|name| *name != "format").collect();

@@ -128,7 +128,7 @@ impl Engine {
 
     // ---- what spans parts --------------------------------------------------------------------
 
-    /// What takes memory beside the budget's own parts.
+    /// The takers of memory beside the budget's own parts.
     pub(crate) fn takers(&self) -> Takers<'_> {
         Takers {
             view: &self.view,

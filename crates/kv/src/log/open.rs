@@ -220,7 +220,7 @@ impl Log {
         self.flushing.try_lock_for(patience)
     }
 
-    /// What the leader is to write so that all records up to `seqno` are durable; `None` when they are.
+    /// Hands the leader the records to write, so that all up to `seqno` are durable; `None` when they are.
     pub(crate) fn begin_flush(
         &self,
         leader: &Leader<'_>,
